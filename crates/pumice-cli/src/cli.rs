@@ -1,0 +1,123 @@
+//! The command line as a whole, and the argument groups that several commands share. Help text, completions and man
+//! pages all come from these definitions.
+
+use std::path::Path;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pumice::{Bound, DType};
+
+use crate::commands;
+use crate::parse::{self, Extents};
+
+const AFTER_HELP: &str = "\
+Examples:
+  pumice demo                                            see it work, no data needed
+  pumice compress t_30x192x288.f32 -o t.pum --rel 1e-3   bound: 0.1 % of the value range
+  pumice compress t.npy -o t.pum --abs 0.01 --verify     bound: 0.01, checked after writing
+  pumice decompress t.pum -o t.npy                       the whole array
+  pumice decompress t.pum -o t.npy --region 0:10,:,5:9   a part of it
+  pumice check t_30x192x288.f32 t.pum                    largest error, PSNR, ratio
+
+Exit codes: 0 success, 1 bound broken, 2 wrong arguments, 3 unsupported, 4 corrupt, 5 truncated,
+6 input/output, 7 memory limit.";
+
+/// Error-bounded compression of floating-point arrays
+///
+/// Compresses arrays of f32 or f64 so that no value changes by more than the bound you give. NaN, infinities and
+/// fill values come back bit for bit.
+#[derive(Parser)]
+#[command(name = "pumice", version, after_help = AFTER_HELP, max_term_width = 100, subcommand_required = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// Report as JSON on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// No progress bars and no summaries
+    #[arg(short, long, global = true, help_heading = "Output")]
+    pub(crate) quiet: bool,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Compress(commands::compress::Args),
+    Decompress(commands::decompress::Args),
+    Info(commands::info::Args),
+    Check(commands::check::Args),
+    Recover(commands::recover::Args),
+    Demo(commands::demo::Args),
+    Bench(commands::bench::Args),
+    Completions(commands::completions::Args),
+    Man(commands::man::Args),
+}
+
+/// What a raw file holds, where neither its name nor a header says so.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct LayoutArgs {
+    /// Extents, slowest axis first, as NumPy's `shape`: 30,192,288
+    #[arg(long, value_name = "N,N,..", value_parser = parse::extents, conflicts_with = "dims", help_heading = "Input")]
+    pub(crate) shape: Option<Extents>,
+
+    /// Extents, fastest axis first, as SZ and zfp take them: 288,192,30
+    #[arg(long, value_name = "N,N,..", value_parser = parse::extents, help_heading = "Input")]
+    pub(crate) dims: Option<Extents>,
+
+    /// Element type; otherwise taken from the extension (.f32, .f64) or the .npy header
+    #[arg(long, value_enum, help_heading = "Input")]
+    pub(crate) dtype: Option<DTypeArg>,
+}
+
+/// An element type by name.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DTypeArg {
+    /// 32-bit floating point
+    #[value(aliases = ["float", "float32", "f4"])]
+    F32,
+    /// 64-bit floating point
+    #[value(aliases = ["double", "float64", "f8"])]
+    F64,
+}
+
+impl From<DTypeArg> for DType {
+    fn from(name: DTypeArg) -> Self {
+        match name {
+            DTypeArg::F32 => DType::F32,
+            DTypeArg::F64 => DType::F64,
+        }
+    }
+}
+
+/// The error bound: exactly one of three.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct BoundArgs {
+    /// No value changes by more than E
+    #[arg(long, value_name = "E", value_parser = parse::bound, help_heading = "Error bound (one of)")]
+    abs: Option<f64>,
+
+    /// No value changes by more than E times the value range (max - min, without fill values)
+    #[arg(long, value_name = "E", value_parser = parse::bound, help_heading = "Error bound (one of)")]
+    rel: Option<f64>,
+
+    /// No bit changes
+    #[arg(long, help_heading = "Error bound (one of)")]
+    lossless: bool,
+}
+
+impl BoundArgs {
+    pub(crate) fn bound(&self) -> Bound {
+        match (self.abs, self.rel) {
+            (Some(e), _) => Bound::Abs(e),
+            (None, Some(e)) => Bound::Rel(e),
+            (None, None) => Bound::Lossless,
+        }
+    }
+}
+
+/// Whether a path means standard input or output.
+pub(crate) fn is_stdio(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}

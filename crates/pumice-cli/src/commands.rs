@@ -1,0 +1,11 @@
+//! One module per command: its arguments (`Args`) and what it does with them (`run`).
+
+pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod compress;
+pub(crate) mod decompress;
+pub(crate) mod demo;
+pub(crate) mod info;
+pub(crate) mod man;
+pub(crate) mod recover;

@@ -1,0 +1,237 @@
+//! `pumice bench`: speed and ratio on the user's own files, beside memcpy of the same buffer in the same run.
+//!
+//! Small inputs are repeated along the slowest axis up to `--min-size`, so that caches do not flatter; the ratio is that
+//! of the file as it is. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and the
+//! best of each counts. The time of a relative bound includes finding the value range.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use pumice::{Bound, Config, DecodeOptions, ErrorKind, Real, metrics, with_dtype};
+use serde::Serialize;
+
+use crate::cli::LayoutArgs;
+use crate::commands::compress::{PresetArg, preset};
+use crate::failure::{Failure, Result};
+use crate::input::Input;
+use crate::parse;
+use crate::text::{self, Table};
+use crate::ui::Ui;
+
+const AFTER_HELP: &str = "\
+Examples:
+  pumice bench t_30x192x288.f32
+  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json";
+
+/// Measure speed and ratio on your files
+///
+/// Speeds are in GB of array per second; memcpy of the same buffer in the same run is the yardstick.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The arrays: raw or .npy
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+
+    /// Presets to measure
+    #[arg(long, value_delimiter = ',', default_value = "fast", value_parser = preset)]
+    preset: Vec<PresetArg>,
+
+    /// Relative bounds to measure
+    #[arg(long, value_name = "E,..", value_delimiter = ',', default_value = "1e-3", value_parser = parse::bound)]
+    rel: Vec<f64>,
+
+    /// Worker threads; 0 means one per core
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+
+    /// Repeat smaller inputs up to this size (suffixes k, M, G); 0 takes them as they are
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse::size)]
+    min_size: u64,
+
+    /// Runs of which the best counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    #[command(flatten)]
+    layout: LayoutArgs,
+}
+
+/// One element of the array that `--json` prints.
+#[derive(Serialize)]
+struct Row {
+    file: String,
+    preset: &'static str,
+    rel: f64,
+    threads: usize,
+    ratio: f64,
+    compress_gbps: f64,
+    decompress_gbps: f64,
+    memcpy_gbps: f64,
+    compress_over_memcpy: f64,
+    decompress_over_memcpy: f64,
+    max_err_over_bound: f64,
+    bound_kept: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    let n_steps = args.files.len() * args.preset.len() * args.rel.len();
+    let bar = ui.steps_bar(n_steps as u64, "measuring");
+    let mut rows = Vec::with_capacity(n_steps);
+    for path in &args.files {
+        let input = Input::open(path, &args.layout)?;
+        with_dtype!(input.layout.dtype, T => bench_file::<T>(&input, path, args, &bar, &mut rows))?;
+    }
+    bar.finish_and_clear();
+    ui.report(&rows, || describe(&rows))?;
+    match rows.iter().find(|row| !row.bound_kept) {
+        Some(row) => {
+            Err(Failure::new(ErrorKind::BoundBroken, format!("{} at {:e}: the bound is broken", row.file, row.rel)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An array to measure with, and the part of it that is the file itself.
+struct Sample<T> {
+    values: Vec<T>,
+    shape: Vec<usize>,
+    file_len: usize,
+    file_shape: Vec<usize>,
+}
+
+impl<T: Real> Sample<T> {
+    fn read(input: &Input, min_size: u64) -> Result<Self> {
+        let mut values = input.read::<T>()?;
+        let file_len = values.len();
+        if file_len == 0 {
+            return Err(Failure::invalid("an array without values has no speed"));
+        }
+        let file_shape = if input.layout.shape.is_empty() { vec![1] } else { input.layout.shape.clone() };
+        let n_tiles = min_size.div_ceil(input.n_bytes()).max(1) as usize;
+        values.reserve_exact(file_len * (n_tiles - 1));
+        for _ in 1..n_tiles {
+            values.extend_from_within(..file_len);
+        }
+        let mut shape = file_shape.clone();
+        shape[0] *= n_tiles;
+        Ok(Self { values, shape, file_len, file_shape })
+    }
+
+    /// Raw size over compressed size of the file as it is.
+    fn file_ratio(&self, config: &Config) -> Result<f64> {
+        let mut packed = Vec::new();
+        Ok(pumice::compress_into(&self.values[..self.file_len], &self.file_shape, config, &mut packed)?.ratio())
+    }
+}
+
+fn bench_file<T: Real>(input: &Input, path: &Path, args: &Args, bar: &ProgressBar, rows: &mut Vec<Row>) -> Result<()> {
+    let sample = Sample::<T>::read(input, args.min_size).map_err(|f| f.at(path))?;
+    let mut restored = vec![T::default(); sample.values.len()];
+    for &preset in &args.preset {
+        for &rel in &args.rel {
+            rows.push(measure(&sample, path, args, preset, rel, &mut restored)?);
+            bar.inc(1);
+        }
+    }
+    Ok(())
+}
+
+fn measure<T: Real>(
+    sample: &Sample<T>,
+    path: &Path,
+    args: &Args,
+    preset: PresetArg,
+    rel: f64,
+    restored: &mut [T],
+) -> Result<Row> {
+    let config = Config::new(Bound::Rel(rel)).preset(preset.0).threads(args.threads);
+    let options = DecodeOptions::new().threads(args.threads);
+    let ratio = sample.file_ratio(&config)?;
+    let values = sample.values.as_slice();
+    let mut packed = Vec::new();
+    let mut best = [f64::INFINITY; 3];
+    // Run 0 warms buffers, caches and threads up and is not counted.
+    for run in 0..=args.runs {
+        let times = [
+            timed(|| Ok(restored.copy_from_slice(black_box(values))))?,
+            timed(|| pumice::compress_into(black_box(values), &sample.shape, &config, &mut packed).map(drop))?,
+            timed(|| pumice::decompress_into(black_box(&packed), restored, &options))?,
+        ];
+        if run > 0 {
+            best = std::array::from_fn(|i| best[i].min(times[i]));
+        }
+    }
+    let info = pumice::inspect(&packed)?;
+    let found = metrics::compare(values, restored, info.abs_bound, &info.fills);
+    let gbps = best.map(|seconds| size_of_val(values) as f64 / seconds / 1e9);
+    Ok(Row {
+        file: path.display().to_string(),
+        preset: preset.0.name(),
+        rel,
+        threads: args.threads,
+        ratio,
+        memcpy_gbps: gbps[0],
+        compress_gbps: gbps[1],
+        decompress_gbps: gbps[2],
+        compress_over_memcpy: gbps[1] / gbps[0],
+        decompress_over_memcpy: gbps[2] / gbps[0],
+        max_err_over_bound: if found.max_abs_error == 0.0 { 0.0 } else { found.max_abs_error / info.abs_bound },
+        bound_kept: found.bound_kept(),
+    })
+}
+
+/// Seconds that a step takes.
+fn timed(step: impl FnOnce() -> pumice::Result<()>) -> pumice::Result<f64> {
+    let start = Instant::now();
+    step()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn describe(rows: &[Row]) -> String {
+    let heading = [
+        "file",
+        "preset",
+        "rel",
+        "ratio",
+        "compress",
+        "of memcpy",
+        "decompress",
+        "of memcpy",
+        "memcpy",
+        "max err/bound",
+    ];
+    let mut table = Table::new(&heading, 2);
+    for row in rows {
+        let file = Path::new(&row.file).file_name().map_or_else(|| row.file.clone(), |n| n.to_string_lossy().into());
+        let mut cells = vec![file, row.preset.into(), text::number(row.rel, 3)];
+        cells.extend(figures(|f| f(row)));
+        cells.push(format!("{:.4}{}", row.max_err_over_bound, if row.bound_kept { "" } else { " BROKEN" }));
+        table.row(cells);
+    }
+    let mut means = vec!["geometric mean".to_string(), String::new(), String::new()];
+    means.extend(figures(|f| geometric_mean(rows.iter().map(f))));
+    means.push(String::new());
+    table.row(means);
+    let threads = rows.first().map_or(1, |row| row.threads);
+    format!("{}speeds in GB/s of array, {threads} thread(s), 0 = one per core\n", table.render())
+}
+
+/// The measured columns; `pick` says what to make of one figure of a row.
+fn figures(pick: impl Fn(fn(&Row) -> f64) -> f64) -> [String; 6] {
+    [
+        text::ratio(pick(|row| row.ratio)),
+        format!("{:.2}", pick(|row| row.compress_gbps)),
+        format!("{:.3}", pick(|row| row.compress_over_memcpy)),
+        format!("{:.2}", pick(|row| row.decompress_gbps)),
+        format!("{:.3}", pick(|row| row.decompress_over_memcpy)),
+        format!("{:.2}", pick(|row| row.memcpy_gbps)),
+    ]
+}
+
+fn geometric_mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len() as f64;
+    (values.map(f64::ln).sum::<f64>() / n).exp()
+}

@@ -1,0 +1,236 @@
+//! `pumice check`: compares an original with a compressed or restored array, exactly and in bounded memory.
+
+use std::path::{Path, PathBuf};
+
+use pumice::{DType, ErrorKind, Real, with_dtype};
+use serde::Serialize;
+
+use crate::cli::LayoutArgs;
+use crate::compare::{self, Findings, Promise, Worst};
+use crate::failure::{Failure, Result};
+use crate::input::{self, Input};
+use crate::layout::Layout;
+use crate::parse;
+use crate::text;
+use crate::ui::{self, Ui};
+
+const AFTER_HELP: &str = "\
+Examples:
+  pumice check t_30x192x288.f32 t.pum                  against the bound stored in t.pum
+  pumice check t.npy restored.npy --abs 0.01           two plain arrays
+  pumice check t_30x192x288.f32 other.f32 --rel 1e-3   the output of any other compressor
+
+The exit code is 1 when the bound is broken.";
+
+/// Compare an original with its compressed or restored form
+///
+/// Finds the largest error and where it is, and says whether the bound is kept. The arithmetic is exact: a value that
+/// is over the bound by one part in 10^16 is found. NaN, infinities and fill values must be the same bit for bit.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The original array: raw or .npy
+    original: PathBuf,
+
+    /// What to compare it with: a compressed file, or a raw or .npy array
+    other: PathBuf,
+
+    /// Check against this bound instead of the stored one
+    #[arg(long, value_name = "E", value_parser = parse::bound, conflicts_with = "rel")]
+    abs: Option<f64>,
+
+    /// Check against E times the value range of the original
+    #[arg(long, value_name = "E", value_parser = parse::bound)]
+    rel: Option<f64>,
+
+    /// The value that means "no data" in plain arrays; compressed files name theirs
+    #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
+    fill: Option<f64>,
+
+    #[command(flatten)]
+    layout: LayoutArgs,
+
+    /// Worker threads; 0 means one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+}
+
+/// What `--json` prints. Numbers that JSON lacks, such as the PSNR of equal arrays, are null.
+#[derive(Serialize)]
+struct Report {
+    original: String,
+    other: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    max_abs_error: f64,
+    bound: Option<f64>,
+    bound_kept: Option<bool>,
+    worst_index: Option<Vec<usize>>,
+    #[serde(serialize_with = "any_number_or_null")]
+    worst_original: Option<f64>,
+    #[serde(serialize_with = "any_number_or_null")]
+    worst_restored: Option<f64>,
+    psnr: f64,
+    rmse: f64,
+    nrmse: f64,
+    min: f64,
+    max: f64,
+    ratio: f64,
+    n_values: u64,
+    n_over: u64,
+    n_mismatched_special: u64,
+}
+
+fn any_number_or_null<S: serde::Serializer>(
+    value: &Option<f64>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => ui::any_number(value, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    let (layout, findings, bound, ratio) =
+        if input::is_pumice(&args.other)? { against_compressed(args, ui)? } else { against_plain(args, ui)? };
+    let report = report(args, layout, &findings, bound, ratio);
+    ui.report(&report, || describe(&report, findings.worst.as_ref()))?;
+    if report.bound_kept == Some(false) {
+        let n_bad = report.n_over + report.n_mismatched_special;
+        return Err(Failure::new(
+            ErrorKind::BoundBroken,
+            format!("the bound is broken: {n_bad} of {} values", report.n_values),
+        ));
+    }
+    Ok(())
+}
+
+/// The layout of both, what was found, the bound (if there is one) and the ratio of sizes.
+type Outcome = (Layout, Findings, Option<f64>, f64);
+
+fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
+    let reader = input::open_reader(&args.other, args.threads)?;
+    let info = reader.info();
+    let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
+    let original = Input::open_as(&args.original, &layout)?;
+    let mut promise = Promise::of(info);
+    if let Some(bound) = asked_bound(args, &original, &promise.fills, ui)? {
+        promise.bound = bound;
+    }
+    let bar = ui.bytes_bar(original.n_bytes(), "comparing");
+    let findings =
+        with_dtype!(layout.dtype, T => compare::with_reader::<T, _>(&original.source()?, &reader, &promise, &bar))
+            .map_err(|failure| input::damage_hint(failure, &args.other))?;
+    bar.finish_and_clear();
+    let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
+    Ok((layout, findings, Some(promise.bound), ratio))
+}
+
+fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
+    let original = Input::open(&args.original, &args.layout)?;
+    let layout = original.layout.clone();
+    let other = Input::open_as(&args.other, &layout)?;
+    let fills: Vec<f64> = args.fill.into_iter().collect();
+    let bound = asked_bound(args, &original, &fills, ui)?;
+    let promise = Promise { bound: bound.unwrap_or(f64::INFINITY), fills };
+    let bar = ui.bytes_bar(original.n_bytes(), "comparing");
+    let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &promise, &bar))?;
+    bar.finish_and_clear();
+    Ok((layout, findings, bound, 1.0))
+}
+
+fn compare_plain<T: Real>(a: &Input, b: &Input, promise: &Promise, bar: &indicatif::ProgressBar) -> Result<Findings> {
+    let shape = &a.layout.shape;
+    let list = [shape.iter().product()];
+    compare::with_file::<T, _>(&a.source_as(&list)?, &b.source_as(&list)?, shape, promise, bar)
+}
+
+/// The bound that was typed, as an absolute number. REL takes one more pass over the original, for its value range.
+fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<Option<f64>> {
+    let Some(rel) = args.rel else { return Ok(args.abs) };
+    let promise = Promise { bound: f64::INFINITY, fills: fills.to_vec() };
+    let bar = ui.bytes_bar(original.n_bytes(), "value range");
+    let itself = with_dtype!(original.layout.dtype, T => compare_plain::<T>(original, original, &promise, &bar))?;
+    bar.finish_and_clear();
+    let range = itself.total.max - itself.total.min;
+    Ok(Some(if range > 0.0 { rel * range } else { 0.0 }))
+}
+
+fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<f64>, ratio: f64) -> Report {
+    let total = &findings.total;
+    let worst = findings.worst.as_ref();
+    let name = |path: &Path| path.display().to_string();
+    Report {
+        original: name(&args.original),
+        other: name(&args.other),
+        dtype: layout.dtype.name(),
+        shape: layout.shape,
+        max_abs_error: total.max_abs_error,
+        bound,
+        bound_kept: bound.map(|_| total.bound_kept()),
+        worst_index: worst.map(|w| w.index.clone()),
+        worst_original: worst.map(|w| w.original),
+        worst_restored: worst.map(|w| w.restored),
+        psnr: total.psnr,
+        rmse: total.rmse,
+        nrmse: total.nrmse,
+        min: total.min,
+        max: total.max,
+        ratio,
+        n_values: total.n_values,
+        n_over: total.n_over,
+        n_mismatched_special: total.n_mismatched_special,
+    }
+}
+
+fn describe(report: &Report, worst: Option<&Worst>) -> String {
+    let verdict = match report.bound_kept {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "no bound given (--abs or --rel)",
+    };
+    let mut facts = vec![
+        ("array", format!("{} {}", text::shape(&report.shape), report.dtype)),
+        ("bound kept", verdict.into()),
+        ("largest error", error_text(report)),
+    ];
+    if let Some(worst) = worst
+        && report.max_abs_error > 0.0
+    {
+        facts.push(("at", worst_text(worst, report.dtype)));
+    }
+    facts.extend([
+        ("over the bound", format!("{} of {} values", report.n_over, report.n_values)),
+        ("changed NaN/Inf/fill", report.n_mismatched_special.to_string()),
+        ("value range", format!("{} to {}", text::number(report.min, 6), text::number(report.max, 6))),
+        (
+            "PSNR",
+            if report.psnr == f64::INFINITY { "inf".into() } else { format!("{} dB", text::number(report.psnr, 5)) },
+        ),
+        ("NRMSE", text::number(report.nrmse, 4)),
+        ("ratio", text::ratio(report.ratio)),
+    ]);
+    text::facts(&facts)
+}
+
+fn error_text(report: &Report) -> String {
+    let error = text::number(report.max_abs_error, 6);
+    match report.bound {
+        Some(bound) if bound > 0.0 => {
+            let share = text::number(report.max_abs_error / bound, 4);
+            format!("{error} ({share} of the bound {})", text::number(bound, 6))
+        }
+        Some(_) => format!("{error} (bound 0)"),
+        None => error,
+    }
+}
+
+fn worst_text(worst: &Worst, dtype: &str) -> String {
+    let (original, restored) = if dtype == DType::F32.name() {
+        ((worst.original as f32).to_string(), (worst.restored as f32).to_string())
+    } else {
+        (worst.original.to_string(), worst.restored.to_string())
+    };
+    format!("[{}]: {original} became {restored}", text::join(&worst.index, ", "))
+}

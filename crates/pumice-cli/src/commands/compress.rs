@@ -1,0 +1,340 @@
+//! `pumice compress`: a raw file, a `.npy` file or a stream becomes a Pumice file.
+//!
+//! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives where the bound
+//! is known beforehand; otherwise (REL without `--range`, or `--verify`) it is first kept in an unnamed temporary file.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pumice::{Bound, Config, ErrorKind, Fill, Preset, Real, Summary, Writer, with_dtype};
+use serde::Serialize;
+
+use crate::cli::{BoundArgs, LayoutArgs, is_stdio};
+use crate::compare::{self, Promise};
+use crate::failure::{Failure, Result, io_context};
+use crate::input::{self, Input, Stream, is_stream};
+use crate::layout::Layout;
+use crate::output::{self, Output};
+use crate::parse::{self, Extents};
+use crate::text;
+use crate::ui::Ui;
+
+/// Bytes taken from a stream at a time, at least one row.
+const STREAM_BLOCK: usize = 4 << 20;
+
+const AFTER_HELP: &str = "\
+Examples:
+  pumice compress t_30x192x288.f32 -o t.pum --rel 1e-3
+  pumice compress t.npy -o t.pum --abs 0.01 --attr units=K --verify
+  pumice compress t.dat -o t.pum --dtype f64 --dims 288,192,30 --rel 1e-4 --fill 1e20
+  simulate | pumice compress - -o t.pum --dtype f32 --shape 1000,512,512 --rel 1e-3 --range -5,40";
+
+/// Compress an array
+///
+/// Shape and type are read from a .npy header or from a name such as t_30x192x288.f32 (slowest axis first) unless
+/// given. The output appears under its name only when it is complete.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The array: raw little-endian values, .npy, or - for standard input
+    input: PathBuf,
+
+    /// The compressed file, or - for standard output
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    layout: LayoutArgs,
+
+    #[command(flatten)]
+    bound: BoundArgs,
+
+    /// The value range that --rel refers to, instead of the data's own
+    #[arg(long, value_name = "MIN,MAX", value_parser = parse::range, allow_hyphen_values = true)]
+    range: Option<(f64, f64)>,
+
+    /// The value that means "no data" (nan allowed), kept bit for bit; detected if not given
+    #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
+    fill: Option<f64>,
+
+    /// The pipeline
+    #[arg(long, default_value_t, value_parser = preset)]
+    preset: PresetArg,
+
+    /// Chunk extents, slowest axis first: the unit of partial reads and of parallel work
+    #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
+    chunk: Option<Extents>,
+
+    /// Worker threads; 0 means one per core. The output does not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// A note to store with the array; can be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse::attribute)]
+    attr: Vec<(String, String)>,
+
+    /// Read the result back and compare every value before the file gets its name
+    #[arg(long)]
+    verify: bool,
+}
+
+impl Args {
+    fn config(&self) -> Config {
+        let mut config = Config::new(self.bound.bound()).preset(self.preset.0).threads(self.threads);
+        if let Some((min, max)) = self.range {
+            config = config.range(min, max);
+        }
+        if let Some(value) = self.fill {
+            config = config.fill(Fill::Value(value));
+        }
+        if let Some(chunk) = &self.chunk {
+            config = config.chunk_shape(&chunk.0);
+        }
+        self.attr.iter().fold(config, |config, (key, value)| config.attribute(key, value))
+    }
+
+    /// Whether a stream can be compressed while it arrives.
+    fn one_pass(&self) -> bool {
+        let bound_is_known = !matches!(self.bound.bound(), Bound::Rel(_)) || self.range.is_some();
+        bound_is_known && !self.verify
+    }
+}
+
+/// A preset that knows its name, for help texts and parsing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PresetArg(pub(crate) Preset);
+
+impl std::fmt::Display for PresetArg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+pub(crate) fn preset(name: &str) -> std::result::Result<PresetArg, String> {
+    name.parse().map(PresetArg).map_err(|e: pumice::Error| e.to_string())
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    input: String,
+    output: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    raw_bytes: u64,
+    compressed_bytes: u64,
+    ratio: f64,
+    bits_per_value: f64,
+    bound_kind: &'static str,
+    bound: Option<f64>,
+    abs_bound: f64,
+    preset: &'static str,
+    n_chunks: u64,
+    verified: bool,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    let start = Instant::now();
+    if args.verify && is_stdio(&args.output) {
+        return Err(Failure::invalid("--verify reads the result back, which standard output does not allow")
+            .hint("write to a file with -o FILE"));
+    }
+    output::refuse_same_file(&args.input, &args.output)?;
+    let (layout, summary) = compress(args, ui)?;
+    let report = report(args, layout, &summary, start.elapsed().as_secs_f64());
+    ui.summary(&report, is_stdio(&args.output), || describe(&report))
+}
+
+fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Summary)> {
+    let config = args.config();
+    if !is_stream(&args.input) {
+        let input = Input::open(&args.input, &args.layout)?;
+        let summary = with_dtype!(input.layout.dtype, T => from_file::<T>(&input, args, &config, ui))?;
+        return Ok((input.layout, summary));
+    }
+    let mut stream = Stream::open(&args.input, &args.layout)?;
+    let layout = stream.layout.clone();
+    let summary = if args.one_pass() && layout.n_values() != Some(0) && !layout.shape.is_empty() {
+        with_dtype!(layout.dtype, T => from_stream::<T>(&mut stream, args, &config, ui))?
+    } else {
+        let input = spool(&mut stream, args, ui)?;
+        with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, ui))?
+    };
+    Ok((layout, summary))
+}
+
+fn from_file<T: Real>(input: &Input, args: &Args, config: &Config, ui: &Ui) -> Result<Summary> {
+    if !args.verify {
+        return write::<T>(input, &args.output, config, ui);
+    }
+    // What is still to be verified gets its name only afterwards; a link stays, and its target is replaced.
+    let target = args.output.canonicalize().unwrap_or_else(|_| args.output.clone());
+    let staged = target.with_added_extension("unverified");
+    let summary = write::<T>(input, &staged, config, ui)?;
+    if let Err(failure) = verify::<T>(input, &staged, args, ui) {
+        fs::remove_file(&staged).map_err(io_context("remove", &staged))?;
+        return Err(failure);
+    }
+    fs::rename(&staged, &target).map_err(io_context("write", &target))?;
+    Ok(summary)
+}
+
+fn write<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Result<Summary> {
+    let source = input.source()?;
+    let bar = ui.bytes_bar(input.n_bytes(), "compressing");
+    let mut out = Output::create(output)?;
+    let summary = pumice::compress_from::<T, _>(&source, config, &mut out, &|done| bar.set_position(done))?;
+    out.commit()?;
+    bar.finish_and_clear();
+    Ok(summary)
+}
+
+/// Compares what was written with the input.
+fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
+    let reader = input::open_reader(written, args.threads)?;
+    let promise = Promise::of(reader.info());
+    let bar = ui.bytes_bar(input.n_bytes(), "verifying");
+    let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &promise, &bar)?;
+    bar.finish_and_clear();
+    if findings.total.bound_kept() {
+        return Ok(());
+    }
+    let found = format!("largest error {:e}, bound {:e}", findings.total.max_abs_error, promise.bound);
+    Err(Failure::new(ErrorKind::BoundBroken, format!("verification failed ({found}); nothing was written"))
+        .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
+}
+
+fn from_stream<T: Real>(stream: &mut Stream, args: &Args, config: &Config, ui: &Ui) -> Result<Summary> {
+    let row_shape = &stream.layout.shape[1..];
+    let (n_bytes, row_bytes) = stream_sizes(&stream.layout)?;
+    let bar = ui.bytes_bar(n_bytes, "compressing");
+    let mut writer = Writer::<T, _>::new(Output::create(&args.output)?, row_shape, config)?;
+    let block_bytes = (STREAM_BLOCK / row_bytes.max(1)).max(1) * row_bytes;
+    let mut bytes = vec![0; block_bytes.min(n_bytes as usize)];
+    let mut values = vec![T::default(); bytes.len() / size_of::<T>()];
+    let mut left = n_bytes;
+    while left > 0 {
+        let n = block_bytes.min(left as usize);
+        stream.bytes.read_exact(&mut bytes[..n]).map_err(|e| too_short(e, n_bytes))?;
+        let values = &mut values[..n / size_of::<T>()];
+        T::copy_from_le_bytes(&bytes[..n], values);
+        writer.write_rows(values)?;
+        left -= n as u64;
+        bar.inc(n as u64);
+    }
+    expect_end(&mut stream.bytes, n_bytes)?;
+    let (out, summary) = writer.finish()?;
+    bar.finish_and_clear();
+    out.commit()?;
+    Ok(summary)
+}
+
+/// Keeps a stream in an unnamed file beside the output, so that it can be read twice.
+fn spool(stream: &mut Stream, args: &Args, ui: &Ui) -> Result<Input> {
+    let directory = match args.output.parent() {
+        _ if is_stdio(&args.output) => std::env::temp_dir(),
+        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
+        _ => PathBuf::from("."),
+    };
+    let mut file: File =
+        tempfile::tempfile_in(&directory).map_err(io_context("make a temporary file in", &directory))?;
+    let (n_bytes, _) = stream_sizes(&stream.layout)?;
+    let bar = ui.bytes_bar(n_bytes, "reading");
+    let copied = io::copy(&mut bar.wrap_read((&mut stream.bytes).take(n_bytes)), &mut file)?;
+    bar.finish_and_clear();
+    if copied < n_bytes {
+        return Err(too_short(io::ErrorKind::UnexpectedEof.into(), n_bytes));
+    }
+    expect_end(&mut stream.bytes, n_bytes)?;
+    file.rewind()?;
+    Ok(Input::from_spool(&args.input, file, stream.layout.clone()))
+}
+
+/// Bytes of the whole stream and of one row of it.
+fn stream_sizes(layout: &Layout) -> Result<(u64, usize)> {
+    let row = Layout { dtype: layout.dtype, shape: layout.shape.iter().skip(1).copied().collect() };
+    match (layout.n_bytes(), row.n_bytes()) {
+        (Some(all), Some(row)) => Ok((all, row as usize)),
+        _ => Err(Failure::invalid(format!("an array of {} is too large", text::shape(&layout.shape)))),
+    }
+}
+
+fn too_short(error: io::Error, expected: u64) -> Failure {
+    if error.kind() != io::ErrorKind::UnexpectedEof {
+        return error.into();
+    }
+    Failure::new(ErrorKind::Truncated, format!("the input ended before the {expected} bytes that its shape asks for"))
+        .hint("check --shape or --dims and --dtype, or the program that writes the stream")
+}
+
+fn expect_end(stream: &mut dyn Read, expected: u64) -> Result<()> {
+    match stream.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(Failure::invalid(format!("the input has more than the {expected} bytes that its shape asks for"))
+            .hint("check --shape or --dims and --dtype")),
+    }
+}
+
+fn report(args: &Args, layout: Layout, summary: &Summary, seconds: f64) -> Report {
+    let (bound_kind, bound) = bound_parts(args.bound.bound());
+    let n_values = summary.raw_bytes as f64 / layout.dtype.size() as f64;
+    Report {
+        input: name(&args.input),
+        output: name(&args.output),
+        dtype: layout.dtype.name(),
+        shape: layout.shape,
+        raw_bytes: summary.raw_bytes,
+        compressed_bytes: summary.compressed_bytes,
+        ratio: summary.ratio(),
+        bits_per_value: summary.compressed_bytes as f64 * 8.0 / n_values,
+        bound_kind,
+        bound,
+        abs_bound: summary.abs_bound,
+        preset: args.preset.0.name(),
+        n_chunks: summary.n_chunks,
+        verified: args.verify,
+        seconds,
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The kind of a bound and the number the user gave.
+pub(crate) fn bound_parts(bound: Bound) -> (&'static str, Option<f64>) {
+    match bound {
+        Bound::Abs(e) => ("abs", Some(e)),
+        Bound::Rel(e) => ("rel", Some(e)),
+        Bound::Lossless => ("lossless", None),
+        _ => ("other", None),
+    }
+}
+
+/// A bound in words; `abs_bound` is what it comes to for this array.
+pub(crate) fn bound_text(kind: &str, bound: Option<f64>, abs_bound: f64) -> String {
+    match (kind, bound) {
+        ("rel", Some(e)) => format!("{} of the value range = {}", text::number(e, 6), text::number(abs_bound, 6)),
+        (_, Some(e)) => format!("{} absolute", text::number(e, 6)),
+        _ => "lossless".into(),
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let verified = if report.verified { ", verified" } else { "" };
+    format!(
+        "{}: {} {}, {} -> {} ({})\nbound: {}{verified}; {}, {}\n",
+        report.output,
+        text::shape(&report.shape),
+        report.dtype,
+        text::bytes(report.raw_bytes),
+        text::bytes(report.compressed_bytes),
+        text::ratio(report.ratio),
+        bound_text(report.bound_kind, report.bound, report.abs_bound),
+        text::seconds(report.seconds),
+        text::speed(report.raw_bytes, report.seconds),
+    )
+}

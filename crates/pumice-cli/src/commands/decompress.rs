@@ -1,0 +1,162 @@
+//! `pumice decompress`: a Pumice file, or a box of it, becomes a raw or `.npy` file.
+//!
+//! A whole array is written chunk by chunk at the place of each; a region, and anything for standard output, is written
+//! in order, one row of chunks at a time.
+
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use pumice::{Info, Reader, Real, with_dtype};
+use serde::Serialize;
+
+use crate::cli::is_stdio;
+use crate::failure::{Failure, Result};
+use crate::input;
+use crate::layout::Layout;
+use crate::output::{self, ArrayFile, Output};
+use crate::region;
+use crate::text;
+use crate::ui::Ui;
+
+const AFTER_HELP: &str = "\
+Examples:
+  pumice decompress t.pum -o t.f32
+  pumice decompress t.pum -o t.npy --region 0:10,:,5:9
+  pumice decompress t.pum -o - --region -1 | plot";
+
+/// Restore an array or a part of it
+///
+/// The output is .npy if it is called so, otherwise raw little-endian values.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The compressed file
+    input: PathBuf,
+
+    /// The array, raw or .npy by its extension, or - for raw values on standard output
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    /// Only this part: one Python slice per axis, slowest first, such as 0:10,:,5:9 or -1
+    #[arg(long, value_name = "SLICES", allow_hyphen_values = true)]
+    region: Option<String>,
+
+    /// Worker threads; 0 means one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    input: String,
+    output: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    region: Option<String>,
+    compressed_bytes: u64,
+    raw_bytes: u64,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    let start = Instant::now();
+    output::refuse_same_file(&args.input, &args.output)?;
+    let reader = input::open_reader(&args.input, args.threads)?;
+    let info = reader.info();
+    let region = args.region.as_deref().map(|text| region::parse(text, &info.shape)).transpose()?;
+    let shape: Vec<usize> = match &region {
+        Some(region) => region.iter().map(ExactSizeIterator::len).collect(),
+        None => info.shape.clone(),
+    };
+    let layout = Layout { dtype: info.dtype, shape };
+    with_dtype!(info.dtype, T => write::<T>(&reader, args, region.as_deref(), &layout, ui))
+        .map_err(|failure| input::damage_hint(failure, &args.input))?;
+    let report = Report {
+        input: args.input.display().to_string(),
+        output: args.output.display().to_string(),
+        dtype: layout.dtype.name(),
+        raw_bytes: layout.n_bytes().unwrap_or(0),
+        shape: layout.shape,
+        region: region.as_deref().map(text::region),
+        compressed_bytes: info.compressed_bytes,
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    ui.summary(&report, is_stdio(&args.output), || describe(&report))
+}
+
+fn write<T: Real>(
+    reader: &Reader<File>,
+    args: &Args,
+    region: Option<&[Range<usize>]>,
+    layout: &Layout,
+    ui: &Ui,
+) -> Result<()> {
+    let bar = ui.bytes_bar(layout.n_bytes().unwrap_or(0), "restoring");
+    let in_order = region.is_some() || is_stdio(&args.output);
+    if !in_order {
+        let mut file = ArrayFile::create(&args.output, layout)?;
+        reader.for_each_chunk::<T>(0..reader.n_chunks(), |region, values| {
+            file.write_box(region, values)?;
+            bar.inc(size_of_val(values) as u64);
+            Ok(())
+        })?;
+        bar.finish_and_clear();
+        return Ok(file.commit()?);
+    }
+    let mut out = Output::create(&args.output)?;
+    out.write_all(&output::header_for(&args.output, layout))?;
+    let whole: Vec<Range<usize>> = reader.info().shape.iter().map(|&extent| 0..extent).collect();
+    let region = region.unwrap_or(&whole);
+    for block in row_blocks(reader.info(), region) {
+        let values = reader.read_region::<T>(&block)?.data;
+        write_values(&mut out, &values)?;
+        bar.inc(size_of_val(values.as_slice()) as u64);
+    }
+    bar.finish_and_clear();
+    out.commit()
+}
+
+fn write_values<T: Real>(out: &mut Output, values: &[T]) -> Result<()> {
+    let mut bytes = Vec::new();
+    T::extend_le_bytes(values, &mut bytes);
+    out.write_all(&bytes).map_err(Failure::from)
+}
+
+/// The region cut along the slowest axis where rows of chunks end, so that each chunk is decoded once and memory holds
+/// one row of them.
+fn row_blocks(info: &Info, region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    let (Some(rows), Some(step)) = (region.first(), info.chunk_shape.first().map(|&n| n.max(1))) else {
+        return vec![region.to_vec()];
+    };
+    let mut blocks = Vec::new();
+    let mut segment_start = 0;
+    for &segment_rows in &info.segments {
+        let segment_end = segment_start + segment_rows;
+        for start in (segment_start..segment_end).step_by(step) {
+            let block = start.max(rows.start)..(start + step).min(segment_end).min(rows.end);
+            if !block.is_empty() {
+                let mut cut = region.to_vec();
+                cut[0] = block;
+                blocks.push(cut);
+            }
+        }
+        segment_start = segment_end;
+    }
+    blocks
+}
+
+fn describe(report: &Report) -> String {
+    format!(
+        "{}: {} {}, {}; {}, {}\n",
+        report.output,
+        text::shape(&report.shape),
+        report.dtype,
+        text::bytes(report.raw_bytes),
+        text::seconds(report.seconds),
+        text::speed(report.raw_bytes, report.seconds),
+    )
+}

@@ -1,0 +1,113 @@
+//! `pumice info`: what a file holds, from its header and index alone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pumice::{DType, Info};
+use serde::Serialize;
+
+use crate::commands::compress::{bound_parts, bound_text};
+use crate::failure::Result;
+use crate::input;
+use crate::text;
+use crate::ui::{self, Ui};
+
+/// Show what a compressed file holds
+///
+/// Shape, type, bound, chunks, ratio and notes, without decoding any value.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The compressed file
+    file: PathBuf,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    file: String,
+    version: u8,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    chunk_shape: Vec<usize>,
+    n_chunks: u64,
+    segments: Vec<usize>,
+    preset: &'static str,
+    bound_kind: &'static str,
+    bound: Option<f64>,
+    abs_bound: f64,
+    #[serde(serialize_with = "ui::any_numbers")]
+    fills: Vec<f64>,
+    attributes: BTreeMap<String, String>,
+    raw_bytes: u64,
+    compressed_bytes: u64,
+    ratio: f64,
+    bits_per_value: f64,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    let reader = input::open_reader(&args.file, 1)?;
+    let info = reader.info();
+    ui.report(&report(args, info), || describe(args, info))
+}
+
+fn report(args: &Args, info: &Info) -> Report {
+    let (bound_kind, bound) = bound_parts(info.bound);
+    Report {
+        file: args.file.display().to_string(),
+        version: info.version,
+        dtype: info.dtype.name(),
+        shape: info.shape.clone(),
+        chunk_shape: info.chunk_shape.clone(),
+        n_chunks: info.n_chunks,
+        segments: info.segments.clone(),
+        preset: info.preset.name(),
+        bound_kind,
+        bound,
+        abs_bound: info.abs_bound,
+        fills: info.fills.clone(),
+        attributes: info.attributes.iter().cloned().collect(),
+        raw_bytes: info.raw_bytes,
+        compressed_bytes: info.compressed_bytes,
+        ratio: ratio(info),
+        bits_per_value: bits_per_value(info),
+    }
+}
+
+fn ratio(info: &Info) -> f64 {
+    info.raw_bytes as f64 / info.compressed_bytes as f64
+}
+
+fn bits_per_value(info: &Info) -> f64 {
+    info.compressed_bytes as f64 * 8.0 / (info.raw_bytes as f64 / info.dtype.size() as f64)
+}
+
+fn describe(args: &Args, info: &Info) -> String {
+    let (kind, bound) = bound_parts(info.bound);
+    let mut facts = vec![
+        ("file", args.file.display().to_string()),
+        ("array", format!("{} {}", text::shape(&info.shape), info.dtype)),
+        ("bound", bound_text(kind, bound, info.abs_bound)),
+        ("preset", info.preset.name().into()),
+        ("size", format!("{} -> {}", text::bytes(info.raw_bytes), text::bytes(info.compressed_bytes))),
+        ("ratio", format!("{}, {} bits per value", text::ratio(ratio(info)), text::number(bits_per_value(info), 3))),
+        ("chunks", format!("{} of {}", info.n_chunks, text::shape(&info.chunk_shape))),
+        ("format", format!("version {}", info.version)),
+    ];
+    if info.segments.len() > 1 {
+        facts.push(("appended", format!("rows {}", text::join(&info.segments, " + "))));
+    }
+    if !info.fills.is_empty() {
+        let fills: Vec<_> = info.fills.iter().map(|&v| fill_text(v, info.dtype)).collect();
+        facts.push(("fill values", fills.join(", ")));
+    }
+    facts.extend(info.attributes.iter().map(|(key, value)| (key.as_str(), value.clone())));
+    text::facts(&facts)
+}
+
+/// A fill value with no more digits than its type has.
+fn fill_text(value: f64, dtype: DType) -> String {
+    match dtype {
+        DType::F32 => format!("{:?}", value as f32),
+        _ => format!("{value:?}"),
+    }
+}

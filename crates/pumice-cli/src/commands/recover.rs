@@ -1,0 +1,153 @@
+//! `pumice recover`: everything of a damaged file that is still intact, and a list of what is not.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use pumice::{DecodeOptions, ErrorKind, ReadAt, Real, Salvage, with_dtype};
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+use crate::input;
+use crate::layout::Layout;
+use crate::output::{self, ArrayFile};
+use crate::parse;
+use crate::text;
+use crate::ui::{self, Ui};
+
+/// Longer lists of lost chunks are cut in the text report; JSON has them all.
+const MAX_LISTED: usize = 20;
+
+/// Save what is intact of a damaged file
+///
+/// Writes the array with the lost parts set to --missing, and lists them. Each chunk has its own checksum, so what is
+/// written is right. The exit code is 4 when nothing could be saved.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The damaged file
+    input: PathBuf,
+
+    /// The array, raw or .npy by its extension
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    /// What stands for lost values
+    #[arg(long, value_name = "V", default_value = "nan", value_parser = parse::number, allow_hyphen_values = true)]
+    missing: f64,
+
+    /// Worker threads; 0 means one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    input: String,
+    output: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    n_chunks: u64,
+    n_intact: u64,
+    n_lost: u64,
+    lost_values: u64,
+    lost_percent: f64,
+    #[serde(serialize_with = "ui::any_number")]
+    missing: f64,
+    lost: Vec<Lost>,
+}
+
+/// One lost chunk.
+#[derive(Serialize)]
+struct Lost {
+    chunk: u64,
+    region: String,
+    values: u64,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    output::refuse_same_file(&args.input, &args.output)?;
+    let file = input::open_file(&args.input)?;
+    let salvage = pumice::salvage(file, DecodeOptions::new().threads(args.threads)).map_err(|e| {
+        let failure = Failure::from(e).at(&args.input);
+        failure.hint("the start of the file, which says what it holds, is needed; nothing was written")
+    })?;
+    let info = salvage.info();
+    let lost = salvage.lost();
+    if salvage.intact().is_empty() && !lost.is_empty() {
+        let message =
+            format!("{}: none of the {} chunks is intact; nothing was written", args.input.display(), lost.len());
+        return Err(Failure::new(ErrorKind::Corrupt, message));
+    }
+    let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
+    with_dtype!(info.dtype, T => write::<T, _>(&salvage, args, &layout, ui))?;
+    let report = report(args, &layout, salvage.intact().len() as u64, &lost);
+    ui.report(&report, || describe(&report))
+}
+
+fn write<T: Real, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layout, ui: &Ui) -> Result<()> {
+    let mut file = ArrayFile::create(&args.output, layout)?;
+    let bar = ui.bytes_bar(layout.n_bytes().unwrap_or(0), "recovering");
+    let missing = T::from_f64(args.missing);
+    for (_, region) in salvage.lost() {
+        let values = vec![missing; volume(&region)];
+        file.write_box(&region, &values)?;
+        bar.inc(size_of_val(values.as_slice()) as u64);
+    }
+    salvage.for_each_chunk::<T>(|region, values| {
+        file.write_box(region, values)?;
+        bar.inc(size_of_val(values) as u64);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    Ok(file.commit()?)
+}
+
+fn volume(region: &[Range<usize>]) -> usize {
+    region.iter().map(ExactSizeIterator::len).product()
+}
+
+fn report(args: &Args, layout: &Layout, n_intact: u64, lost: &[(u64, Vec<Range<usize>>)]) -> Report {
+    let lost_values: u64 = lost.iter().map(|(_, region)| volume(region) as u64).sum();
+    let n_values = layout.n_values().unwrap_or(0).max(1);
+    let list = lost.iter().map(|(chunk, region)| Lost {
+        chunk: *chunk,
+        region: text::region(region),
+        values: volume(region) as u64,
+    });
+    Report {
+        input: args.input.display().to_string(),
+        output: args.output.display().to_string(),
+        dtype: layout.dtype.name(),
+        shape: layout.shape.clone(),
+        n_chunks: n_intact + lost.len() as u64,
+        n_intact,
+        n_lost: lost.len() as u64,
+        lost_values,
+        lost_percent: lost_values as f64 * 100.0 / n_values as f64,
+        missing: args.missing,
+        lost: list.collect(),
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let mut out = format!(
+        "{}: {} {}, {} of {} chunks intact\n",
+        report.output,
+        text::shape(&report.shape),
+        report.dtype,
+        report.n_intact,
+        report.n_chunks,
+    );
+    if report.lost.is_empty() {
+        return out + "nothing was lost\n";
+    }
+    let percent = text::number(report.lost_percent, 3);
+    out += &format!("lost: {} values ({percent} %), now {}:\n", report.lost_values, report.missing);
+    for lost in report.lost.iter().take(MAX_LISTED) {
+        out += &format!("  chunk {} = [{}]\n", lost.chunk, lost.region);
+    }
+    if report.lost.len() > MAX_LISTED {
+        out += &format!("  and {} more (--json lists all)\n", report.lost.len() - MAX_LISTED);
+    }
+    out
+}

@@ -1,0 +1,133 @@
+//! Whether a restored array keeps the bound, block by block so that arrays larger than memory can be compared. The
+//! arithmetic is `pumice::metrics`; this module walks the arrays and remembers where the worst value is.
+
+use std::ops::Range;
+
+use indicatif::ProgressBar;
+use pumice::metrics::{self, Comparison};
+use pumice::{FileSource, ReadAt, Reader, Real, Source};
+
+use crate::failure::Result;
+
+/// Values compared at a time where no chunks say otherwise.
+const BLOCK: usize = 1 << 20;
+
+/// What has to hold between two arrays.
+#[derive(Clone, Debug)]
+pub(crate) struct Promise {
+    /// Largest allowed difference, 0 if every bit must be the same; infinite to measure only.
+    pub(crate) bound: f64,
+    /// Values that must come back bit for bit.
+    pub(crate) fills: Vec<f64>,
+}
+
+impl Promise {
+    /// What a compressed file promises.
+    pub(crate) fn of(info: &pumice::Info) -> Self {
+        Self { bound: info.abs_bound, fills: info.fills.clone() }
+    }
+}
+
+/// The value with the largest error.
+#[derive(Clone, Debug)]
+pub(crate) struct Worst {
+    pub(crate) index: Vec<usize>,
+    pub(crate) original: f64,
+    pub(crate) restored: f64,
+}
+
+/// The outcome of a comparison.
+pub(crate) struct Findings {
+    pub(crate) total: Comparison,
+    pub(crate) worst: Option<Worst>,
+    promise: Promise,
+}
+
+impl Findings {
+    fn new(promise: &Promise) -> Self {
+        Self { total: Comparison::default(), worst: None, promise: promise.clone() }
+    }
+
+    /// Adds one block; `locate` turns a place in it into coordinates of the array.
+    fn add<T: Real>(&mut self, original: &[T], restored: &[T], locate: impl Fn(usize) -> Vec<usize>) {
+        let block = metrics::compare(original, restored, self.promise.bound, &self.promise.fills);
+        if let Some(at) = block.worst_index
+            && (self.worst.is_none() || block.max_abs_error > self.total.max_abs_error)
+        {
+            self.worst =
+                Some(Worst { index: locate(at), original: block.worst_original, restored: block.worst_restored });
+        }
+        self.total.merge(&block);
+    }
+}
+
+/// Compares a source with what a compressed file gives back.
+pub(crate) fn with_reader<T: Real, R: ReadAt>(
+    original: &dyn Source<T>,
+    reader: &Reader<R>,
+    promise: &Promise,
+    bar: &ProgressBar,
+) -> Result<Findings> {
+    let mut findings = Findings::new(promise);
+    let mut expected = Vec::new();
+    reader.for_each_chunk::<T>(0..reader.n_chunks(), |region, restored| {
+        let start: Vec<usize> = region.iter().map(|r| r.start).collect();
+        let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+        expected.resize(restored.len(), T::default());
+        original.read_box(&start, &extents, &mut expected)?;
+        findings.add(&expected, restored, |at| coordinates_in(at, region));
+        bar.inc(size_of_val(restored) as u64);
+        Ok(())
+    })?;
+    Ok(findings)
+}
+
+/// Compares two files of the same shape; both sources see the values as a plain list.
+pub(crate) fn with_file<T: Real, R: ReadAt>(
+    original: &FileSource<R>,
+    restored: &FileSource<R>,
+    shape: &[usize],
+    promise: &Promise,
+    bar: &ProgressBar,
+) -> Result<Findings> {
+    let mut findings = Findings::new(promise);
+    let n_values: usize = shape.iter().product();
+    let (mut a, mut b) = (vec![T::default(); BLOCK.min(n_values)], vec![T::default(); BLOCK.min(n_values)]);
+    for start in (0..n_values).step_by(BLOCK) {
+        let n = BLOCK.min(n_values - start);
+        original.read_box(&[start], &[n], &mut a[..n])?;
+        restored.read_box(&[start], &[n], &mut b[..n])?;
+        findings.add(&a[..n], &b[..n], |at| coordinates(start + at, shape));
+        bar.inc(size_of_val(&a[..n]) as u64);
+    }
+    Ok(findings)
+}
+
+/// Coordinates of a place in C order.
+fn coordinates(mut place: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for (i, &extent) in index.iter_mut().zip(shape).rev() {
+        *i = place % extent;
+        place /= extent;
+    }
+    index
+}
+
+/// Coordinates in the whole array of a place in a box of it.
+fn coordinates_in(place: usize, region: &[Range<usize>]) -> Vec<usize> {
+    let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+    coordinates(place, &extents).iter().zip(region).map(|(i, range)| i + range.start).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinates_count_the_last_axis_fastest() {
+        assert_eq!(coordinates(0, &[2, 3, 4]), [0, 0, 0]);
+        assert_eq!(coordinates(23, &[2, 3, 4]), [1, 2, 3]);
+        assert_eq!(coordinates(17, &[2, 3, 4]), [1, 1, 1]);
+        assert_eq!(coordinates_in(3, &[5..7, 8..10]), [6, 9]);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a command ends with when it does not succeed: an error of the library, plus lines that say what to do.
+
+use std::error::Error as _;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use pumice::{Error, ErrorKind};
+
+/// `std::result::Result` with a [`Failure`].
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// The code a shell sees when a program is ended by a closed pipe (128 + SIGPIPE).
+const CLOSED_PIPE: u8 = 141;
+
+/// An error and its hints.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    error: Error,
+    hints: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error::new(kind, message).into()
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    /// The same failure with one more line of advice.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// The same failure with the file it concerns in front of the message.
+    #[must_use]
+    pub(crate) fn at(self, path: &Path) -> Self {
+        Self { error: self.error.context(path.display()), ..self }
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
+    /// Prints the failure to standard error and gives the exit code. A reader that went away is no news to anybody.
+    pub(crate) fn report(self) -> ExitCode {
+        if self.is_closed_pipe() {
+            return ExitCode::from(CLOSED_PIPE);
+        }
+        eprintln!("error: {}", self.error);
+        for hint in &self.hints {
+            eprintln!("hint: {hint}");
+        }
+        ExitCode::from(self.kind().code())
+    }
+
+    fn is_closed_pipe(&self) -> bool {
+        let cause = self.error.source().and_then(|e| e.downcast_ref::<io::Error>());
+        cause.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, hints: Vec::new() }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// Puts what was being done, and to which file, in front of an input/output error.
+pub(crate) fn io_context(action: impl Display, path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |e| Failure::new(ErrorKind::Io, format!("cannot {action} {}: {e}", path.display()))
+}

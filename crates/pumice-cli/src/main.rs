@@ -1,0 +1,49 @@
+//! The `pumice` command: parse the arguments, run one command, turn its outcome into an exit code.
+//!
+//! Each command lives in a file of its own under `commands/`; what they share is beside them: `input.rs` and
+//! `layout.rs` say what an input file holds, `output.rs` where results go, `compare.rs` whether a bound is kept, `ui.rs` how things
+//! are shown. Exit codes are those of `pumice::ErrorKind`.
+
+mod cli;
+mod commands;
+mod compare;
+mod failure;
+mod input;
+mod layout;
+mod npy;
+mod output;
+mod parse;
+mod region;
+mod text;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Result;
+use crate::ui::Ui;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let ui = Ui::new(cli.json, cli.quiet);
+    match run(&cli.command, &ui) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: &Command, ui: &Ui) -> Result<()> {
+    match command {
+        Command::Compress(args) => commands::compress::run(args, ui),
+        Command::Decompress(args) => commands::decompress::run(args, ui),
+        Command::Info(args) => commands::info::run(args, ui),
+        Command::Check(args) => commands::check::run(args, ui),
+        Command::Recover(args) => commands::recover::run(args, ui),
+        Command::Demo(args) => commands::demo::run(args, ui),
+        Command::Bench(args) => commands::bench::run(args, ui),
+        Command::Completions(args) => commands::completions::run(args, ui),
+        Command::Man(args) => commands::man::run(args, ui),
+    }
+}

@@ -1,0 +1,187 @@
+//! Where results go: standard output, or a file that appears under its name only when it is complete.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use pumice::{AtomicFile, Real};
+
+use crate::cli::is_stdio;
+use crate::failure::{Failure, Result};
+use crate::layout::Layout;
+use crate::npy;
+
+/// Large enough that system calls do not matter.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A sink of bytes in order.
+pub(crate) struct Output {
+    sink: Sink,
+    path: PathBuf,
+}
+
+enum Sink {
+    Stdout(BufWriter<StdoutLock<'static>>),
+    File(BufWriter<AtomicFile>),
+}
+
+impl Output {
+    /// `-` is standard output, which must not be a terminal.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let sink = if !is_stdio(path) {
+            Sink::File(BufWriter::with_capacity(BUFFER_BYTES, create_file(path)?))
+        } else if io::stdout().is_terminal() {
+            return Err(
+                Failure::invalid("binary data would go to the terminal").hint("name a file with -o, or pipe into one")
+            );
+        } else {
+            Sink::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()))
+        };
+        Ok(Self { sink, path: path.into() })
+    }
+
+    /// Writes what is buffered and gives a file its name.
+    pub(crate) fn commit(mut self) -> Result<()> {
+        self.flush()?;
+        match self.sink {
+            Sink::Stdout(_) => Ok(()),
+            Sink::File(out) => Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match &mut self.sink {
+            Sink::Stdout(out) => out.write(bytes),
+            Sink::File(out) => out.write(bytes),
+        };
+        written.map_err(|e| at(&self.path, &e))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = match &mut self.sink {
+            Sink::Stdout(out) => out.flush(),
+            Sink::File(out) => out.flush(),
+        };
+        flushed.map_err(|e| at(&self.path, &e))
+    }
+}
+
+/// The same error with the file it concerns; the kind stays, so that a closed pipe is still known as one.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}
+
+/// A file that replaces its namesake only when it is committed.
+pub(crate) fn create_file(path: &Path) -> Result<AtomicFile> {
+    Ok(AtomicFile::create(path).map_err(|e| e.context("cannot write"))?)
+}
+
+/// Refuses an output that is the input under another name.
+pub(crate) fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
+    match (input.canonicalize(), output.canonicalize()) {
+        (Ok(a), Ok(b)) if a == b => Err(Failure::invalid(format!("{} is both input and output", input.display()))),
+        _ => Ok(()),
+    }
+}
+
+/// What stands in front of the values: a header for `.npy`, nothing for raw files.
+pub(crate) fn header_for(path: &Path, layout: &Layout) -> Vec<u8> {
+    let is_npy = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
+    if is_npy { npy::header_bytes(layout) } else { Vec::new() }
+}
+
+/// An array in a file, written box by box in any order.
+pub(crate) struct ArrayFile {
+    path: PathBuf,
+    file: AtomicFile,
+    data_offset: u64,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl ArrayFile {
+    /// Raw, or `.npy` by the extension.
+    pub(crate) fn create(path: &Path, layout: &Layout) -> Result<Self> {
+        let header = header_for(path, layout);
+        let file = create_file(path)?;
+        file.write_all_at(&header, 0).map_err(|e| at(path, &e))?;
+        Ok(Self {
+            path: path.into(),
+            file,
+            data_offset: header.len() as u64,
+            shape: layout.shape.clone(),
+            bytes: Vec::new(),
+        })
+    }
+
+    /// Writes the values of one box.
+    pub(crate) fn write_box<T: Real>(&mut self, region: &[Range<usize>], values: &[T]) -> pumice::Result<()> {
+        self.bytes.clear();
+        T::extend_le_bytes(values, &mut self.bytes);
+        let size = T::DTYPE.size();
+        let run_bytes = run_length(&self.shape, region) * size;
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        for (run, start) in self.bytes.chunks_exact(run_bytes).zip(run_starts(&self.shape, region)) {
+            self.file.write_all_at(run, self.data_offset + start * size as u64).map_err(|e| at(&self.path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn commit(self) -> pumice::Result<()> {
+        self.file.commit()
+    }
+}
+
+/// How many values of a box lie side by side in the array: full trailing axes, and a part of the one before them.
+fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
+    region[outer_rank(shape, region)..].iter().map(ExactSizeIterator::len).product()
+}
+
+/// How many leading axes have to be walked through run by run.
+fn outer_rank(shape: &[usize], region: &[Range<usize>]) -> usize {
+    let n_full = shape.iter().zip(region).rev().take_while(|(extent, range)| range.len() == **extent).count();
+    shape.len().saturating_sub(n_full + 1)
+}
+
+/// Where each run of the box starts in the array, in order.
+fn run_starts(shape: &[usize], region: &[Range<usize>]) -> impl Iterator<Item = u64> {
+    let outer = outer_rank(shape, region);
+    let mut strides = vec![1u64; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis] as u64;
+    }
+    let base: u64 = region.iter().zip(&strides).map(|(range, stride)| range.start as u64 * stride).sum();
+    let walked: Vec<(usize, u64)> = region[..outer].iter().map(ExactSizeIterator::len).zip(strides).collect();
+    let n_runs: usize = walked.iter().map(|(extent, _)| extent).product();
+    (0..n_runs).map(move |mut run| {
+        walked.iter().rev().fold(base, |at, (extent, stride)| {
+            let index = (run % extent) as u64;
+            run /= extent;
+            at + index * stride
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(shape: &[usize], region: &[Range<usize>]) -> (usize, Vec<u64>) {
+        (run_length(shape, region), run_starts(shape, region).collect())
+    }
+
+    #[test]
+    fn full_trailing_axes_join_into_one_run() {
+        assert_eq!(runs(&[4, 3, 5], &[0..4, 0..3, 0..5]), (60, vec![0]));
+        assert_eq!(runs(&[4, 3, 5], &[1..3, 0..3, 0..5]), (30, vec![15]));
+        assert_eq!(runs(&[4, 3, 5], &[1..3, 1..2, 0..5]), (5, vec![20, 35]));
+        assert_eq!(runs(&[4, 3, 5], &[0..2, 1..3, 2..4]), (2, vec![7, 12, 22, 27]));
+        assert_eq!(runs(&[7], &[2..5]), (3, vec![2]));
+        assert_eq!(runs(&[], &[]), (1, vec![0]));
+    }
+}

@@ -1,0 +1,150 @@
+//! Numbers, sizes and tables as people like to read them.
+
+use std::ops::Range;
+
+/// `30 x 192 x 288`.
+pub(crate) fn shape(shape: &[usize]) -> String {
+    if shape.is_empty() {
+        return "scalar".into();
+    }
+    join(shape, " x ")
+}
+
+/// Values with a separator between them.
+pub(crate) fn join<T: ToString>(items: &[T], separator: &str) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
+}
+
+/// A region as it is typed: `0:10,3:4`.
+pub(crate) fn region(region: &[Range<usize>]) -> String {
+    let slices: Vec<_> = region.iter().map(|r| format!("{}:{}", r.start, r.end)).collect();
+    slices.join(",")
+}
+
+/// `6.64 MB`, in powers of ten.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// Up to `digits` significant digits, with an exponent only where the plain number would be long.
+pub(crate) fn number(value: f64, digits: usize) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let scientific = format!("{value:.*e}", digits - 1);
+    let (mantissa, exponent) = scientific.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("an exponent is an integer");
+    if (-2..digits as i32 + 2).contains(&exponent) {
+        let decimals = (digits as i32 - 1 - exponent).max(0) as usize;
+        return trim_zeros(&format!("{value:.decimals$}")).into();
+    }
+    format!("{}e{exponent}", trim_zeros(mantissa))
+}
+
+fn trim_zeros(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+/// `12.3x`.
+pub(crate) fn ratio(value: f64) -> String {
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    if value.is_finite() { format!("{value:.decimals$}x") } else { "-".into() }
+}
+
+/// `0.25 s`.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 0.0995 { format!("{} ms", number(value * 1e3, 2)) } else { format!("{} s", number(value, 3)) }
+}
+
+/// Bytes per second as `1.23 GB/s`.
+pub(crate) fn speed(bytes: u64, seconds: f64) -> String {
+    format!("{}/s", self::bytes((bytes as f64 / seconds.max(1e-9)) as u64))
+}
+
+/// Rows of cells under a heading; the first `n_left` columns are aligned left, the others right.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+    n_left: usize,
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str], n_left: usize) -> Self {
+        Self { rows: vec![heading.iter().map(|h| (*h).to_string()).collect()], n_left }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table with a line under its heading.
+    pub(crate) fn render(&self) -> String {
+        let widths: Vec<usize> = (0..self.rows[0].len())
+            .map(|c| self.rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut out = String::new();
+        for (i, row) in self.rows.iter().enumerate() {
+            let cells: Vec<_> =
+                row.iter().zip(&widths).enumerate().map(|(c, (cell, &w))| self.cell(c, cell, w)).collect();
+            out += cells.join("  ").trim_end();
+            out.push('\n');
+            if i == 0 {
+                out += &"-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1));
+                out.push('\n');
+            }
+        }
+        out
+    }
+
+    fn cell(&self, column: usize, text: &str, width: usize) -> String {
+        if column < self.n_left { format!("{text:<width$}") } else { format!("{text:>width$}") }
+    }
+}
+
+/// Facts, one a line, their names padded to one width.
+pub(crate) fn facts(facts: &[(&str, String)]) -> String {
+    let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    facts.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_keep_three_digits() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1000), "1.00 kB");
+        assert_eq!(bytes(6_635_520), "6.64 MB");
+        assert_eq!(bytes(999_999), "1.00 MB");
+        assert_eq!(bytes(123_456_789_012), "123 GB");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(number(0.0, 4), "0");
+        assert_eq!(number(1e-3, 4), "1e-3");
+        assert_eq!(number(0.05, 4), "0.05");
+        assert_eq!(number(12.3456, 3), "12.3");
+        assert_eq!(number(1e20, 4), "1e20");
+        assert_eq!(number(123_456.0, 4), "123456");
+        assert_eq!(number(f64::INFINITY, 4), "inf");
+    }
+
+    #[test]
+    fn tables_align() {
+        let mut table = Table::new(&["a", "long"], 1);
+        table.row(vec!["xyz".into(), "1".into()]);
+        assert_eq!(table.render(), "a    long\n---------\nxyz     1\n");
+    }
+}

@@ -1,0 +1,89 @@
+//! What the user sees: reports on standard output (text, or JSON with `--json`), progress on standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Serialize, Serializer};
+
+use crate::failure::Result;
+
+/// How the user wants to be told things.
+pub(crate) struct Ui {
+    json: bool,
+    quiet: bool,
+}
+
+impl Ui {
+    pub(crate) fn new(json: bool, quiet: bool) -> Self {
+        Self { json, quiet }
+    }
+
+    /// Shows the outcome of a command: what it was run for, so `--quiet` does not hide it.
+    pub(crate) fn report(&self, report: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        let text = if self.json { to_json(report) } else { text() };
+        io::stdout().lock().write_all(text.as_bytes())?;
+        Ok(())
+    }
+
+    /// Shows what a command did beside writing its output; on standard error where standard output carries the data.
+    pub(crate) fn summary(
+        &self,
+        report: &impl Serialize,
+        stdout_taken: bool,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if self.quiet && !self.json {
+            return Ok(());
+        }
+        if stdout_taken {
+            let text = if self.json { to_json(report) } else { text() };
+            eprint!("{text}");
+            return Ok(());
+        }
+        self.report(report, text)
+    }
+
+    /// A bar that counts bytes; it draws nothing where nobody would look at it.
+    pub(crate) fn bytes_bar(&self, total: u64, what: &'static str) -> ProgressBar {
+        let style = ProgressStyle::with_template("{msg:12} [{bar:36}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        self.bar(total, what, style.expect("the template is valid").progress_chars("=> "))
+    }
+
+    /// A bar that counts steps.
+    pub(crate) fn steps_bar(&self, total: u64, what: &'static str) -> ProgressBar {
+        let style = ProgressStyle::with_template("{msg:12} [{bar:36}] {pos}/{len}");
+        self.bar(total, what, style.expect("the template is valid").progress_chars("=> "))
+    }
+
+    fn bar(&self, total: u64, what: &'static str, style: ProgressStyle) -> ProgressBar {
+        let visible = !self.json && !self.quiet && io::stderr().is_terminal();
+        let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        ProgressBar::with_draw_target(Some(total), target).with_style(style).with_message(what)
+    }
+}
+
+fn to_json(report: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(report).expect("reports have string keys only");
+    text.push('\n');
+    text
+}
+
+/// Serialises a number that JSON may lack as the text `"nan"`, `"inf"` or `"-inf"`.
+pub(crate) fn any_number<S: Serializer>(value: &f64, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    if value.is_finite() {
+        serializer.serialize_f64(*value)
+    } else {
+        serializer.serialize_str(&value.to_string().to_lowercase())
+    }
+}
+
+/// [`any_number`] for lists.
+pub(crate) fn any_numbers<S: Serializer>(values: &[f64], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    struct AnyNumber(f64);
+    impl Serialize for AnyNumber {
+        fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            any_number(&self.0, serializer)
+        }
+    }
+    serializer.collect_seq(values.iter().map(|v| AnyNumber(*v)))
+}

@@ -1,0 +1,11 @@
+//! The command-line tool as a user meets it: every test runs the real program in a directory of its own.
+
+mod atomic;
+mod bench_and_demo;
+mod check;
+mod help;
+mod layout;
+mod recover;
+mod round_trip;
+mod sandbox;
+mod streams;

@@ -1,0 +1,85 @@
+//! Damaged files: what the commands say, and what can be saved.
+
+use crate::sandbox::{Sandbox, smooth};
+
+/// A file of 10 chunks of 4 rows, and the values it restores to.
+fn with_chunks() -> (Sandbox, Vec<f32>) {
+    let sandbox = Sandbox::new();
+    let values: Vec<f32> =
+        smooth(&[40, 50, 60]).iter().enumerate().map(|(i, v)| v + (i * 7919 % 1000) as f32 * 1e-3).collect();
+    sandbox.write_f32("x_40x50x60.f32", &values);
+    sandbox.run("compress x_40x50x60.f32 -o x.pum --abs 1e-3 --chunk 4,50,60");
+    sandbox.run("decompress x.pum -o y.f32");
+    let restored = sandbox.read_f32("y.f32");
+    (sandbox, restored)
+}
+
+fn break_middle(sandbox: &Sandbox) {
+    let mut bytes = sandbox.read("x.pum");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    sandbox.write("x.pum", &bytes);
+}
+
+#[test]
+fn damage_is_an_error_that_points_to_recover() {
+    let (sandbox, _) = with_chunks();
+    break_middle(&sandbox);
+    let before = sandbox.read("y.f32");
+    assert!(sandbox.fails("decompress x.pum -o y.f32", 4).contains("pumice recover x.pum"));
+    assert_eq!(sandbox.read("y.f32"), before);
+    sandbox.fails("check x_40x50x60.f32 x.pum", 4);
+}
+
+#[test]
+fn intact_chunks_are_saved_and_lost_ones_listed() {
+    let (sandbox, restored) = with_chunks();
+    break_middle(&sandbox);
+    let report = sandbox.json("recover x.pum -o saved.f32");
+    assert_eq!(report["n_chunks"], 10);
+    assert_eq!(report["n_lost"], 1);
+    assert_eq!(report["lost_percent"], 10.0);
+    let chunk = report["lost"][0]["chunk"].as_u64().unwrap() as usize;
+    assert_eq!(report["lost"][0]["region"], format!("{}:{},0:50,0:60", chunk * 4, chunk * 4 + 4));
+    let saved = sandbox.read_f32("saved.f32");
+    let lost = chunk * 12_000..(chunk + 1) * 12_000;
+    for (i, (a, b)) in saved.iter().zip(&restored).enumerate() {
+        assert!(if lost.contains(&i) { a.is_nan() } else { a.to_bits() == b.to_bits() }, "value {i}");
+    }
+    let text = sandbox.run("recover x.pum -o saved.npy --missing -1");
+    assert!(text.contains("9 of 10 chunks intact") && text.contains(&format!("chunk {chunk}")), "{text}");
+    let with_header = sandbox.read("saved.npy");
+    let lost_value = crate::sandbox::f32_values(&with_header[128..])[lost.start];
+    assert_eq!(lost_value, -1.0);
+}
+
+#[test]
+fn a_cut_file_gives_its_first_part() {
+    let (sandbox, restored) = with_chunks();
+    let bytes = sandbox.read("x.pum");
+    sandbox.write("x.pum", &bytes[..bytes.len() * 6 / 10]);
+    let code = sandbox.output("info x.pum").status.code();
+    assert!(matches!(code, Some(4 | 5)), "{code:?}");
+    let report = sandbox.json("recover x.pum -o saved.f32");
+    let saved = sandbox.read_f32("saved.f32");
+    let n_intact = report["n_intact"].as_u64().unwrap() as usize;
+    assert!((3..8).contains(&n_intact), "{report}");
+    assert_eq!(saved[..n_intact * 12_000], restored[..n_intact * 12_000]);
+}
+
+#[test]
+fn an_intact_file_loses_nothing() {
+    let (sandbox, restored) = with_chunks();
+    assert!(sandbox.run("recover x.pum -o saved.f32").contains("nothing was lost"));
+    assert_eq!(sandbox.read_f32("saved.f32"), restored);
+}
+
+#[test]
+fn what_is_no_pumice_file_is_said_to_be_none() {
+    let sandbox = Sandbox::new();
+    sandbox.write("x.pum", b"this is not what it is called");
+    for line in ["info x.pum", "decompress x.pum -o y.f32", "recover x.pum -o y.f32"] {
+        sandbox.fails(line, 4);
+    }
+    assert_eq!(sandbox.files(), ["x.pum"]);
+}

@@ -1,0 +1,88 @@
+//! Standard input and output.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::round_trip::npy;
+use crate::sandbox::{Sandbox, f32_values, max_error, smooth, stderr};
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+#[test]
+fn streams_are_compressed_as_they_come() {
+    let sandbox = Sandbox::new();
+    let values = smooth(&[50, 20, 30]);
+    for bound in ["--abs 1e-3", "--rel 1e-3 --range -2,2", "--rel 1e-3", "--abs 1e-3 --verify"] {
+        let line = format!("compress - -o x.pum --shape 50,20,30 --dtype f32 {bound}");
+        let output = sandbox.command(&line).write_stdin(bytes_of(&values)).output().unwrap();
+        assert!(output.status.success(), "{bound}: {}", stderr(&output));
+        sandbox.run("decompress x.pum -o y.f32");
+        assert!(max_error(&values, &sandbox.read_f32("y.f32")) <= 4.1e-3, "{bound}");
+        assert_eq!(sandbox.files(), ["x.pum", "y.f32"]);
+    }
+}
+
+#[test]
+fn a_whole_pipeline_works() {
+    let sandbox = Sandbox::new();
+    let values = smooth(&[50, 60]);
+    sandbox.write_f32("x_50x60.f32", &values);
+    let packed = sandbox.output("compress x_50x60.f32 -o - --abs 1e-3 --json");
+    assert!(packed.status.success());
+    // The report steps aside for the data.
+    assert!(stderr(&packed).contains("\"ratio\""));
+    sandbox.write("x.pum", &packed.stdout);
+    let restored = sandbox.output("decompress x.pum -o - --quiet");
+    assert!(max_error(&values, &f32_values(&restored.stdout)) <= 1e-3);
+}
+
+#[test]
+fn npy_on_standard_input_knows_its_shape() {
+    let sandbox = Sandbox::new();
+    let values = smooth(&[5, 8]);
+    let line = "compress - -o x.pum --abs 1e-3";
+    let output = sandbox.command(line).write_stdin(npy("<f4", "False", "(5, 8)", &bytes_of(&values))).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(sandbox.json("info x.pum")["shape"], serde_json::json!([5, 8]));
+}
+
+#[test]
+fn streams_of_the_wrong_length_leave_nothing() {
+    let sandbox = Sandbox::new();
+    for (n_bytes, code) in [(4 * 99, 5), (4 * 101, 2), (0, 5)] {
+        for bound in ["--abs 1e-3", "--rel 1e-3"] {
+            let line = format!("compress - -o x.pum --shape 10,10 --dtype f32 {bound}");
+            let output = sandbox.command(&line).write_stdin(vec![0u8; n_bytes]).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{n_bytes} {bound}: {}", stderr(&output));
+        }
+    }
+    assert!(sandbox.files().is_empty());
+}
+
+#[test]
+fn a_stream_must_say_what_it_holds() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.fails("compress - -o x.pum --abs 1", 2).contains("--dtype"));
+    assert!(sandbox.fails("compress - -o - --shape 3 --dtype f32 --abs 1 --verify", 2).contains("--verify"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_1000x1000.f32", &smooth(&[1000, 1000]));
+    sandbox.run("compress x_1000x1000.f32 -o x.pum --abs 1e-3");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["decompress", "x.pum", "-o", "-"])
+        .current_dir(sandbox.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut head = [0; 16];
+    child.stdout.take().unwrap().read_exact(&mut head).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stderr(&output), "");
+    assert_ne!(output.status.code(), Some(101), "no panic");
+}

@@ -1,0 +1,1 @@
+//! Test support for Pumice: deterministic fields, an independent bound checker, golden files.

@@ -1,0 +1,486 @@
+//! The chunk grid and the work on it: which box of the array each chunk id stands for, copies of boxes between arrays
+//! in C order, and parallel loops over chunks whose results come in order of id.
+//!
+//! Invariant: nothing here depends on the number of threads but the time it takes.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// The product of `shape` in bytes; `None` from 2^63 on. Any extent of zero makes it zero, whatever the others are.
+pub(crate) fn checked_bytes(shape: &[usize], value_bytes: usize) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let bytes = shape.iter().try_fold(value_bytes as u64, |product, &n| product.checked_mul(n as u64))?;
+    (bytes < 1 << 63).then_some(bytes)
+}
+
+/// The number of values of a shape whose [`checked_bytes`] is known to fit.
+pub(crate) fn n_values(shape: &[usize]) -> usize {
+    if shape.contains(&0) { 0 } else { shape.iter().product() }
+}
+
+/// Number of chunks of an array with these trailing extents whose segments have these rows; `None` on overflow.
+pub(crate) fn count_chunks(row_shape: &[usize], chunk_shape: &[usize], segments: &[usize]) -> Option<u64> {
+    let per_row = row_shape
+        .iter()
+        .zip(&chunk_shape[1..])
+        .try_fold(1u64, |product, (&n, &c)| product.checked_mul(n.div_ceil(c) as u64))?;
+    segments
+        .iter()
+        .try_fold(0u64, |sum, &rows| sum.checked_add((rows.div_ceil(chunk_shape[0]) as u64).checked_mul(per_row)?))
+}
+
+/// A box within an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) start: Vec<usize>,
+    pub(crate) extents: Vec<usize>,
+}
+
+impl Block {
+    pub(crate) fn whole(shape: &[usize]) -> Self {
+        Self { start: vec![0; shape.len()], extents: shape.to_vec() }
+    }
+
+    pub(crate) fn n_values(&self) -> usize {
+        n_values(&self.extents)
+    }
+
+    pub(crate) fn ranges(&self) -> Vec<Range<usize>> {
+        self.start.iter().zip(&self.extents).map(|(&s, &n)| s..s + n).collect()
+    }
+
+    /// What both have in common; some extents are zero if nothing.
+    pub(crate) fn intersection(&self, other: &Block) -> Block {
+        let mut common = self.clone();
+        for axis in 0..self.start.len() {
+            let start = self.start[axis].max(other.start[axis]);
+            let end = (self.start[axis] + self.extents[axis]).min(other.start[axis] + other.extents[axis]);
+            common.start[axis] = start;
+            common.extents[axis] = end.saturating_sub(start);
+        }
+        common
+    }
+
+    /// Where this box starts as seen from the start of `other`.
+    pub(crate) fn start_in(&self, other: &Block) -> Vec<usize> {
+        self.start.iter().zip(&other.start).map(|(&a, &b)| a - b).collect()
+    }
+}
+
+/// The run of memory that a box is within an array, if it is one run.
+pub(crate) fn contiguous_run(shape: &[usize], start: &[usize], extents: &[usize]) -> Option<Range<usize>> {
+    // After leading extents of 1, one axis may be cut; all behind it must be whole.
+    let cut = extents.iter().position(|&n| n != 1).unwrap_or(extents.len());
+    if extents.iter().zip(shape).skip(cut + 1).any(|(n, all)| n != all) {
+        return None;
+    }
+    let offset = start.iter().zip(shape).fold(0, |offset, (&s, &n)| offset * n + s);
+    Some(offset..offset + n_values(extents))
+}
+
+/// One side of a copy: an array in C order and the corner of the box in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Corner<'a> {
+    pub(crate) shape: &'a [usize],
+    pub(crate) start: &'a [usize],
+}
+
+/// Calls `copy(source offset, destination offset, length)` for each run of memory that a box has on both sides.
+pub(crate) fn for_each_run(
+    from: Corner<'_>,
+    to: Corner<'_>,
+    extents: &[usize],
+    mut copy: impl FnMut(usize, usize, usize) -> Result<()>,
+) -> Result<()> {
+    if extents.contains(&0) {
+        return Ok(());
+    }
+    let rank = extents.len();
+    // Trailing axes that are whole on both sides merge with the one before them into one run.
+    let whole = (0..rank).rev().take_while(|&a| extents[a] == from.shape[a] && extents[a] == to.shape[a]).count();
+    let outer = (rank - whole).saturating_sub(1);
+    let run = extents[outer..].iter().product::<usize>();
+    let strides = |shape: &[usize]| {
+        let mut strides = vec![1usize; rank];
+        (0..rank.saturating_sub(1)).rev().for_each(|a| strides[a] = strides[a + 1] * shape[a + 1]);
+        strides
+    };
+    let (from_strides, to_strides) = (strides(from.shape), strides(to.shape));
+    let offset = |start: &[usize], strides: &[usize]| start.iter().zip(strides).map(|(s, n)| s * n).sum::<usize>();
+    let (mut from_at, mut to_at) = (offset(from.start, &from_strides), offset(to.start, &to_strides));
+    let mut position = vec![0usize; outer];
+    loop {
+        copy(from_at, to_at, run)?;
+        let mut axis = outer;
+        loop {
+            if axis == 0 {
+                return Ok(());
+            }
+            axis -= 1;
+            position[axis] += 1;
+            from_at += from_strides[axis];
+            to_at += to_strides[axis];
+            if position[axis] < extents[axis] {
+                break;
+            }
+            position[axis] = 0;
+            from_at -= from_strides[axis] * extents[axis];
+            to_at -= to_strides[axis] * extents[axis];
+        }
+    }
+}
+
+/// Copies a box from one array to another.
+pub(crate) fn copy_block<T: Copy>(src: &[T], from: Corner<'_>, dst: &mut [T], to: Corner<'_>, extents: &[usize]) {
+    let copied = for_each_run(from, to, extents, |from_at, to_at, n| {
+        dst[to_at..to_at + n].copy_from_slice(&src[from_at..from_at + n]);
+        Ok(())
+    });
+    debug_assert!(copied.is_ok());
+}
+
+/// Rows written in one session.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    first_row: usize,
+    rows: usize,
+    first_id: u64,
+}
+
+/// The boxes that the chunk ids of an array stand for (docs/format.md, section 3).
+#[derive(Clone, Debug)]
+pub(crate) struct Grid {
+    shape: Vec<usize>,
+    chunk_shape: Vec<usize>,
+    segments: Vec<Segment>,
+    /// Chunks along each axis but the slowest.
+    counts: Vec<usize>,
+    chunks_per_row: u64,
+    n_chunks: u64,
+    /// One chunk is all there is, also if the array has no axis or no elements.
+    whole: bool,
+}
+
+impl Grid {
+    /// The grid of an array that is one chunk.
+    pub(crate) fn whole(shape: &[usize]) -> Self {
+        let rows = shape.first().copied().unwrap_or(1);
+        Self {
+            shape: shape.to_vec(),
+            chunk_shape: shape.iter().map(|&n| n.max(1)).collect(),
+            segments: vec![Segment { first_row: 0, rows, first_id: 0 }],
+            counts: vec![1; shape.len().saturating_sub(1)],
+            chunks_per_row: 1,
+            n_chunks: 1,
+            whole: true,
+        }
+    }
+
+    /// The grid of an array of rank 1 or more, all extents at least 1, whose segments have these rows.
+    pub(crate) fn new(shape: &[usize], chunk_shape: &[usize], segment_rows: &[usize]) -> Result<Self> {
+        let n_chunks = count_chunks(&shape[1..], chunk_shape, segment_rows)
+            .ok_or_else(|| Error::invalid("the array has more than 2^64 chunks; use larger ones"))?;
+        let counts: Vec<usize> = shape.iter().zip(chunk_shape).skip(1).map(|(&n, &c)| n.div_ceil(c)).collect();
+        let chunks_per_row = counts.iter().map(|&n| n as u64).product();
+        let (mut first_row, mut first_id) = (0, 0);
+        let mut segments = Vec::with_capacity(segment_rows.len());
+        for &rows in segment_rows {
+            segments.push(Segment { first_row, rows, first_id });
+            first_row += rows;
+            first_id += rows.div_ceil(chunk_shape[0]) as u64 * chunks_per_row;
+        }
+        Ok(Self {
+            shape: shape.to_vec(),
+            chunk_shape: chunk_shape.to_vec(),
+            segments,
+            counts,
+            chunks_per_row,
+            n_chunks,
+            whole: false,
+        })
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    pub(crate) fn chunk_shape(&self) -> &[usize] {
+        &self.chunk_shape
+    }
+
+    pub(crate) fn n_chunks(&self) -> u64 {
+        self.n_chunks
+    }
+
+    /// Rows of each segment; none for an array without axes.
+    pub(crate) fn segment_rows(&self) -> Vec<usize> {
+        let n = if self.shape.is_empty() { 0 } else { self.segments.len() };
+        self.segments[..n].iter().map(|s| s.rows).collect()
+    }
+
+    /// The box of chunk `id`, which must exist.
+    pub(crate) fn block(&self, id: u64) -> Block {
+        if self.whole {
+            return Block::whole(&self.shape);
+        }
+        let segment = &self.segments[self.segments.partition_point(|s| s.first_id <= id) - 1];
+        let mut local = id - segment.first_id;
+        let mut block = Block::whole(&self.shape);
+        for axis in (0..self.shape.len()).rev() {
+            let (first, all, count) = match axis {
+                0 => (segment.first_row, segment.rows, u64::MAX),
+                _ => (0, self.shape[axis], self.counts[axis - 1] as u64),
+            };
+            let start = (local % count) as usize * self.chunk_shape[axis];
+            local /= count;
+            block.start[axis] = first + start;
+            block.extents[axis] = self.chunk_shape[axis].min(all - start);
+        }
+        block
+    }
+
+    /// The number of values in chunk `id`.
+    pub(crate) fn chunk_values(&self, id: u64) -> usize {
+        self.block(id).n_values()
+    }
+
+    /// The ids of all chunks that share values with `region`, ascending.
+    pub(crate) fn chunks_in(&self, region: &Block) -> Vec<u64> {
+        if region.n_values() == 0 {
+            return Vec::new();
+        }
+        if self.whole {
+            return vec![0];
+        }
+        let grid_range = |axis: usize, start: usize, end: usize| {
+            (start / self.chunk_shape[axis]) as u64..(end - 1) as u64 / self.chunk_shape[axis] as u64 + 1
+        };
+        let mut ids = Vec::new();
+        for segment in &self.segments {
+            let start = region.start[0].max(segment.first_row);
+            let end = (region.start[0] + region.extents[0]).min(segment.first_row + segment.rows);
+            if start >= end {
+                continue;
+            }
+            let mut row_ids = vec![0u64];
+            for axis in 1..self.shape.len() {
+                let range = grid_range(axis, region.start[axis], region.start[axis] + region.extents[axis]);
+                let count = self.counts[axis - 1] as u64;
+                row_ids = row_ids.iter().flat_map(|&id| range.clone().map(move |i| id * count + i)).collect();
+            }
+            for row in grid_range(0, start - segment.first_row, end - segment.first_row) {
+                let first_id = segment.first_id + row * self.chunks_per_row;
+                ids.extend(row_ids.iter().map(|id| first_id + id));
+            }
+        }
+        ids
+    }
+}
+
+/// Who does the work. One thread means the caller's own, without any pool.
+#[derive(Debug)]
+pub(crate) enum Workers {
+    Serial,
+    /// Rayon's own pool, or the one the caller runs in.
+    Global,
+    Pool(rayon::ThreadPool),
+}
+
+impl Workers {
+    /// `threads` workers; 0 means one per core.
+    pub(crate) fn new(threads: usize) -> Result<Self> {
+        match threads {
+            1 => Ok(Workers::Serial),
+            0 if rayon::current_num_threads() == 1 => Ok(Workers::Serial),
+            0 => Ok(Workers::Global),
+            n => match rayon::ThreadPoolBuilder::new().num_threads(n).build() {
+                Ok(pool) => Ok(Workers::Pool(pool)),
+                Err(e) => Err(std::io::Error::other(e).into()),
+            },
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Workers::Serial => 1,
+            Workers::Global => rayon::current_num_threads(),
+            Workers::Pool(pool) => pool.current_num_threads(),
+        }
+    }
+
+    /// Runs `work` on each slot and returns the first error in order of slots.
+    pub(crate) fn for_each<S: Send>(
+        &self,
+        slots: &mut [S],
+        work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
+        match self {
+            Workers::Serial => slots.iter_mut().enumerate().try_for_each(|(i, slot)| work(i, slot)),
+            Workers::Global => parallel_for_each(slots, work),
+            Workers::Pool(pool) => pool.install(|| parallel_for_each(slots, work)),
+        }
+    }
+
+    /// Runs `away` on the workers while `here` runs on this thread.
+    fn overlap<A: Send>(
+        &self,
+        away: impl FnOnce() -> A + Send,
+        here: impl FnOnce() -> Result<()>,
+    ) -> (Option<A>, Result<()>) {
+        let mut result = None;
+        let done = match self {
+            Workers::Serial => {
+                result = Some(away());
+                here()
+            }
+            Workers::Global => rayon::in_place_scope(|scope| {
+                scope.spawn(|_| result = Some(away()));
+                here()
+            }),
+            Workers::Pool(pool) => pool.in_place_scope(|scope| {
+                scope.spawn(|_| result = Some(away()));
+                here()
+            }),
+        };
+        (result, done)
+    }
+}
+
+fn parallel_for_each<S: Send>(slots: &mut [S], work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send) -> Result<()> {
+    // One slot per task: chunks are large and differ in cost.
+    let results: Vec<Result<()>> =
+        slots.par_iter_mut().enumerate().with_max_len(1).map(|(i, slot)| work(i, slot)).collect();
+    results.into_iter().collect()
+}
+
+/// Runs `work` for 0..n on reused slots, a window of them in parallel, and hands each slot to `take` in order and on
+/// this thread, while the next window is being worked on.
+pub(crate) fn ordered<S: Default + Send>(
+    workers: &Workers,
+    n: usize,
+    window: usize,
+    work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send,
+    mut take: impl FnMut(usize, &mut S) -> Result<()>,
+) -> Result<()> {
+    if workers.count() == 1 || n <= 1 {
+        let mut slot = S::default();
+        return (0..n).try_for_each(|i| {
+            work(i, &mut slot)?;
+            take(i, &mut slot)
+        });
+    }
+    let window = window.clamp(1, n);
+    let slots = || (0..window).map(|_| S::default()).collect::<Vec<_>>();
+    let (mut ready, mut busy) = (slots(), slots());
+    let mut ready_at = 0..0;
+    loop {
+        let busy_at = ready_at.end..(ready_at.end + window).min(n);
+        let first = busy_at.start;
+        let slots = &mut busy[..busy_at.len()];
+        let (worked, taken) = workers.overlap(
+            || parallel_for_each(slots, |i, slot| work(first + i, slot)),
+            || ready_at.clone().zip(&mut ready).try_for_each(|(i, slot)| take(i, slot)),
+        );
+        taken?; // earlier ids, so this error goes first
+        worked.unwrap_or(Ok(()))?;
+        if busy_at.is_empty() {
+            return Ok(());
+        }
+        ready_at = busy_at;
+        std::mem::swap(&mut ready, &mut busy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products() {
+        assert_eq!(checked_bytes(&[], 4), Some(4));
+        assert_eq!(checked_bytes(&[0, usize::MAX, usize::MAX], 8), Some(0));
+        assert_eq!(checked_bytes(&[1 << 61], 4), None);
+        assert_eq!(checked_bytes(&[1 << 30, 1 << 30], 4), Some(1 << 62));
+        assert_eq!(count_chunks(&[usize::MAX, usize::MAX], &[1, 1, 1], &[1]), None);
+    }
+
+    #[test]
+    fn runs() {
+        assert_eq!(contiguous_run(&[4, 5, 6], &[2, 0, 0], &[2, 5, 6]), Some(60..120));
+        assert_eq!(contiguous_run(&[4, 5, 6], &[2, 1, 0], &[1, 2, 6]), Some(66..78));
+        assert_eq!(contiguous_run(&[4, 5, 6], &[2, 1, 3], &[1, 1, 2]), Some(69..71));
+        assert_eq!(contiguous_run(&[4, 5, 6], &[2, 1, 0], &[2, 2, 6]), None);
+        assert_eq!(contiguous_run(&[4, 5, 6], &[2, 1, 3], &[1, 2, 3]), None);
+        assert_eq!(contiguous_run(&[], &[], &[]), Some(0..1));
+    }
+
+    #[test]
+    fn blocks_cover_the_array_once_in_order() {
+        let shape = [11, 7, 5];
+        let grid = Grid::new(&shape, &[3, 4, 5], &[4, 1, 6]).unwrap();
+        assert_eq!(grid.n_chunks(), 2 * (2 + 1 + 2));
+        let mut seen = vec![0u8; 11 * 7 * 5];
+        let mut last = None;
+        for id in 0..grid.n_chunks() {
+            let block = grid.block(id);
+            assert!(last < Some(block.start.clone()));
+            last = Some(block.start.clone());
+            let ones = vec![1u8; block.n_values()];
+            let zeros = [0; 3];
+            let from = Corner { shape: &block.extents, start: &zeros };
+            let to = Corner { shape: &shape, start: &block.start };
+            for_each_run(from, to, &block.extents, |a, b, n| {
+                (0..n).for_each(|i| seen[b + i] += ones[a + i]);
+                Ok(())
+            })
+            .unwrap();
+        }
+        assert!(seen.iter().all(|&n| n == 1));
+    }
+
+    #[test]
+    fn chunks_in_region_are_those_that_overlap() {
+        let grid = Grid::new(&[11, 7, 5], &[3, 4, 2], &[4, 1, 6]).unwrap();
+        for region in [
+            Block { start: vec![0, 0, 0], extents: vec![11, 7, 5] },
+            Block { start: vec![3, 3, 1], extents: vec![2, 2, 1] },
+            Block { start: vec![5, 4, 4], extents: vec![6, 3, 1] },
+            Block { start: vec![5, 4, 4], extents: vec![6, 0, 1] },
+        ] {
+            let overlap = |id: &u64| grid.block(*id).intersection(&region).n_values() > 0;
+            let expected: Vec<u64> = (0..grid.n_chunks()).filter(overlap).collect();
+            assert_eq!(grid.chunks_in(&region), expected);
+        }
+    }
+
+    #[test]
+    fn ordered_keeps_order_and_reports_the_first_error() {
+        for threads in 1..4 {
+            let workers = Workers::new(threads).unwrap();
+            let mut taken = Vec::new();
+            ordered(
+                &workers,
+                23,
+                4,
+                |i, slot: &mut usize| {
+                    *slot = i * i;
+                    Ok(())
+                },
+                |i, slot| {
+                    taken.push((i, *slot));
+                    Ok(())
+                },
+            )
+            .unwrap();
+            assert_eq!(taken, (0..23).map(|i| (i, i * i)).collect::<Vec<_>>());
+            let fail = |i: usize, _: &mut usize| if i >= 5 { Err(Error::invalid(i.to_string())) } else { Ok(()) };
+            let error = ordered(&workers, 23, 4, fail, |_, _| Ok(())).unwrap_err();
+            assert_eq!(error.to_string(), "5");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Chooses, from a sample of the chunk, along which axes to take differences, and the view that serves them best.
+//!
+//! The cost of a candidate is the sum of group widths over sampled runs of 64 values, which is what planes will take.
+//! Only integers are compared, so every backend chooses alike.
+
+use super::geometry::{Predictor, View, X, XX, Y, Z};
+use super::value::{Int, Value};
+
+/// Values in a sampled run.
+const RUN: usize = 64;
+/// Values before a run that differences along x may reach.
+const MAX_LAG: usize = 16;
+/// Runs sampled from a chunk.
+const N_RUNS: usize = 40;
+
+/// A predictor and the view it works in.
+pub(crate) type Choice = (Predictor, View);
+
+/// Integers of a run and of the values before it.
+type Run<I> = [I; MAX_LAG + RUN];
+
+/// One way to predict, and how to code it if it wins.
+struct Candidate {
+    /// Distances in the chunk of the rows or planes that are subtracted first; 0 for none.
+    across: [usize; 2],
+    choice: Choice,
+    cost: u64,
+}
+
+/// `integers(first, run)` gives the quantised (or exact) integers of consecutive values of the chunk.
+#[inline(always)]
+pub(crate) fn choose<T: Value>(extents: &[usize], integers: impl Fn(usize, &mut Run<T::Int>)) -> Choice {
+    let n_values: usize = extents.iter().product();
+    let mut candidates = candidates(extents);
+    let reach = MAX_LAG + candidates.iter().map(|c| c.across[0] + c.across[1]).max().unwrap_or(0);
+    if n_values < reach + RUN {
+        // Too little to sample: differences along the fastest axis are never far off.
+        return (Predictor::new(X), View::new(extents, extents.len(), 0, 0));
+    }
+    let span = n_values - reach - RUN;
+    let n_runs = N_RUNS.min(1 + n_values / RUN / 4);
+    for run in 0..n_runs {
+        // Spread evenly, and off the regular grid that round extents would make.
+        let start = reach + (span as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
+        let load = |distance: usize| {
+            let mut run = [T::Int::default(); MAX_LAG + RUN];
+            integers(start - MAX_LAG - distance, &mut run);
+            run
+        };
+        let here = load(0);
+        let mut across = [0; 2];
+        let mut differences = here;
+        for candidate in &mut candidates {
+            // Candidates that subtract the same rows stand together.
+            if candidate.across != across {
+                across = candidate.across;
+                differences = here;
+                subtract::<T>(&mut differences, &load(across[0]));
+                if across[1] != 0 {
+                    let mut behind = load(across[1]);
+                    subtract::<T>(&mut behind, &load(across[0] + across[1]));
+                    subtract::<T>(&mut differences, &behind);
+                }
+            }
+            candidate.cost += cost::<T>(&differences, candidate.choice.0);
+        }
+    }
+    // A lag is coded by the slower path, so it must be worth it.
+    let price = |c: &Candidate| if c.choice.0.lag > 1 { c.cost + c.cost / 16 } else { c.cost };
+    let best = candidates.into_iter().min_by_key(price).expect("there are candidates");
+    best.choice
+}
+
+/// In order of preference among equals: the simpler first.
+fn candidates(extents: &[usize]) -> Vec<Candidate> {
+    let rank = extents.len();
+    let line = View::new(extents, rank, 0, 0);
+    let mut all = Vec::with_capacity(16);
+    let mut add = |across: [usize; 2], predictor: Predictor, view: View| {
+        all.push(Candidate { across, choice: (predictor, view), cost: 0 });
+    };
+    add([0; 2], Predictor::new(X), line);
+    add([0; 2], Predictor::new(0), line);
+    add([0; 2], Predictor::new(X | XX), line);
+    // Axes with something to predict from, fastest first, with the number of trailing axes they come after.
+    let mut axes = Vec::with_capacity(rank);
+    let mut stride = 1;
+    for (n_after, extent) in extents.iter().rev().enumerate() {
+        if *extent > 1 {
+            axes.push((n_after, stride));
+        }
+        stride *= extent;
+    }
+    if axes.len() <= 1 {
+        // Interleaved components are common in one-dimensional files.
+        add([0; 2], Predictor { axes: X, lag: 2 }, line);
+        add([0; 2], Predictor { axes: X, lag: 3 }, line);
+    }
+    for &(n_after, stride) in axes.iter().skip(1) {
+        if stride <= MAX_LAG {
+            // Rows so short (the components of a vector, say) that tiles of rows would be mostly padding.
+            add([0; 2], Predictor { axes: X, lag: stride }, line);
+        } else {
+            let plane = View::new(extents, n_after, rank - n_after, 0);
+            add([stride, 0], Predictor::new(Y), plane);
+            add([stride, 0], Predictor::new(X | Y), plane);
+        }
+    }
+    if let [_, (y_after, y_stride), (z_after, z_stride), ..] = axes[..]
+        && y_stride > MAX_LAG
+    {
+        // Leading axes beyond the third are a batch.
+        let z_end = axes.get(3).map_or(rank, |(n_after, _)| *n_after);
+        let volume = View::new(extents, y_after, z_after - y_after, z_end - z_after);
+        add([y_stride, z_stride], Predictor::new(Y | Z), volume);
+        add([y_stride, z_stride], Predictor::new(X | Y | Z), volume);
+    }
+    all
+}
+
+#[inline(always)]
+fn subtract<T: Value>(from: &mut Run<T::Int>, other: &Run<T::Int>) {
+    for (a, b) in from.iter_mut().zip(other) {
+        *a = a.sub(*b);
+    }
+}
+
+/// Sum of the group widths of a run after differences along x.
+#[inline(always)]
+fn cost<T: Value>(run: &Run<T::Int>, predictor: Predictor) -> u64 {
+    let mut codes = [T::Int::default(); RUN];
+    let before = |distance: usize| &run[MAX_LAG - distance..][..RUN];
+    codes.copy_from_slice(before(0));
+    if predictor.axes & X != 0 {
+        for (code, q) in codes.iter_mut().zip(before(predictor.lag)) {
+            *code = code.sub(*q);
+        }
+    }
+    if predictor.axes & XX != 0 {
+        for ((code, q1), q2) in codes.iter_mut().zip(before(1)).zip(before(2)) {
+            *code = code.sub(q1.sub(*q2));
+        }
+    }
+    let width = |group: &[T::Int; 8]| {
+        let all = group.iter().fold(0, |all, r| all | r.zigzag().to_u64());
+        u64::from(64 - all.leading_zeros())
+    };
+    codes.as_chunks().0.iter().map(width).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(extents: &[usize], f: impl Fn(&[usize]) -> i32) -> Predictor {
+        let strides: Vec<usize> = (0..extents.len()).map(|a| extents[a + 1..].iter().product()).collect();
+        let integer = |i: usize| {
+            let at: Vec<usize> = (0..extents.len()).map(|a| i / strides[a] % extents[a]).collect();
+            f(&at)
+        };
+        choose::<f32>(extents, |first, run| run.iter_mut().enumerate().for_each(|(i, q)| *q = integer(first + i))).0
+    }
+
+    fn noise(i: usize) -> i32 {
+        ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as i32
+    }
+
+    #[test]
+    fn picks_the_axes_that_predict() {
+        assert_eq!(chosen(&[100_000], |at| 1000 * (at[0] as i32 % 1000)), Predictor::new(X | XX));
+        assert_eq!(chosen(&[100_000], |at| noise(at[0])), Predictor::new(0));
+        assert_eq!(chosen(&[200, 300], |at| noise(at[1])), Predictor::new(Y));
+        assert_eq!(chosen(&[200, 300], |at| noise(at[1]) + noise(at[0])), Predictor::new(X | Y));
+        assert_eq!(chosen(&[5000, 3], |at| 10_000 * at[1] as i32 + noise(at[0]) / 64), Predictor { axes: X, lag: 3 });
+        let sum = |at: &[usize]| noise(at[0] * 500 + at[1]) + noise(at[1] * 500 + at[2]) + noise(at[0] * 500 + at[2]);
+        assert_eq!(chosen(&[40, 50, 60], sum), Predictor::new(X | Y | Z));
+    }
+}

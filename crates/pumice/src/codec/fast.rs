@@ -1,0 +1,264 @@
+//! The `fast` codec: a chunk as a directory and independent tiles (docs/format.md, 6.1).
+#![allow(unsafe_code)]
+
+use super::choose::{Choice, choose};
+use super::geometry::{Predictor, TILE_VALUES, Tile, View};
+use super::simd::portable::Portable;
+use super::simd::{Isa, SLACK, Simd};
+use super::tile::{Decoder, Encoder, Workspace};
+use crate::array::Real;
+use crate::error::{Error, Result};
+use crate::quantize::Quantizer;
+
+const PARAMETER_BYTES: usize = 8;
+const TILES_PER_ANCHOR: usize = 32;
+
+/// Least payload of a chunk of `n_values` values: what a reader may rely on before it allocates.
+pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
+    PARAMETER_BYTES.saturating_add(n_values.div_ceil(TILE_VALUES).saturating_mul(2))
+}
+
+/// A chunk to encode; see [`encode`].
+struct Encode<'a, T> {
+    values: &'a [T],
+    extents: &'a [usize],
+    quantizer: Option<Quantizer<T>>,
+    fills: &'a [T],
+}
+
+/// A chunk to decode; see [`decode`].
+struct Decode<'a, T> {
+    payload: &'a [u8],
+    extents: &'a [usize],
+    step: Option<T>,
+    fills: &'a [T],
+}
+
+/// Appends the payload of a chunk, on the best instruction set of this machine.
+pub(crate) fn encode<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    quantizer: Option<Quantizer<T>>,
+    fills: &[T],
+    out: &mut Vec<u8>,
+) {
+    encode_on(Isa::detect(), values, extents, quantizer, fills, out);
+}
+
+/// Decodes a chunk, on the best instruction set of this machine.
+pub(crate) fn decode<T: Real>(
+    payload: &[u8],
+    extents: &[usize],
+    step: Option<T>,
+    fills: &[T],
+    out: &mut [T],
+) -> Result<()> {
+    decode_on(Isa::detect(), payload, extents, step, fills, out)
+}
+
+fn encode_on<T: Real>(
+    isa: Isa,
+    values: &[T],
+    extents: &[usize],
+    quantizer: Option<Quantizer<T>>,
+    fills: &[T],
+    out: &mut Vec<u8>,
+) {
+    assert_eq!(values.len(), extents.iter().product::<usize>());
+    let job = Encode { values, extents, quantizer, fills };
+    // SAFETY: `Isa` names only what the machine has.
+    match isa {
+        Isa::Portable => unsafe { job.run::<Portable>(out) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { encode_avx2(&job, out) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { encode_avx512(&job, out) },
+    }
+}
+
+fn decode_on<T: Real>(
+    isa: Isa,
+    payload: &[u8],
+    extents: &[usize],
+    step: Option<T>,
+    fills: &[T],
+    out: &mut [T],
+) -> Result<()> {
+    assert_eq!(out.len(), extents.iter().product::<usize>());
+    let job = Decode { payload, extents, step, fills };
+    // SAFETY: `Isa` names only what the machine has.
+    match isa {
+        Isa::Portable => unsafe { job.run::<Portable>(out) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { decode_avx2(&job, out) },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { decode_avx512(&job, out) },
+    }
+}
+
+// The same code, compiled once for each instruction set: everything it calls is inlined here.
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn encode_avx2<T: Real>(job: &Encode<'_, T>, out: &mut Vec<u8>) {
+    // SAFETY: the instruction set is there, by this function's own contract.
+    unsafe { job.run::<T::Avx2>(out) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn decode_avx2<T: Real>(job: &Decode<'_, T>, out: &mut [T]) -> Result<()> {
+    // SAFETY: as above.
+    unsafe { job.run::<T::Avx2>(out) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512dq")]
+#[target_feature(enable = "avx512vbmi,avx512vbmi2,avx512bitalg,gfni")]
+unsafe fn encode_avx512<T: Real>(job: &Encode<'_, T>, out: &mut Vec<u8>) {
+    // SAFETY: as above.
+    unsafe { job.run::<T::Avx512>(out) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512dq")]
+#[target_feature(enable = "avx512vbmi,avx512vbmi2,avx512bitalg,gfni")]
+unsafe fn decode_avx512<T: Real>(job: &Decode<'_, T>, out: &mut [T]) -> Result<()> {
+    // SAFETY: as above.
+    unsafe { job.run::<T::Avx512>(out) }
+}
+
+impl<T: Real> Encode<'_, T> {
+    /// # Safety
+    /// The machine has instruction set S.
+    #[inline(always)]
+    unsafe fn run<S: Simd<T>>(&self, out: &mut Vec<u8>) {
+        let (predictor, view) = self.choose();
+        let n_tiles = view.n_tiles();
+        let start = out.len();
+        out.push(predictor.to_byte());
+        out.extend_from_slice(&view.to_bytes());
+        out.push(0);
+        let anchors_at = out.len();
+        let words_at = anchors_at + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR);
+        let bodies_at = start + (words_at + 2 * n_tiles - start).next_multiple_of(4);
+        out.resize(bodies_at, 0);
+
+        let encoder = Encoder { predictor, quantizer: self.quantizer, fills: self.fills };
+        let mut work = Workspace::new();
+        let mut tiles = view.tiles().enumerate().peekable();
+        while let Some((i, tile)) = tiles.next() {
+            let next = tiles.peek().map_or(tile.offset, |(_, next)| next.offset);
+            let body_at = out.len();
+            if i % TILES_PER_ANCHOR == 0 {
+                let anchor = u32::try_from((body_at - bodies_at) / 4).expect("chunks are limited to 16 GiB");
+                out[anchors_at + i / TILES_PER_ANCHOR * 4..][..4].copy_from_slice(&anchor.to_le_bytes());
+            }
+            // SAFETY: the caller has S; the view's tiles lie within the chunk.
+            unsafe { encoder.encode::<S>(self.values, &tile, next, &mut work, out) };
+            let words = u16::try_from((out.len() - body_at) / 4).expect("a tile is never larger than raw");
+            out[words_at + 2 * i..][..2].copy_from_slice(&words.to_le_bytes());
+        }
+    }
+
+    #[inline(always)]
+    fn choose(&self) -> Choice {
+        choose::<T>(self.extents, |first, run| {
+            let values = &self.values[first..first + run.len()];
+            match &self.quantizer {
+                Some(quantizer) => quantizer.quantize_sample(values, run),
+                None => run.iter_mut().zip(values).for_each(|(q, x)| *q = x.to_ordered()),
+            }
+        })
+    }
+}
+
+impl<T: Real> Decode<'_, T> {
+    /// # Safety
+    /// The machine has instruction set S.
+    #[inline(always)]
+    unsafe fn run<S: Simd<T>>(&self, out: &mut [T]) -> Result<()> {
+        let directory = Directory::read_from(self.payload, self.extents)?;
+        let decoder = Decoder { predictor: directory.predictor, step: self.step, fills: self.fills };
+        let mut work = Workspace::new();
+        let mut at = 0;
+        let mut tiles = directory.view.tiles().enumerate().peekable();
+        while let Some((i, tile)) = tiles.next() {
+            let next = tiles.peek().map_or(tile.offset, |(_, next)| next.offset);
+            let body = directory.body(i, &mut at)?;
+            // SAFETY: the caller has S; the view's tiles lie within the chunk.
+            unsafe { decode_tile::<S, T>(&decoder, body, &directory, at, (&tile, next), &mut work, out)? };
+        }
+        if at != directory.bodies.len() {
+            return Err(Error::corrupt("chunk has bytes after its last tile"));
+        }
+        Ok(())
+    }
+}
+
+/// Decodes a tile whose body ends at `end` of the bodies; near the end of the payload, from a copy with room behind.
+///
+/// # Safety
+/// The machine has instruction set S; `tile` lies within `out`.
+#[inline(always)]
+unsafe fn decode_tile<S: Simd<T>, T: Real>(
+    decoder: &Decoder<'_, T>,
+    body: &[u8],
+    directory: &Directory<'_>,
+    end: usize,
+    (tile, next): (&Tile, usize),
+    work: &mut Workspace<T>,
+    out: &mut [T],
+) -> Result<()> {
+    if end + SLACK <= directory.bodies.len() {
+        // SAFETY: the caller's contract; the slack was just checked.
+        return unsafe { decoder.decode::<S>(body, tile, next, work, out) };
+    }
+    let mut copy = Vec::with_capacity(body.len() + SLACK);
+    copy.extend_from_slice(body);
+    copy.resize(body.len() + SLACK, 0);
+    // SAFETY: as above.
+    unsafe { decoder.decode::<S>(&copy[..body.len()], tile, next, work, out) }
+}
+
+/// The front of a payload, checked.
+struct Directory<'a> {
+    predictor: Predictor,
+    view: View,
+    anchors: &'a [[u8; 4]],
+    tile_words: &'a [[u8; 2]],
+    bodies: &'a [u8],
+}
+
+impl<'a> Directory<'a> {
+    fn read_from(payload: &'a [u8], extents: &[usize]) -> Result<Self> {
+        let short = || Error::corrupt("chunk is shorter than its directory");
+        let (parameters, rest) = payload.split_first_chunk::<PARAMETER_BYTES>().ok_or_else(short)?;
+        let [predictor, view @ .., reserved] = *parameters;
+        if reserved != 0 {
+            return Err(Error::corrupt("chunk has a reserved byte set"));
+        }
+        let predictor = Predictor::from_byte(predictor)?;
+        let view = View::from_bytes(view, extents)?;
+        let n_tiles = view.n_tiles();
+        let (anchors, rest) = rest.split_at_checked(4 * n_tiles.div_ceil(TILES_PER_ANCHOR)).ok_or_else(short)?;
+        let (tile_words, rest) = rest.split_at_checked(2 * n_tiles).ok_or_else(short)?;
+        let (padding, bodies) = rest.split_at_checked(2 * (n_tiles % 2)).ok_or_else(short)?;
+        if padding.iter().any(|b| *b != 0) {
+            return Err(Error::corrupt("chunk has a reserved byte set"));
+        }
+        Ok(Self { predictor, view, anchors: anchors.as_chunks().0, tile_words: tile_words.as_chunks().0, bodies })
+    }
+
+    /// The body of tile `i`, which starts at `at`; moves `at` to its end.
+    #[inline(always)]
+    fn body(&self, i: usize, at: &mut usize) -> Result<&'a [u8]> {
+        if i % TILES_PER_ANCHOR == 0 && u32::from_le_bytes(self.anchors[i / TILES_PER_ANCHOR]) as usize * 4 != *at {
+            return Err(Error::corrupt("chunk has a wrong anchor"));
+        }
+        let n_bytes = 4 * usize::from(u16::from_le_bytes(self.tile_words[i]));
+        let body = self.bodies.get(*at..*at + n_bytes);
+        *at += n_bytes;
+        body.ok_or_else(|| Error::corrupt("chunk is shorter than its tiles"))
+    }
+}

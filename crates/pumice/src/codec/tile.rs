@@ -1,0 +1,542 @@
+//! The body of one tile: base, masks, escapes and planes (docs/format.md, 6.2).
+//!
+//! Encoding tries the fused kernel first. A tile with values that cannot be quantised (fill values, NaN, spikes, or a bound
+//! finer than the type) is coded again the careful way: masks for fill values, escapes for single values, and where
+//! escapes are many the exact integers of the values instead of quantised ones. What would not shrink is stored raw.
+#![allow(unsafe_code)]
+
+use super::geometry::{Predictor, Tile};
+use super::lorenzo::{self, Carry, Codes};
+use super::planes::{Content, Planes, check_end, read_mask, too_short};
+use super::simd::{SUPER, Simd};
+use super::value::{Int, Value};
+use crate::array::Real;
+use crate::error::{Error, Result};
+use crate::quantize::{Quantizer, restore};
+
+const KIND: u8 = 3;
+const QUANTISED: u8 = 0;
+const EXACT: u8 = 1;
+const RAW: u8 = 2;
+const WIDE_BASE: u8 = 4;
+const SPARSE: u8 = 8;
+const NO_PLANES: u8 = 16;
+const MASK_0: u8 = 32;
+const ESCAPES: u8 = 128;
+
+/// Most fill values a stream may have.
+pub(crate) const MAX_FILLS: usize = 2;
+
+/// A tile with more escapes than one value in this many is stored exactly instead.
+const VALUES_PER_ESCAPE: usize = 16;
+
+/// Working space of the tile coder, reused from tile to tile.
+pub(crate) struct Workspace<T: Value> {
+    codes: Codes<T>,
+    carry: Carry<T>,
+    planes: Planes,
+    holes: Vec<u16>,
+}
+
+impl<T: Value> Workspace<T> {
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self {
+            codes: [T::Int::default(); super::geometry::TILE_VALUES + 64],
+            carry: Carry::new(),
+            planes: Planes::new(),
+            holes: Vec::new(),
+        })
+    }
+}
+
+/// What the encoder knows besides the values.
+pub(crate) struct Encoder<'a, T> {
+    pub(crate) predictor: Predictor,
+    /// `None`: every value is stored exactly.
+    pub(crate) quantizer: Option<Quantizer<T>>,
+    pub(crate) fills: &'a [T],
+}
+
+impl<T: Real> Encoder<'_, T> {
+    /// Appends the body of one tile, a multiple of 4 bytes; nothing for a tile of zeros. `next` is the offset of the
+    /// tile that will follow.
+    ///
+    /// # Safety
+    /// The machine has instruction set S; `tile` lies within `values`.
+    #[inline(always)]
+    pub(crate) unsafe fn encode<S: Simd<T>>(
+        &self,
+        values: &[T],
+        tile: &Tile,
+        next: usize,
+        work: &mut Workspace<T>,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        if let Some(quantizer) = &self.quantizer
+            && let Some(first) = quantizer.quantize(values[tile.offset])
+        {
+            let base = self.base(first);
+            // SAFETY: this function's own contract.
+            unsafe {
+                let Workspace { codes, carry, planes, .. } = &mut *work;
+                if lorenzo::quantize_differences::<S, T>(values, tile, next, self.predictor, quantizer, base, carry, codes) {
+                    write_base::<T>(QUANTISED, base, out);
+                    // Eight integers in a difference, and zigzag.
+                    let max_width = T::MANTISSA_BITS - 1 + 3 + 1;
+                    if finish_planes::<S, T>(planes, codes, tile, max_width, start, out) {
+                        store_raw_if_smaller(values, tile, start, out);
+                        return;
+                    }
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.encode_carefully::<S>(values, tile, work, out) }
+        store_raw_if_smaller(values, tile, start, out);
+    }
+
+    /// Without differences there is nothing to gain from a base: zero is the centre of most such data.
+    #[inline(always)]
+    fn base(&self, first: T::Int) -> T::Int {
+        if self.predictor.axes == 0 { T::Int::default() } else { first }
+    }
+
+    /// # Safety
+    /// As [`Encoder::encode`].
+    #[inline(always)]
+    unsafe fn encode_carefully<S: Simd<T>>(
+        &self,
+        values: &[T],
+        tile: &Tile,
+        work: &mut Workspace<T>,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let base = match &self.quantizer {
+            Some(quantizer) => match self.quantize_with_holes(quantizer, values, tile, work) {
+                Some((first, masks)) => {
+                    let base = self.base(first);
+                    write_base::<T>(QUANTISED, base, out);
+                    self.write_holes(values, tile, &masks, &work.holes, start, out);
+                    base
+                }
+                None => self.exact_integers(values, tile, work, out),
+            },
+            None => self.exact_integers(values, tile, work, out),
+        };
+        let n_codes = tile.n_codes();
+        work.codes[..n_codes].iter_mut().for_each(|q| *q = q.sub(base));
+        lorenzo::difference_codes::<T>(&mut work.codes, tile, self.predictor);
+        // SAFETY: the caller has S.
+        unsafe { finish_planes::<S, T>(&mut work.planes, &mut work.codes, tile, T::Int::BITS, start, out) };
+    }
+
+    /// Integers that keep every bit; returns the base.
+    fn exact_integers(&self, values: &[T], tile: &Tile, work: &mut Workspace<T>, out: &mut Vec<u8>) -> T::Int {
+        for (from, to) in tile.rows() {
+            for (code, value) in work.codes[to..].iter_mut().zip(&values[from..from + tile.ex]) {
+                *code = value.to_ordered();
+            }
+        }
+        let base = self.base(work.codes[0]);
+        write_base::<T>(EXACT, base, out);
+        base
+    }
+
+    /// Quantises what can be; leaves fill values and escapes as holes, bridged by their neighbour. Returns the first
+    /// integer and, per fill value, which indices are masked; `None` if escapes are too many.
+    fn quantize_with_holes(
+        &self,
+        quantizer: &Quantizer<T>,
+        values: &[T],
+        tile: &Tile,
+        work: &mut Workspace<T>,
+    ) -> Option<(T::Int, [Mask; MAX_FILLS])> {
+        let mut masks = [Mask::default(); MAX_FILLS];
+        let row = tile.row();
+        let limit = tile.n_values() / VALUES_PER_ESCAPE;
+        work.holes.clear();
+        let mut first = None;
+        for (from, to) in tile.rows() {
+            // A hole continues the row; at the start of a row, the row above (the plane before, for the first row).
+            let mut last = match to {
+                0 => T::Int::default(),
+                _ => work.codes[to - row],
+            };
+            for x in 0..tile.ex {
+                let value = values[from + x];
+                let fill = self.fills.iter().position(|f| f.bits() == value.bits());
+                if let Some(fill) = fill {
+                    masks[fill].set(to + x);
+                } else if let Some(q) = quantizer.quantize(value) {
+                    last = q;
+                    if first.is_none() {
+                        first = Some(q);
+                        // Holes before the first integer take its value, so that they cost nothing.
+                        work.codes[..to + x].fill(q);
+                    }
+                } else {
+                    if work.holes.len() >= limit {
+                        return None;
+                    }
+                    work.holes.push((to + x) as u16);
+                }
+                work.codes[to + x] = last;
+            }
+        }
+        // A tile of holes only: any constant will do.
+        Some((first.unwrap_or_default(), masks))
+    }
+
+    fn write_holes(
+        &self,
+        values: &[T],
+        tile: &Tile,
+        masks: &[Mask; MAX_FILLS],
+        holes: &[u16],
+        start: usize,
+        out: &mut Vec<u8>,
+    ) {
+        for (fill, mask) in masks.iter().enumerate() {
+            if mask.write_to(tile, out) {
+                out[start] |= MASK_0 << fill;
+            }
+        }
+        if !holes.is_empty() {
+            out[start] |= ESCAPES;
+            out.extend_from_slice(&(holes.len() as u16).to_le_bytes());
+            holes.iter().for_each(|at| out.extend_from_slice(&at.to_le_bytes()));
+            for at in holes {
+                T::extend_le_bytes(&[values[chunk_index(tile, usize::from(*at))]], out);
+            }
+        }
+    }
+}
+
+/// Index in the chunk of a linear index in the tile.
+fn chunk_index(tile: &Tile, at: usize) -> usize {
+    let row = tile.row();
+    let (line, x) = (at / row, at % row);
+    tile.offset + line / tile.ey * tile.stride_z + line % tile.ey * tile.stride_y + x
+}
+
+/// Flags and base; other flags are added as their fields are written.
+#[inline(always)]
+fn write_base<T: Real>(kind: u8, base: T::Int, out: &mut Vec<u8>) {
+    let base = base.to_i64();
+    if (-(1 << 23)..1 << 23).contains(&base) {
+        out.extend_from_slice(&((base as u32) << 8 | u32::from(kind)).to_le_bytes());
+    } else {
+        out.extend_from_slice(&u32::from(kind | WIDE_BASE).to_le_bytes());
+        out.extend_from_slice(&base.to_le_bytes()[..size_of::<T>()]);
+    }
+}
+
+/// Planes, padding and the flags about them. A tile of zeros is taken back altogether, and so is one that has a wider
+/// code than `max_width`: then returns false.
+///
+/// # Safety
+/// The machine has instruction set S.
+#[inline(always)]
+unsafe fn finish_planes<S: Simd<T>, T: Real>(
+    planes: &mut Planes,
+    codes: &mut Codes<T>,
+    tile: &Tile,
+    max_width: u32,
+    start: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    // SAFETY: the caller has S.
+    match unsafe { planes.encode::<S, T>(codes, tile.n_codes(), max_width, out) } {
+        Content::TooWide => {
+            out.truncate(start);
+            return false;
+        }
+        Content::Nothing => out[start] |= NO_PLANES,
+        Content::Sparse => out[start] |= SPARSE,
+        Content::Dense => {}
+    }
+    if out[start..] == [NO_PLANES, 0, 0, 0] || out[start..] == [NO_PLANES | EXACT, 0, 0, 0] {
+        out.truncate(start);
+    }
+    out.resize(start + (out.len() - start).next_multiple_of(4), 0);
+    true
+}
+
+/// Replaces the body by the values themselves where that is not larger.
+#[inline(always)]
+fn store_raw_if_smaller<T: Real>(values: &[T], tile: &Tile, start: usize, out: &mut Vec<u8>) {
+    let raw_bytes = 4 + tile.n_values() * size_of::<T>();
+    if out.len() - start > raw_bytes {
+        out.truncate(start);
+        out.extend_from_slice(&u32::from(RAW).to_le_bytes());
+        for (from, _) in tile.rows() {
+            T::extend_le_bytes(&values[from..from + tile.ex], out);
+        }
+    }
+}
+
+/// A bit per linear index of a tile.
+#[derive(Clone, Copy)]
+struct Mask([u64; super::geometry::TILE_VALUES / SUPER]);
+
+impl Default for Mask {
+    fn default() -> Self {
+        Self([0; super::geometry::TILE_VALUES / SUPER])
+    }
+}
+
+impl Mask {
+    fn set(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
+    /// Appends the mask; returns false, writing nothing, if it is empty.
+    fn write_to(&self, tile: &Tile, out: &mut Vec<u8>) -> bool {
+        let words = &self.0[..tile.n_super()];
+        let (mut any, mut mixed) = (0_u64, 0_u64);
+        for (s, word) in words.iter().enumerate() {
+            any |= u64::from(*word != 0) << s;
+            mixed |= u64::from(*word != 0 && *word != u64::MAX) << s;
+        }
+        if any == 0 {
+            return false;
+        }
+        let n_bytes = words.len().div_ceil(8);
+        out.extend_from_slice(&any.to_le_bytes()[..n_bytes]);
+        out.extend_from_slice(&mixed.to_le_bytes()[..n_bytes]);
+        for word in words.iter().filter(|w| **w != 0 && **w != u64::MAX) {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        true
+    }
+
+    fn read_from<'a>(body: &'a [u8], tile: &Tile) -> Result<(Self, &'a [u8])> {
+        let n_super = tile.n_super();
+        let (any, body) = read_mask(body, n_super)?;
+        let (mixed, mut body) = read_mask(body, n_super)?;
+        let beyond = if n_super == 64 { 0 } else { u64::MAX << n_super };
+        if mixed & !any != 0 || any & beyond != 0 {
+            return Err(Error::corrupt("tile has a mask that contradicts itself"));
+        }
+        let mut mask = Self::default();
+        for (s, word) in mask.0[..n_super].iter_mut().enumerate() {
+            *word = if any >> s & 1 != 0 { u64::MAX } else { 0 };
+            if mixed >> s & 1 != 0 {
+                let (bits, rest) = body.split_first_chunk().ok_or_else(too_short)?;
+                *word = u64::from_le_bytes(*bits);
+                body = rest;
+            }
+        }
+        Ok((mask, body))
+    }
+
+    /// Puts `fill` wherever the mask is set.
+    fn apply<T: Copy>(&self, tile: &Tile, fill: T, out: &mut [T]) {
+        for (to, at) in tile.rows() {
+            for x in 0..tile.ex {
+                if self.0[(at + x) / 64] >> ((at + x) % 64) & 1 != 0 {
+                    out[to + x] = fill;
+                }
+            }
+        }
+    }
+}
+
+/// What the decoder knows besides the body.
+pub(crate) struct Decoder<'a, T> {
+    pub(crate) predictor: Predictor,
+    pub(crate) step: Option<T>,
+    pub(crate) fills: &'a [T],
+}
+
+impl<T: Real> Decoder<'_, T> {
+    /// Decodes the body of one tile into its place in `out`.
+    ///
+    /// # Safety
+    /// The machine has instruction set S; `tile` lies within `out`; `SLACK` bytes behind `body` are readable.
+    #[inline(always)]
+    pub(crate) unsafe fn decode<S: Simd<T>>(
+        &self,
+        body: &[u8],
+        tile: &Tile,
+        next: usize,
+        work: &mut Workspace<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let Some((head, mut rest)) = body.split_first_chunk::<4>() else {
+            return fill_tile(T::default(), tile, out);
+        };
+        let flags = head[0];
+        let mut base = T::Int::from_i64(i64::from(i32::from_le_bytes(*head) >> 8));
+        if flags & KIND == RAW {
+            return decode_raw(flags, base, rest, tile, out);
+        }
+        if flags & WIDE_BASE != 0 {
+            let (bytes, after) = rest.split_at_checked(size_of::<T>()).ok_or_else(too_short)?;
+            if base != T::Int::default() {
+                return Err(Error::corrupt("tile has two bases"));
+            }
+            let mut wide = [0; 8];
+            wide[..bytes.len()].copy_from_slice(bytes);
+            base = T::Int::from_i64(i64::from_le_bytes(wide));
+            rest = after;
+        }
+        let holes = rest;
+        if flags & (MASK_0 | MASK_0 << 1 | ESCAPES) != 0 {
+            rest = self.holes_end(flags, rest, tile)?;
+        }
+        if flags & NO_PLANES != 0 {
+            check_end(rest, 0)?;
+            if flags & SPARSE != 0 {
+                return Err(Error::corrupt("tile both has and lacks planes"));
+            }
+            fill_tile(self.value(flags & KIND, base)?, tile, out)?;
+        } else {
+            // SAFETY: this function's own contract.
+            unsafe {
+                work.planes.decode::<S, T>(rest, flags & SPARSE != 0, tile.n_codes(), &mut work.codes)?;
+                self.restore::<S>(flags & KIND, base, tile, next, work, out)?;
+            }
+        }
+        if flags & (MASK_0 | MASK_0 << 1 | ESCAPES) != 0 {
+            self.apply_holes(flags, holes, tile, out)?;
+        }
+        Ok(())
+    }
+
+    /// The value that integer `q` stands for.
+    #[inline(always)]
+    fn value(&self, kind: u8, q: T::Int) -> Result<T> {
+        match (kind, self.step) {
+            (QUANTISED, Some(step)) => Ok(restore(q, step)),
+            (EXACT, _) => Ok(T::of_ordered(q)),
+            _ => Err(Error::corrupt("tile has a kind that this stream cannot have")),
+        }
+    }
+
+    /// # Safety
+    /// As [`Decoder::decode`].
+    #[inline(always)]
+    unsafe fn restore<S: Simd<T>>(
+        &self,
+        kind: u8,
+        base: T::Int,
+        tile: &Tile,
+        next: usize,
+        work: &mut Workspace<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        if kind == QUANTISED
+            && self.predictor.lag == 1
+            && let Some(step) = self.step
+        {
+            let Workspace { codes, carry, .. } = work;
+            // SAFETY: the caller's contract; lag is 1.
+            unsafe { lorenzo::sum_restore::<S, T>(codes, tile, next, self.predictor, step, base, carry, out) }
+            return Ok(());
+        }
+        lorenzo::sum_codes::<T>(&mut work.codes, tile, self.predictor);
+        for (to, from) in tile.rows() {
+            for (value, q) in out[to..to + tile.ex].iter_mut().zip(&work.codes[from..]) {
+                *value = self.value(kind, q.add(base))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks masks and escapes and returns what follows them.
+    #[cold]
+    fn holes_end<'a>(&self, flags: u8, mut rest: &'a [u8], tile: &Tile) -> Result<&'a [u8]> {
+        if flags & KIND != QUANTISED {
+            return Err(Error::corrupt("an exact tile has masks or escapes"));
+        }
+        for fill in 0..MAX_FILLS {
+            if flags & MASK_0 << fill != 0 {
+                if fill >= self.fills.len() {
+                    return Err(Error::corrupt("tile masks a fill value that the header lacks"));
+                }
+                rest = Mask::read_from(rest, tile)?.1;
+            }
+        }
+        if flags & ESCAPES != 0 {
+            let escapes = Escapes::read_from(rest, size_of::<T>())?;
+            escapes.check(tile)?;
+            rest = escapes.rest;
+        }
+        Ok(rest)
+    }
+
+    #[cold]
+    fn apply_holes(&self, flags: u8, mut rest: &[u8], tile: &Tile, out: &mut [T]) -> Result<()> {
+        for (fill, value) in self.fills.iter().enumerate() {
+            if flags & MASK_0 << fill != 0 {
+                let (mask, after) = Mask::read_from(rest, tile)?;
+                mask.apply(tile, *value, out);
+                rest = after;
+            }
+        }
+        if flags & ESCAPES != 0 {
+            let escapes = Escapes::read_from(rest, size_of::<T>())?;
+            for (at, value) in escapes.indices().zip(escapes.values.chunks_exact(size_of::<T>())) {
+                let to = chunk_index(tile, at);
+                T::copy_from_le_bytes(value, &mut out[to..=to]);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Escapes<'a> {
+    indices: &'a [u8],
+    values: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Escapes<'a> {
+    fn read_from(body: &'a [u8], value_bytes: usize) -> Result<Self> {
+        let (n, body) = body.split_first_chunk().ok_or_else(too_short)?;
+        let n = usize::from(u16::from_le_bytes(*n));
+        let (indices, body) = body.split_at_checked(2 * n).ok_or_else(too_short)?;
+        let (values, rest) = body.split_at_checked(n * value_bytes).ok_or_else(too_short)?;
+        Ok(Self { indices, values, rest })
+    }
+
+    fn indices(&self) -> impl Iterator<Item = usize> + use<'a> {
+        self.indices.as_chunks().0.iter().map(|b| usize::from(u16::from_le_bytes(*b)))
+    }
+
+    fn check(&self, tile: &Tile) -> Result<()> {
+        let mut next = 0;
+        for at in self.indices() {
+            if at < next || at >= tile.n_codes() || at % tile.row() >= tile.ex {
+                return Err(Error::corrupt("tile has an escape outside of its values, or out of order"));
+            }
+            next = at + 1;
+        }
+        if next == 0 {
+            return Err(Error::corrupt("tile has an empty list of escapes"));
+        }
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn fill_tile<T: Copy>(value: T, tile: &Tile, out: &mut [T]) -> Result<()> {
+    for (to, _) in tile.rows() {
+        out[to..to + tile.ex].fill(value);
+    }
+    Ok(())
+}
+
+fn decode_raw<T: Real>(flags: u8, base: T::Int, rest: &[u8], tile: &Tile, out: &mut [T]) -> Result<()> {
+    let row_bytes = tile.ex * size_of::<T>();
+    if flags != RAW || base != T::Int::default() || rest.len() != tile.n_values() * size_of::<T>() {
+        return Err(Error::corrupt("raw tile has the wrong size or flags"));
+    }
+    for ((to, _), bytes) in tile.rows().zip(rest.chunks_exact(row_bytes)) {
+        T::copy_from_le_bytes(bytes, &mut out[to..to + tile.ex]);
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! What a caller asks for. [`Config`] holds only wishes; `plan.rs` turns them, with the data's statistics, into
+//! decisions, and `container/header.rs` stores those.
+
+/// The error bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Bound {
+    /// `|x - x'| <= e` for every finite value. Zero means [`Bound::Lossless`].
+    Abs(f64),
+    /// `|x - x'| <= e * (max - min)` over the finite values that are not fill values, or over
+    /// [`Config::range`] where given.
+    Rel(f64),
+    /// Every bit as it was.
+    Lossless,
+}
+
+/// The pipeline, from fastest to smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Preset {
+    /// Quantise, Lorenzo differences over tiles, fixed-length bit planes: near half of memcpy speed.
+    #[default]
+    Fast,
+}
+
+impl Preset {
+    /// Every preset, in the order of their documentation.
+    pub const ALL: &'static [Preset] = &[Preset::Fast];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::Fast => "fast",
+        }
+    }
+}
+
+impl std::str::FromStr for Preset {
+    type Err = crate::Error;
+
+    fn from_str(name: &str) -> crate::Result<Self> {
+        Preset::ALL.iter().copied().find(|p| p.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Preset::ALL.iter().map(|p| p.name()).collect();
+            crate::Error::invalid(format!("unknown preset '{name}'; known: {}", known.join(", ")))
+        })
+    }
+}
+
+/// Which values stand for "no data". They are kept bit for bit and left out of the range of [`Bound::Rel`].
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum Fill {
+    /// Look for them: NaN, and a repeated extreme value far away from all others (1e20, -9999, …).
+    #[default]
+    Auto,
+    /// This value (NaN allowed), and NaN.
+    Value(f64),
+}
+
+/// What to do; everything but the bound has a sensible default.
+///
+/// ```
+/// use pumice::{Bound, Config};
+/// let config = Config::new(Bound::Rel(1e-3)).threads(2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) bound: Bound,
+    pub(crate) preset: Preset,
+    pub(crate) fill: Fill,
+    pub(crate) range: Option<(f64, f64)>,
+    pub(crate) chunk_shape: Option<Vec<usize>>,
+    pub(crate) threads: usize,
+    pub(crate) attributes: Vec<(String, String)>,
+}
+
+impl Config {
+    /// The default configuration with this bound.
+    pub fn new(bound: Bound) -> Self {
+        Self {
+            bound,
+            preset: Preset::default(),
+            fill: Fill::Auto,
+            range: None,
+            chunk_shape: None,
+            threads: 0,
+            attributes: Vec::new(),
+        }
+    }
+
+    /// The pipeline.
+    #[must_use]
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.preset = preset;
+        self
+    }
+
+    /// Which values mean "no data".
+    #[must_use]
+    pub fn fill(mut self, fill: Fill) -> Self {
+        self.fill = fill;
+        self
+    }
+
+    /// The value range that [`Bound::Rel`] refers to, instead of the data's own: so that the parts of a larger whole
+    /// agree on one bound, and so that a stream can be written before all of it is known.
+    #[must_use]
+    pub fn range(mut self, min: f64, max: f64) -> Self {
+        self.range = Some((min, max));
+        self
+    }
+
+    /// The chunk shape, slowest axis first: the unit of partial reads and of parallel work.
+    #[must_use]
+    pub fn chunk_shape(mut self, shape: &[usize]) -> Self {
+        self.chunk_shape = Some(shape.to_vec());
+        self
+    }
+
+    /// Worker threads; 0 means one per core. The bytes do not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Adds a note that travels with the array, such as a name or units.
+    #[must_use]
+    pub fn attribute(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.attributes.push((key.into(), value.into()));
+        self
+    }
+
+    /// The error bound asked for.
+    pub fn bound(&self) -> Bound {
+        self.bound
+    }
+}

@@ -1,0 +1,428 @@
+//! The header (docs/format.md, section 2): all that decoding needs besides the frames. It does not depend on the
+//! element type: `step` and `fills` are kept as bit patterns. A header that was read has passed every check of the
+//! format.
+
+use super::{Bytes, FORMAT_VERSION, MAGIC, checksum, varint};
+use crate::array::{DType, Real};
+use crate::chunk;
+use crate::config::{Bound, Preset};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pipeline::DecodeParams;
+use crate::plan::{MAX_RANK, Plan};
+
+const SINGLE_CHUNK: u8 = 1;
+const CHECKSUM_BYTES: usize = 4;
+
+/// What the header says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Header {
+    pub(crate) version: u8,
+    pub(crate) min_reader_version: u8,
+    pub(crate) dtype: DType,
+    pub(crate) single_chunk: bool,
+    pub(crate) preset: Preset,
+    /// Kind and `requested_bound`.
+    pub(crate) bound: Bound,
+    /// The absolute bound that holds; 0 if lossless.
+    pub(crate) abs_bound: f64,
+    /// As stored: all extents if single-chunk, else all but the slowest.
+    pub(crate) shape: Vec<usize>,
+    /// Empty if single-chunk.
+    pub(crate) chunk_shape: Vec<usize>,
+    /// Bits of the quantisation step, zero-extended; `None` if no tile is quantised.
+    pub(crate) step: Option<u64>,
+    /// Bit patterns, zero-extended.
+    pub(crate) fills: Vec<u64>,
+    pub(crate) attributes: Vec<(String, String)>,
+}
+
+impl Header {
+    /// The header that stores `plan`.
+    pub(crate) fn new<T: Real>(plan: &Plan<T>, single_chunk: bool) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            min_reader_version: FORMAT_VERSION,
+            dtype: T::DTYPE,
+            single_chunk,
+            preset: plan.preset,
+            bound: plan.bound,
+            abs_bound: plan.abs_bound,
+            shape: if single_chunk { plan.shape.clone() } else { plan.shape[1..].to_vec() },
+            chunk_shape: if single_chunk { Vec::new() } else { plan.chunk_shape.clone() },
+            step: plan.step.map(T::to_bits_u64),
+            fills: plan.fills.iter().map(|v| v.to_bits_u64()).collect(),
+            attributes: plan.attributes.clone(),
+        }
+    }
+
+    /// The plan by which more chunks of this stream are written.
+    pub(crate) fn plan<T: Real>(&self) -> Plan<T> {
+        Plan {
+            shape: std::iter::once(0).chain(self.shape.iter().copied()).collect(),
+            chunk_shape: self.chunk_shape.clone(),
+            preset: self.preset,
+            bound: self.bound,
+            abs_bound: self.abs_bound,
+            step: self.step.map(T::from_bits_u64),
+            fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
+            attributes: self.attributes.clone(),
+        }
+    }
+
+    /// What the codec needs to decode.
+    pub(crate) fn decode_params<T: Real>(&self) -> DecodeParams<T> {
+        DecodeParams {
+            step: self.step.map(T::from_bits_u64),
+            fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
+        }
+    }
+
+    /// The array's extents, given the rows of each segment (none for a single chunk).
+    pub(crate) fn full_shape(&self, segments: &[usize]) -> Result<Vec<usize>> {
+        let mut shape = Vec::with_capacity(MAX_RANK);
+        if !self.single_chunk {
+            let rows = segments.iter().try_fold(0usize, |sum, &rows| sum.checked_add(rows));
+            shape.push(rows.ok_or_else(|| too_large("shape"))?);
+        }
+        shape.extend_from_slice(&self.shape);
+        chunk::checked_bytes(&shape, self.dtype.size()).ok_or_else(|| too_large("shape"))?;
+        Ok(shape)
+    }
+
+    /// Appends the header; fails only if it does not fit, which attributes can cause.
+    pub(crate) fn write_to(&self, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[self.version, self.min_reader_version, 0, 0]);
+        out.push(dtype_code(self.dtype));
+        out.push(if self.single_chunk { SINGLE_CHUNK } else { 0 });
+        out.push(preset_code(self.preset));
+        let (bound_kind, requested_bound) = match self.bound {
+            Bound::Lossless => (0, None),
+            Bound::Abs(e) => (1, Some(e)),
+            Bound::Rel(e) => (2, Some(e)),
+        };
+        out.push(bound_kind);
+        out.push((self.shape.len() + usize::from(!self.single_chunk)) as u8);
+        self.shape.iter().chain(&self.chunk_shape).for_each(|&n| varint::write_to(n as u64, out));
+        if let Some(bound) = requested_bound {
+            out.extend_from_slice(&bound.to_le_bytes());
+        }
+        if bound_kind == 2 {
+            out.extend_from_slice(&self.abs_bound.to_le_bytes());
+        }
+        let value_bytes = self.dtype.size();
+        if bound_kind != 0 {
+            out.extend_from_slice(&self.step.unwrap_or(0).to_le_bytes()[..value_bytes]);
+        }
+        out.push(self.fills.len() as u8);
+        self.fills.iter().for_each(|fill| out.extend_from_slice(&fill.to_le_bytes()[..value_bytes]));
+        varint::write_to(self.attributes.len() as u64, out);
+        for text in self.attributes.iter().flat_map(|(key, value)| [key, value]) {
+            varint::write_to(text.len() as u64, out);
+            out.extend_from_slice(text.as_bytes());
+        }
+        let header_bytes = u16::try_from(out.len() - start + CHECKSUM_BYTES).map_err(|_| {
+            Error::invalid("the attributes do not fit into a header of 65535 bytes; store fewer or shorter ones")
+        })?;
+        out[start + 6..start + 8].copy_from_slice(&header_bytes.to_le_bytes());
+        let header_checksum = checksum::xxh3(&out[start..]) as u32;
+        out.extend_from_slice(&header_checksum.to_le_bytes());
+        Ok(())
+    }
+
+    /// Reads the header at the front of `bytes` and returns it with its size.
+    pub(crate) fn read_from(bytes: &[u8]) -> Result<(Self, usize)> {
+        let header_bytes = peek_header_bytes(bytes)?;
+        let all = bytes.get(..header_bytes).ok_or_else(|| Error::truncated("the stream ends within its header"))?;
+        let (covered, stored) = all.split_at_checked(header_bytes.wrapping_sub(CHECKSUM_BYTES)).ok_or_else(bad_size)?;
+        if (checksum::xxh3(covered) as u32).to_le_bytes() != stored {
+            return Err(Error::corrupt("wrong checksum of the header: the stream cannot be decoded"));
+        }
+        let mut fields = Bytes::new(covered);
+        let header = read_fields(&mut fields).map_err(|e| match e.kind() {
+            // The checksum holds, so nothing was cut off: the header contradicts its own size.
+            ErrorKind::Truncated => bad_size(),
+            _ => e,
+        })?;
+        if fields.len() != 0 {
+            return Err(bad_size());
+        }
+        Ok((header, header_bytes))
+    }
+}
+
+/// Checks magic and version, and returns the size of the header that starts at the front of `bytes`.
+pub(crate) fn peek_header_bytes(bytes: &[u8]) -> Result<usize> {
+    let n = bytes.len().min(MAGIC.len());
+    if bytes[..n] != MAGIC[..n] {
+        return Err(Error::corrupt("not a Pumice stream (wrong magic)"));
+    }
+    let mut bytes = Bytes::new(bytes);
+    bytes.take(MAGIC.len())?;
+    let [version, min_reader_version] = bytes.array()?;
+    if min_reader_version > FORMAT_VERSION {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the stream has format version {version} and needs a reader of version {min_reader_version}; this \
+                 release reads up to {FORMAT_VERSION}: use a newer release of Pumice"
+            ),
+        ));
+    }
+    Ok(usize::from(u16::from_le_bytes(bytes.array()?)))
+}
+
+/// All fields between `header_bytes` and `header_checksum`.
+fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
+    bytes.take(MAGIC.len())?;
+    let [version, min_reader_version, _, _] = bytes.array()?;
+    let [dtype, flags, preset, bound_kind, rank] = bytes.array()?;
+    let dtype = match dtype {
+        1 => DType::F32,
+        2 => DType::F64,
+        other => return Err(Error::corrupt(format!("unknown element type {other}"))),
+    };
+    if flags & !SINGLE_CHUNK != 0 {
+        return Err(Error::corrupt(format!("unknown flags {flags:#04x}")));
+    }
+    let single_chunk = flags & SINGLE_CHUNK != 0;
+    let preset = match preset {
+        1 => Preset::Fast,
+        other => {
+            return Err(Error::new(ErrorKind::Unsupported, format!("unknown preset {other}: use a newer release")));
+        }
+    };
+    let rank = usize::from(rank);
+    if rank > MAX_RANK || (rank == 0 && !single_chunk) {
+        return Err(Error::corrupt(format!("invalid rank {rank}")));
+    }
+    let shape = read_extents(bytes, if single_chunk { rank } else { rank - 1 }, dtype, "shape")?;
+    let chunk_shape = read_extents(bytes, if single_chunk { 0 } else { rank }, dtype, "chunk_shape")?;
+    if chunk_shape.contains(&0) || (!single_chunk && shape.contains(&0)) {
+        return Err(Error::corrupt("an extent of a chunked stream is zero"));
+    }
+    let (bound, abs_bound) = read_bound(bytes, bound_kind)?;
+    let step = match bound {
+        Bound::Lossless => None,
+        _ => read_step(bytes, dtype)?,
+    };
+    let n_fills = bytes.u8()?;
+    if n_fills > 2 {
+        return Err(Error::corrupt(format!("{n_fills} fill values")));
+    }
+    let fills = (0..n_fills).map(|_| read_value_bits(bytes, dtype)).collect::<Result<_>>()?;
+    let attributes = read_attributes(bytes)?;
+    Ok(Header {
+        version,
+        min_reader_version,
+        dtype,
+        single_chunk,
+        preset,
+        bound,
+        abs_bound,
+        shape,
+        chunk_shape,
+        step,
+        fills,
+        attributes,
+    })
+}
+
+fn read_extents(bytes: &mut Bytes<'_>, n: usize, dtype: DType, what: &str) -> Result<Vec<usize>> {
+    let mut extents = Vec::with_capacity(n);
+    for _ in 0..n {
+        let extent = varint::read_from(bytes)?;
+        // Of its own, as an extent of zero makes any product small.
+        if extent >= 1 << 63 {
+            return Err(too_large(what));
+        }
+        extents.push(super::to_usize(extent)?);
+    }
+    chunk::checked_bytes(&extents, dtype.size()).ok_or_else(|| too_large(what))?;
+    Ok(extents)
+}
+
+fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(Bound, f64)> {
+    let mut read = || {
+        let bound = f64::from_bits(bytes.u64()?);
+        if bound.is_finite() && bound > 0.0 { Ok(bound) } else { Err(Error::corrupt(format!("invalid bound {bound}"))) }
+    };
+    match bound_kind {
+        0 => Ok((Bound::Lossless, 0.0)),
+        1 => read().map(|e| (Bound::Abs(e), e)),
+        2 => Ok((Bound::Rel(read()?), read()?)),
+        other => Err(Error::corrupt(format!("unknown kind of bound {other}"))),
+    }
+}
+
+/// The step's bits; a step of zero says that there is none.
+fn read_step(bytes: &mut Bytes<'_>, dtype: DType) -> Result<Option<u64>> {
+    let bits = read_value_bits(bytes, dtype)?;
+    let step = value_as_f64(dtype, bits);
+    if step.is_finite() && step >= 0.0 {
+        return Ok((step > 0.0).then_some(bits));
+    }
+    Err(Error::corrupt(format!("invalid step {step}")))
+}
+
+fn read_value_bits(bytes: &mut Bytes<'_>, dtype: DType) -> Result<u64> {
+    Ok(match dtype {
+        DType::F32 => u64::from(u32::from_le_bytes(bytes.array()?)),
+        DType::F64 => bytes.u64()?,
+    })
+}
+
+fn read_attributes(bytes: &mut Bytes<'_>) -> Result<Vec<(String, String)>> {
+    let n_attributes = varint::read_from(bytes)?;
+    let mut text = || {
+        let n = super::to_usize(varint::read_from(bytes)?)?;
+        let text = std::str::from_utf8(bytes.take(n)?);
+        text.map(str::to_owned).map_err(|_| Error::corrupt("an attribute is not UTF-8"))
+    };
+    // Grows as it reads: the count alone must not cause an allocation.
+    let mut attributes = Vec::new();
+    for _ in 0..n_attributes {
+        attributes.push((text()?, text()?));
+    }
+    Ok(attributes)
+}
+
+/// The value with these bits, for display and checks.
+pub(crate) fn value_as_f64(dtype: DType, bits: u64) -> f64 {
+    match dtype {
+        DType::F32 => f32::from_bits_u64(bits).to_f64(),
+        DType::F64 => f64::from_bits(bits),
+    }
+}
+
+fn dtype_code(dtype: DType) -> u8 {
+    match dtype {
+        DType::F32 => 1,
+        DType::F64 => 2,
+    }
+}
+
+fn preset_code(preset: Preset) -> u8 {
+    match preset {
+        Preset::Fast => 1,
+    }
+}
+
+fn too_large(what: &str) -> Error {
+    Error::corrupt(format!("the product of `{what}` is 2^63 bytes or more"))
+}
+
+fn bad_size() -> Error {
+    Error::corrupt("`header_bytes` does not match the header")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// rank 3, trailing extents 10 × 7, chunks of 4 × 5 × 7.
+    pub(crate) fn chunked_header() -> Header {
+        Header {
+            version: 1,
+            min_reader_version: 1,
+            dtype: DType::F64,
+            single_chunk: false,
+            preset: Preset::Fast,
+            bound: Bound::Rel(1e-3),
+            abs_bound: 0.25,
+            shape: vec![10, 7],
+            chunk_shape: vec![4, 5, 7],
+            step: Some(0.5f64.to_bits()),
+            fills: vec![f64::NAN.to_bits(), 1e20f64.to_bits()],
+            attributes: vec![("name".into(), "θ".into()), (String::new(), String::new())],
+        }
+    }
+
+    fn single_header() -> Header {
+        Header {
+            dtype: DType::F32,
+            single_chunk: true,
+            bound: Bound::Abs(0.25),
+            shape: vec![0, 1 << 40, 1 << 40],
+            chunk_shape: vec![],
+            step: Some(u64::from(0.5f32.to_bits())),
+            fills: vec![u64::from((-9999f32).to_bits())],
+            ..chunked_header()
+        }
+    }
+
+    /// The bytes with a checksum that holds again.
+    fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let n = bytes.len() - CHECKSUM_BYTES;
+        let sum = checksum::xxh3(&bytes[..n]) as u32;
+        bytes[n..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn round_trip() {
+        let lossless = Header { bound: Bound::Lossless, abs_bound: 0.0, step: None, ..chunked_header() };
+        let scalar = Header { shape: vec![], ..single_header() };
+        let exact = Header { step: None, ..chunked_header() };
+        for header in [chunked_header(), single_header(), lossless, scalar, exact] {
+            let mut out = Vec::new();
+            header.write_to(&mut out).unwrap();
+            let n = out.len();
+            out.extend_from_slice(b"frame");
+            assert_eq!(Header::read_from(&out).unwrap(), (header, n));
+        }
+    }
+
+    #[test]
+    fn damage_and_truncation() {
+        let mut out = Vec::new();
+        chunked_header().write_to(&mut out).unwrap();
+        for i in 0..out.len() {
+            assert_eq!(Header::read_from(&out[..i]).unwrap_err().kind(), ErrorKind::Truncated);
+            let mut damaged = out.clone();
+            damaged[i] ^= 0x04;
+            assert!(Header::read_from(&damaged).is_err(), "byte {i}");
+        }
+    }
+
+    #[test]
+    fn refuses_wrong_fields_under_a_good_checksum() {
+        let mut out = Vec::new();
+        chunked_header().write_to(&mut out).unwrap();
+        // (offset, value): min_reader_version, dtype, flags, preset, bound_kind, rank, rank, chunk extent, bound sign
+        for (at, value) in [(5, 2), (8, 3), (9, 2), (10, 9), (11, 3), (12, 9), (12, 2), (15, 0), (25, 0xbf), (33, 0x7f)]
+        {
+            let mut damaged = out.clone();
+            damaged[at] = value;
+            if at == 33 {
+                damaged[32] = 0xf0; // abs_bound = infinity or NaN
+            }
+            assert!(Header::read_from(&resealed(damaged)).is_err(), "byte {at} = {value}");
+        }
+        let newer = {
+            let mut d = out.clone();
+            d[4] = 9;
+            d[5] = 2;
+            resealed(d)
+        };
+        assert_eq!(Header::read_from(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
+        let longer = {
+            let mut d = out.clone();
+            d.push(0);
+            d[6] += 1;
+            resealed(d)
+        };
+        assert_eq!(Header::read_from(&longer).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn refuses_huge_products_and_attributes() {
+        let huge = Header { shape: vec![1 << 30, 1 << 30], ..chunked_header() };
+        let mut out = Vec::new();
+        huge.write_to(&mut out).unwrap();
+        assert_eq!(Header::read_from(&out).unwrap_err().kind(), ErrorKind::Corrupt);
+        let wordy = Header { attributes: vec![("x".repeat(70_000), String::new())], ..chunked_header() };
+        assert_eq!(wordy.write_to(&mut Vec::new()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}

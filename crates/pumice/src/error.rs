@@ -1,0 +1,108 @@
+//! One error type for the whole library: a kind that a program can act on, and a message for a person.
+//!
+//! Each kind has a pinned integer, reused as exit code by the command-line tool and by every binding.
+
+use std::fmt;
+
+/// What went wrong, in terms of who can mend it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller asked for something impossible or contradictory.
+    InvalidArgument,
+    /// The stream is valid but needs a newer release or a feature that is not here.
+    Unsupported,
+    /// The bytes are not a valid Pumice stream, or were damaged.
+    Corrupt,
+    /// The stream ends too early.
+    Truncated,
+    /// Reading or writing failed.
+    Io,
+    /// Decoding would need more memory than the caller's limit.
+    LimitExceeded,
+    /// Some value differs by more than the bound (only verification reports this).
+    BoundBroken,
+}
+
+impl ErrorKind {
+    /// The pinned number of this kind: exit code of the tool, error code of the bindings.
+    pub const fn code(self) -> u8 {
+        match self {
+            ErrorKind::BoundBroken => 1,
+            ErrorKind::InvalidArgument => 2,
+            ErrorKind::Unsupported => 3,
+            ErrorKind::Corrupt => 4,
+            ErrorKind::Truncated => 5,
+            ErrorKind::Io => 6,
+            ErrorKind::LimitExceeded => 7,
+        }
+    }
+}
+
+/// The error of every fallible function of this crate.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<std::io::Error>,
+}
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of the given kind; the message says what is wrong and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The kind of this error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The same error with the place it happened put in front of the message.
+    #[must_use]
+    pub fn context(mut self, place: impl fmt::Display) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    pub(crate) fn truncated(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Truncated, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(source: std::io::Error) -> Self {
+        let kind = match source.kind() {
+            std::io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
+            _ => ErrorKind::Io,
+        };
+        Self { kind, message: "input/output failed".into(), source: Some(source) }
+    }
+}

@@ -1,0 +1,213 @@
+//! How well a restored array matches the original: error statistics, and the check of the bound. The check is exact:
+//! `|x - x'| <= bound` is decided on the true difference, not on its rounded value, so that a value that breaks the
+//! bound by less than one rounding error is still reported.
+
+use crate::array::Real;
+
+/// The outcome of comparing two arrays, or several parts of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Comparison {
+    /// Number of values compared.
+    pub n_values: u64,
+    /// Greatest error of a finite value that is not a fill value; infinite if one became NaN or infinite.
+    pub max_abs_error: f64,
+    /// Where that error is; `None` if there are no such values.
+    pub worst_index: Option<usize>,
+    /// The original value there; NaN if there is none.
+    pub worst_original: f64,
+    /// The restored value there; NaN if there is none.
+    pub worst_restored: f64,
+    /// Peak signal to noise ratio in dB: `20 log10((max - min) / rmse)`; infinite without error.
+    pub psnr: f64,
+    /// Root of the mean squared error.
+    pub rmse: f64,
+    /// `rmse` over the range of values; 0 without error.
+    pub nrmse: f64,
+    /// Least finite original value that is not a fill value; NaN if there is none.
+    pub min: f64,
+    /// Greatest finite original value that is not a fill value; NaN if there is none.
+    pub max: f64,
+    /// NaN, infinite and fill values that did not come back bit for bit.
+    pub n_mismatched_special: u64,
+    /// Finite values whose error is above the bound.
+    pub n_over: u64,
+    n_finite: u64,
+    sum_of_squares: f64,
+}
+
+impl Default for Comparison {
+    /// The comparison of nothing, to merge others into.
+    fn default() -> Self {
+        Self {
+            n_values: 0,
+            max_abs_error: 0.0,
+            worst_index: None,
+            worst_original: f64::NAN,
+            worst_restored: f64::NAN,
+            psnr: f64::INFINITY,
+            rmse: 0.0,
+            nrmse: 0.0,
+            min: f64::NAN,
+            max: f64::NAN,
+            n_mismatched_special: 0,
+            n_over: 0,
+            n_finite: 0,
+            sum_of_squares: 0.0,
+        }
+    }
+}
+
+impl Comparison {
+    /// Whether every value is within the bound, or equal where it must be.
+    pub fn bound_kept(&self) -> bool {
+        self.n_over == 0 && self.n_mismatched_special == 0
+    }
+
+    /// Adds the comparison of the part that follows this one: its indices count from the end of this one.
+    pub fn merge(&mut self, next: &Comparison) {
+        if next.worst_index.is_some() && (self.worst_index.is_none() || next.max_abs_error > self.max_abs_error) {
+            self.max_abs_error = next.max_abs_error;
+            self.worst_index = next.worst_index.map(|i| i + self.n_values as usize);
+            self.worst_original = next.worst_original;
+            self.worst_restored = next.worst_restored;
+        }
+        self.min = self.min.min(next.min); // the number, if one of them is NaN
+        self.max = self.max.max(next.max);
+        self.n_values += next.n_values;
+        self.n_finite += next.n_finite;
+        self.n_over += next.n_over;
+        self.n_mismatched_special += next.n_mismatched_special;
+        self.sum_of_squares += next.sum_of_squares;
+        self.derive();
+    }
+
+    /// Recomputes what follows from the sums.
+    fn derive(&mut self) {
+        let range = self.max - self.min;
+        self.rmse = if self.n_finite == 0 { 0.0 } else { (self.sum_of_squares / self.n_finite as f64).sqrt() };
+        let no_error = self.rmse == 0.0;
+        self.nrmse = if no_error { 0.0 } else { self.rmse / range };
+        self.psnr = if no_error { f64::INFINITY } else { 20.0 * (range / self.rmse).log10() };
+    }
+}
+
+/// Compares two arrays of one size value by value. `fills` are values that must come back bit for bit, like NaN and
+/// infinities; so must all values if `bound` is 0.
+///
+/// ```
+/// let found = pumice::metrics::compare(&[1.0f32, 2.0, f32::NAN], &[1.5, 2.0, f32::NAN], 0.5, &[]);
+/// assert_eq!((found.max_abs_error, found.worst_index), (0.5, Some(0)));
+/// assert!(found.bound_kept());
+/// ```
+///
+/// # Panics
+/// If the sizes differ.
+pub fn compare<T: Real>(original: &[T], restored: &[T], bound: f64, fills: &[f64]) -> Comparison {
+    assert_eq!(original.len(), restored.len(), "arrays of different size cannot be compared");
+    let fills: Vec<u64> = fills.iter().map(|&fill| T::from_f64(fill).to_bits_u64()).collect();
+    let mut found = Comparison { n_values: original.len() as u64, ..Comparison::default() };
+    for (i, (&x, &y)) in original.iter().zip(restored).enumerate() {
+        let same = x.to_bits_u64() == y.to_bits_u64();
+        if !x.is_finite() || fills.contains(&x.to_bits_u64()) {
+            found.n_mismatched_special += u64::from(!same);
+            continue;
+        }
+        let (x, y) = (x.to_f64(), y.to_f64());
+        found.n_finite += 1;
+        found.min = found.min.min(x);
+        found.max = found.max.max(x);
+        let over = if bound == 0.0 { !same } else { !within(x, y, bound) };
+        found.n_over += u64::from(over);
+        let error = if y.is_finite() { (x - y).abs() } else { f64::INFINITY };
+        found.sum_of_squares += error * error;
+        if error > found.max_abs_error || found.worst_index.is_none() {
+            found.max_abs_error = error;
+            found.worst_index = Some(i);
+            (found.worst_original, found.worst_restored) = (x, y);
+        }
+    }
+    found.derive();
+    found
+}
+
+/// Whether `|x - y| <= bound`, exactly; `x` is finite.
+fn within(x: f64, y: f64, bound: f64) -> bool {
+    let rounded = (x - y).abs();
+    // Rounding is monotonic: a rounded difference on one side of the bound has the true one on the same side.
+    if rounded < bound {
+        return true;
+    }
+    // Also for NaN.
+    if rounded != bound || rounded.is_infinite() {
+        return false;
+    }
+    // A tie: the rounding error, which TwoSum gives exactly, decides. `excess` is |x - y| - rounded.
+    let (a, b) = if x >= y { (x, -y) } else { (y, -x) };
+    let sum = a + b;
+    let b_part = sum - a;
+    let excess = (a - (sum - b_part)) + (b - b_part);
+    excess <= 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_ties_are_decided_exactly() {
+        let ulp = f64::EPSILON;
+        // 1 - -2^-60 rounds to 1 but is above it; 1 - 2^-60 is below.
+        assert!(!within(1.0, -(2f64.powi(-60)), 1.0));
+        assert!(within(1.0, 2f64.powi(-60), 1.0));
+        assert!(within(-1.0, -(2f64.powi(-60)), 1.0));
+        assert!(!within(-1.0, 2f64.powi(-60), 1.0));
+        assert!(within(1.0, 0.0, 1.0));
+        assert!(!within(1.0 + ulp, 0.0, 1.0));
+        assert!(!within(1.0, f64::NAN, 1.0));
+        assert!(!within(1.0, f64::INFINITY, 1e308));
+        assert!(!within(f64::MAX, -f64::MAX, f64::MAX));
+        assert!(within(f64::MAX, 0.0, f64::MAX));
+        // Ties at the greatest magnitude, where TwoSum must not overflow.
+        assert!(!within(f64::MAX, -1.0, f64::MAX));
+        assert!(within(f64::MAX, 1.0, f64::MAX));
+        assert!(within(5e-324, 0.0, 5e-324));
+    }
+
+    #[test]
+    fn f32_differences_beyond_f64() {
+        // Exponents 60 apart: the difference of two f32 that f64 does not hold.
+        let tiny = 2f32.powi(-60);
+        assert_eq!(compare(&[1.0f32], &[-tiny], 1.0, &[]).n_over, 1);
+        assert_eq!(compare(&[1.0f32], &[tiny], 1.0, &[]).n_over, 0);
+        // A bound between two f64: 0.1 as f64 is above 0.1f32 - 0.
+        assert_eq!(compare(&[0.1f32], &[0.0], 0.1, &[]).n_over, 1);
+        assert_eq!(compare(&[0.1f32], &[0.0], f64::from(0.1f32), &[]).n_over, 0);
+    }
+
+    #[test]
+    fn special_values_must_be_equal() {
+        let original = [f32::NAN, f32::INFINITY, 1e20, 1.0, 3.0, 0.0];
+        let restored = [f32::NAN, f32::MAX, 1e20, 1.5, 3.0, -0.0];
+        let found = compare(&original, &restored, 0.5, &[f64::from(1e20f32)]);
+        assert_eq!((found.n_mismatched_special, found.n_over), (1, 0));
+        assert_eq!((found.min, found.max, found.worst_index), (0.0, 3.0, Some(3)));
+        assert!(!found.bound_kept());
+        assert_eq!(compare(&original[5..], &restored[5..], 0.0, &[]).n_over, 1);
+        let lost = compare(&[1.0f64], &[f64::NAN], 1e300, &[]);
+        assert_eq!((lost.n_over, lost.max_abs_error), (1, f64::INFINITY));
+    }
+
+    #[test]
+    fn merged_parts_equal_the_whole() {
+        let original: Vec<f64> = (0..100).map(|i| f64::from(i * i)).collect();
+        let restored: Vec<f64> = original.iter().enumerate().map(|(i, x)| x + ((i * 37) % 11) as f64).collect();
+        let whole = compare(&original, &restored, 5.0, &[]);
+        let mut merged = Comparison::default();
+        for (a, b) in original.chunks(7).zip(restored.chunks(7)) {
+            merged.merge(&compare(a, b, 5.0, &[]));
+        }
+        assert_eq!(merged, whole); // sums of small integers are exact
+        assert!(whole.n_over > 0 && whole.rmse > 0.0 && whole.psnr > 0.0);
+    }
+}

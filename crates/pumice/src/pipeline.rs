@@ -1,0 +1,71 @@
+//! One chunk, there and back: the file to read first.
+//!
+//! ```text
+//! values ─▶ choose     which differences predict best, from a sample            (codec/choose.rs)
+//!        ─▶ quantize   integers whose restored value is checked against the bound (quantize.rs)
+//!        ─▶ lorenzo    differences over a tile, zigzag                            (codec/lorenzo.rs)
+//!        ─▶ planes     hierarchical fixed-length bit planes                       (codec/planes.rs)
+//!        ─▶ tile       + fill masks, escapes; raw where that is smaller           (codec/tile.rs)
+//!        ─▶ fast       + directory of tiles = payload of a frame                  (codec/fast.rs)
+//! ```
+//!
+//! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
+//! every byte as hostile.
+
+use crate::array::Real;
+use crate::codec::fast;
+use crate::error::{Error, Result};
+use crate::fpenv::DefaultFloats;
+use crate::plan::Plan;
+use crate::quantize::Quantizer;
+
+/// How a frame's payload is coded (docs/format.md, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Codec {
+    Raw = 0,
+    Fast = 1,
+}
+
+/// What decoding needs besides the payload; comes from the header.
+#[derive(Clone, Debug)]
+pub(crate) struct DecodeParams<T> {
+    pub(crate) step: Option<T>,
+    pub(crate) fills: Vec<T>,
+}
+
+/// Appends the payload of one chunk (C order, `extents` slowest first) to `out`.
+pub(crate) fn encode_chunk<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, out: &mut Vec<u8>) -> Codec {
+    let _floats = DefaultFloats::set();
+    let start = out.len();
+    let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
+    if !values.is_empty() {
+        fast::encode(values, extents, quantizer, &plan.fills, out);
+    }
+    if out.len() - start < size_of_val(values) {
+        return Codec::Fast;
+    }
+    out.truncate(start);
+    T::extend_le_bytes(values, out);
+    Codec::Raw
+}
+
+/// Decodes one chunk into `out`, whose length is the product of `extents`. Treats every byte as hostile. `out` may be
+/// partly written on error.
+pub(crate) fn decode_chunk<T: Real>(
+    codec: Codec,
+    payload: &[u8],
+    extents: &[usize],
+    params: &DecodeParams<T>,
+    out: &mut [T],
+) -> Result<()> {
+    let _floats = DefaultFloats::set();
+    match codec {
+        Codec::Fast => fast::decode(payload, extents, params.step, &params.fills, out),
+        Codec::Raw if payload.len() == size_of_val(out) => {
+            T::copy_from_le_bytes(payload, out);
+            Ok(())
+        }
+        Codec::Raw => Err(Error::corrupt("raw chunk has the wrong size")),
+    }
+}

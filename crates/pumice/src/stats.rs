@@ -1,0 +1,405 @@
+//! One pass over the data before the plan is made: value range and fill values.
+//!
+//! A fill value is NaN, or a value that occurs at least twice, is the least or greatest of all, and lies far outside of
+//! the others' range (or beyond 1e15 when the others do not). It is kept exactly and left out of the range, so taking a value
+//! for one can only tighten the bound. A second pass is needed only where the first suggests such a value.
+
+use crate::array::Real;
+use crate::codec::MAX_FILLS;
+use crate::codec::value::Int;
+use crate::config::Fill;
+use crate::error::Result;
+use crate::source::Source;
+use rayon::prelude::*;
+
+/// What the plan needs to know about the data.
+#[derive(Clone, Debug)]
+pub(crate) struct Stats<T> {
+    /// Least and greatest finite value that is not a fill value; `None` if there is none.
+    pub(crate) range: Option<(T, T)>,
+    pub(crate) fills: Vec<T>,
+}
+
+/// A fill value lies this many times the range of the others away from them.
+const FAR: f64 = 1000.0;
+/// Constants from here on are fill values without regard to distance.
+const HUGE: f64 = 1e15;
+/// Values looked at to decide whether a second pass is worth it.
+const N_SAMPLES: usize = 4096;
+
+/// Scans all of `source`, on `threads` threads (0: all).
+pub(crate) fn scan<T: Real>(
+    source: &dyn Source<T>,
+    fill: Fill,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Stats<T>> {
+    let blocks = Blocks::new(source);
+    let stride = blocks.n_values.div_ceil(N_SAMPLES).max(1);
+    let given = match fill {
+        Fill::Value(value) if !value.is_nan() => Some(T::from_f64(value)),
+        _ => None,
+    };
+    let skip = given.map(|v| [v; 2]);
+    let first = blocks.fold(threads, progress, |start, values| Scan::new(start, values, skip, stride), Scan::merge)?;
+    let Some(first) = first else { return Ok(Stats { range: None, fills: given.into_iter().collect() }) };
+
+    let mut range = first.range;
+    let mut fills: Vec<T> = given.into_iter().collect();
+    if given.is_none()
+        && let Some((lo, hi)) = range
+        && first.is_suspicious(lo, hi)
+    {
+        let inner = blocks.fold(threads, &|_| {}, |_, values| Inner::new(values, [lo, hi]), Inner::merge)?;
+        if let Some(inner) = inner {
+            (range, fills) = inner.decide(lo, hi);
+        }
+    }
+    if let Some((_, nan)) = first.first_nan
+        && fills.len() < MAX_FILLS
+    {
+        fills.push(nan);
+    }
+    Ok(Stats { range, fills })
+}
+
+/// Result of the first pass over some block.
+#[derive(Clone)]
+struct Scan<T> {
+    range: Option<(T, T)>,
+    /// The NaN with the lowest index: its bits stand for all NaN that share them.
+    first_nan: Option<(usize, T)>,
+    samples: Vec<T>,
+}
+
+impl<T: Real> Scan<T> {
+    fn new(start: usize, values: &[T], skip: Option<[T; 2]>, stride: usize) -> Self {
+        let samples = (start.next_multiple_of(stride)..start + values.len()).step_by(stride);
+        let samples = samples.map(|i| values[i - start]).filter(|v| v.is_finite()).collect();
+        let quick = if skip.is_none() { find_range(values) } else { None };
+        if quick.is_some() {
+            return Self { range: quick, first_nan: None, samples };
+        }
+        // A bit pattern that is never counted, where nothing is to be skipped.
+        let nothing = [T::from_f64(f64::NAN); 2];
+        let range = look(values, skip.unwrap_or(nothing)).range;
+        let first_nan = values.iter().position(|v| v.is_nan()).map(|i| (start + i, values[i]));
+        Self { range, first_nan, samples }
+    }
+
+    fn merge(mut self, mut other: Self) -> Self {
+        self.samples.append(&mut other.samples);
+        let first_nan = match (self.first_nan, other.first_nan) {
+            (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
+            (a, b) => a.or(b),
+        };
+        Self { range: joined(self.range, other.range), first_nan, samples: self.samples }
+    }
+
+    /// Whether the ends of the range may be fill values.
+    fn is_suspicious(&self, lo: T, hi: T) -> bool {
+        let (lo, hi) = (lo.to_f64(), hi.to_f64());
+        if lo.abs() >= HUGE || hi.abs() >= HUGE {
+            return true;
+        }
+        let inside = self.samples.iter().map(|v| v.to_f64()).filter(|v| *v > lo && *v < hi);
+        let (least, greatest) = inside.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        least <= greatest && hi - lo > FAR * (greatest - least)
+    }
+}
+
+/// Result of the second pass: how often the ends occur, and what lies between them.
+struct Inner<T> {
+    n_lo: u64,
+    n_hi: u64,
+    range: Option<(T, T)>,
+}
+
+impl<T: Real> Inner<T> {
+    fn new(values: &[T], ends: [T; 2]) -> Self {
+        let Look { range, n_skipped: [n_lo, n_hi] } = look(values, ends);
+        Self { n_lo, n_hi, range }
+    }
+
+    fn merge(self, other: Self) -> Self {
+        Self {
+            n_lo: self.n_lo + other.n_lo,
+            n_hi: self.n_hi + other.n_hi,
+            range: joined(self.range, other.range),
+        }
+    }
+
+    /// The range without fill values, and these.
+    fn decide(&self, lo: T, hi: T) -> (Option<(T, T)>, Vec<T>) {
+        // Whether `end`, seen n times, stands apart from a range.
+        let apart = |end: T, n: u64, (a, b): (T, T)| {
+            let (end, a, b) = (end.to_f64(), a.to_f64(), b.to_f64());
+            let gap = if end > b { end - b } else { a - end };
+            let others_are_huge = a.abs() >= HUGE || b.abs() >= HUGE;
+            n >= 2 && gap > 0.0 && ((b > a && gap >= FAR * (b - a)) || (end.abs() >= HUGE && !others_are_huge))
+        };
+        let without_hi = (lo, self.range.map_or(lo, |r| r.1));
+        let without_lo = (self.range.map_or(hi, |r| r.0), hi);
+        match self.range {
+            Some(inner) if apart(hi, self.n_hi, inner) && apart(lo, self.n_lo, inner) => (Some(inner), vec![lo, hi]),
+            _ if lo < hi && apart(hi, self.n_hi, without_hi) => (Some(without_hi), vec![hi]),
+            _ if lo < hi && apart(lo, self.n_lo, without_lo) => (Some(without_lo), vec![lo]),
+            _ => (Some((lo, hi)), Vec::new()),
+        }
+    }
+}
+
+/// The array as runs of consecutive values, each a box that a source can read.
+struct Blocks<'a, T> {
+    source: &'a dyn Source<T>,
+    /// Axis along which boxes are cut; the axes after it are whole, those before have extent 1.
+    axis: usize,
+    rows_per_block: usize,
+    inner: usize,
+    n_values: usize,
+}
+
+/// Values per block: few enough to stay in cache when they come from a file.
+const BLOCK_VALUES: usize = 1 << 16;
+
+impl<'a, T: Real> Blocks<'a, T> {
+    fn new(source: &'a dyn Source<T>) -> Self {
+        let shape = source.shape();
+        let mut inner = 1;
+        let mut axis = shape.len().saturating_sub(1);
+        while axis > 0 && inner * shape[axis] <= BLOCK_VALUES {
+            inner *= shape[axis];
+            axis -= 1;
+        }
+        let rows_per_block = (BLOCK_VALUES / inner.max(1)).max(1);
+        Self { source, axis, rows_per_block, inner, n_values: shape.iter().product() }
+    }
+
+    fn n_blocks(&self) -> usize {
+        let Some(rows) = self.source.shape().get(self.axis) else { return self.n_values };
+        match self.n_values {
+            0 => 0,
+            n => n / (rows * self.inner) * rows.div_ceil(self.rows_per_block),
+        }
+    }
+
+    /// Start and extents of block `i`, and the index in the array of its first value.
+    fn block(&self, i: usize) -> (Vec<usize>, Vec<usize>, usize) {
+        let shape = self.source.shape();
+        let Some(&rows) = shape.get(self.axis) else { return (Vec::new(), Vec::new(), 0) };
+        let per_outer = rows.div_ceil(self.rows_per_block);
+        let (mut outer, row) = (i / per_outer, i % per_outer * self.rows_per_block);
+        let first = (outer * rows + row) * self.inner;
+        let mut start = vec![0; shape.len()];
+        let mut extents = shape.to_vec();
+        start[self.axis] = row;
+        extents[self.axis] = self.rows_per_block.min(rows - row);
+        for axis in (0..self.axis).rev() {
+            start[axis] = outer % shape[axis];
+            outer /= shape[axis];
+            extents[axis] = 1;
+        }
+        (start, extents, first)
+    }
+
+    fn map<R>(&self, i: usize, progress: &(dyn Fn(u64) + Sync), f: &impl Fn(usize, &[T]) -> R) -> Result<R> {
+        let (start, extents, first) = self.block(i);
+        let mapped = match self.source.contiguous(&start, &extents) {
+            Some(values) => f(first, values),
+            None => {
+                let mut values = vec![T::default(); extents.iter().product()];
+                self.source.read_box(&start, &extents, &mut values)?;
+                f(first, &values)
+            }
+        };
+        progress((extents.iter().product::<usize>() * size_of::<T>()) as u64);
+        Ok(mapped)
+    }
+
+    /// Maps every block and merges the results; `None` for an array without values.
+    fn fold<R: Send>(
+        &self,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+        f: impl Fn(usize, &[T]) -> R + Sync,
+        merge: impl Fn(R, R) -> R + Sync,
+    ) -> Result<Option<R>> {
+        let merge_results = |a: Option<R>, b: Option<R>| match (a, b) {
+            (Some(a), Some(b)) => Some(merge(a, b)),
+            (a, b) => a.or(b),
+        };
+        let blocks = 0..self.n_blocks();
+        if threads == 1 {
+            return blocks.map(|i| self.map(i, progress, &f).map(Some)).try_fold(None, |a, b| Ok(merge_results(a, b?)));
+        }
+        blocks
+            .into_par_iter()
+            .map(|i| self.map(i, progress, &f).map(Some))
+            .try_reduce(|| None, |a, b| Ok(merge_results(a, b)))
+    }
+}
+
+fn joined<T: Real>(a: Option<(T, T)>, b: Option<(T, T)>) -> Option<(T, T)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((if b.0 < a.0 { b.0 } else { a.0 }, if b.1 > a.1 { b.1 } else { a.1 })),
+        (a, b) => a.or(b),
+    }
+}
+
+/// What a careful look at a block tells.
+struct Look<T> {
+    /// Range of the finite values whose bits are not among those to skip.
+    range: Option<(T, T)>,
+    /// How often each of the bits to skip occurs.
+    n_skipped: [u64; 2],
+}
+
+/// Lanes that the kernels below work on at once: a few vectors of any instruction set.
+const LANES: usize = 32;
+
+/// The range, at memory speed; `None` if there are no values or some are not finite.
+#[inline(always)]
+fn quick_range<T: Real>(values: &[T]) -> Option<(T, T)> {
+    let first = *values.first()?;
+    let (mut lo, mut hi) = ([first; LANES], [first; LANES]);
+    // x - x is 0 for finite x and NaN otherwise, and NaN stays.
+    let mut poison = [first.fsub(first); LANES];
+    let mut take = |block: &[T; LANES]| {
+        for lane in 0..LANES {
+            lo[lane] = if block[lane] < lo[lane] { block[lane] } else { lo[lane] };
+            hi[lane] = if block[lane] > hi[lane] { block[lane] } else { hi[lane] };
+            poison[lane] = poison[lane].fadd(block[lane].fsub(block[lane]));
+        }
+    };
+    let (blocks, rest) = values.as_chunks();
+    blocks.iter().for_each(&mut take);
+    take(&padded(rest, first));
+    let least = lo.iter().fold(first, |a, b| if *b < a { *b } else { a });
+    let greatest = hi.iter().fold(first, |a, b| if *b > a { *b } else { a });
+    poison.iter().all(|v| v.is_finite()).then_some((least, greatest))
+}
+
+/// Range and counts where values may be special, or are to be skipped.
+#[inline(always)]
+fn careful_range<T: Real>(values: &[T], skip: [T; 2]) -> Look<T> {
+    let nan = T::from_f64(f64::NAN);
+    let (mut lo, mut hi) = ([nan; LANES], [nan; LANES]);
+    let mut counts = [[T::Int::default(); LANES]; 2];
+    let skip = skip.map(T::bits);
+    let mut take = |block: &[T; LANES]| {
+        let mut counted = *block;
+        for i in 0..2 {
+            for lane in 0..LANES {
+                let is_skipped = block[lane].bits() == skip[i];
+                counts[i][lane] = counts[i][lane].add(T::Int::from_i64(i64::from(is_skipped)));
+                counted[lane] = if is_skipped { nan } else { counted[lane] };
+            }
+        }
+        for lane in 0..LANES {
+            let x = counted[lane];
+            let is_finite = x.fsub(x) == T::default();
+            // Written so that NaN in `lo` and `hi`, the start, gives way to any value.
+            lo[lane] = if is_finite & !(x >= lo[lane]) { x } else { lo[lane] };
+            hi[lane] = if is_finite & !(x <= hi[lane]) { x } else { hi[lane] };
+        }
+    };
+    let (blocks, rest) = values.as_chunks();
+    blocks.iter().for_each(&mut take);
+    take(&padded(rest, nan));
+    let found = lo.iter().zip(&hi).filter(|(a, _)| !a.is_nan());
+    Look {
+        range: found.fold(None, |range, (a, b)| joined(range, Some((*a, *b)))),
+        n_skipped: counts.map(|lanes| lanes.iter().map(|n| n.to_u64()).sum()),
+    }
+}
+
+fn padded<T: Real>(rest: &[T], with: T) -> [T; LANES] {
+    let mut block = [with; LANES];
+    block[..rest.len()].copy_from_slice(rest);
+    block
+}
+
+/// Compiles a kernel for AVX2 as well, and runs that where the machine has it.
+macro_rules! with_avx2 {
+    ($name:ident = $kernel:ident($($arg:ident: $type:ty),*) -> $result:ty) => {
+        fn $name<T: Real>($($arg: $type),*) -> $result {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2")]
+                fn avx2<T: Real>($($arg: $type),*) -> $result {
+                    $kernel($($arg),*)
+                }
+                if is_x86_feature_detected!("avx2") {
+                    #[allow(unsafe_code)]
+                    // SAFETY: the machine has AVX2.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            $kernel($($arg),*)
+        }
+    };
+}
+
+with_avx2!(find_range = quick_range(values: &[T]) -> Option<(T, T)>);
+with_avx2!(look = careful_range(values: &[T], skip: [T; 2]) -> Look<T>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::SliceSource;
+
+    fn scanned(values: &[f32], fill: Fill) -> Stats<f32> {
+        let shape = [values.len()];
+        scan(&SliceSource::new(values, &shape).unwrap(), fill, 1, &|_| {}).unwrap()
+    }
+
+    fn ramp(n: usize) -> Vec<f32> {
+        (0..n).map(|i| i as f32 / n as f32).collect()
+    }
+
+    #[test]
+    fn finds_fill_values() {
+        let mut values = ramp(10_000);
+        assert_eq!(scanned(&values, Fill::Auto).fills, []);
+        values[17] = 1e20;
+        assert_eq!(scanned(&values, Fill::Auto).fills, [], "a single spike is data");
+        values[9000] = 1e20;
+        let stats = scanned(&values, Fill::Auto);
+        assert_eq!(stats.fills, [1e20]);
+        assert_eq!(stats.range, Some((0.0, 0.9999)));
+        for v in &mut values[5000..5100] {
+            *v = -9999.0;
+        }
+        let stats = scanned(&values, Fill::Auto);
+        assert_eq!(stats.fills, [-9999.0, 1e20]);
+        let without = scanned(&values[100..8000], Fill::Auto);
+        assert_eq!(without.fills, [-9999.0]);
+    }
+
+    #[test]
+    fn keeps_real_values() {
+        let binary: Vec<f32> = (0..1000).map(|i| (i % 2) as f32).collect();
+        assert_eq!(scanned(&binary, Fill::Auto).fills, []);
+        assert_eq!(scanned(&vec![1e30; 1000], Fill::Auto).fills, []);
+        let masses: Vec<f32> = (0..1000).map(|i| 1e30 * (1.0 + (i % 10) as f32)).collect();
+        assert_eq!(scanned(&masses, Fill::Auto).fills, []);
+    }
+
+    #[test]
+    fn nan_and_given_fill() {
+        let mut values = ramp(5000);
+        values[3] = f32::from_bits(0x7FC0_1234);
+        values[40] = f32::NAN;
+        values[50] = 0.25;
+        values[51] = f32::INFINITY;
+        let stats = scanned(&values, Fill::Auto);
+        assert_eq!(stats.fills.len(), 1);
+        assert_eq!(stats.fills[0].to_bits(), 0x7FC0_1234);
+        assert_eq!(stats.range, Some((0.0, 0.9998)));
+        let stats = scanned(&values, Fill::Value(0.0));
+        assert_eq!(stats.fills[0], 0.0);
+        assert_eq!(stats.range.unwrap().0, 1.0 / 5000.0);
+        assert!(scanned(&[f32::NAN; 8], Fill::Auto).range.is_none());
+        assert!(scanned(&[], Fill::Auto).range.is_none());
+    }
+}

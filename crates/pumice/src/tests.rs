@@ -1,0 +1,376 @@
+//! Whole streams, there and back: every way to write, every way to read, and damage of every kind.
+
+use crate::*;
+
+fn ramp(n: usize) -> Vec<f32> {
+    (0..n).map(|i| i as f32 * 0.5 - 7.0).collect()
+}
+
+fn lossless() -> Config {
+    Config::new(Bound::Lossless).threads(1)
+}
+
+/// Chunks far smaller than a plan would allow, so that small arrays have odd grids.
+fn plan(shape: &[usize], chunk_shape: &[usize], config: &Config) -> plan::Plan<f32> {
+    let known = stats::Stats { range: Some((-7.0, 1e4)), fills: Vec::new() };
+    let known = (!shape.contains(&0)).then_some(&known);
+    plan::Plan { chunk_shape: chunk_shape.to_vec(), ..plan::Plan::new(config, shape, known).unwrap() }
+}
+
+fn compress_tiny(data: &[f32], shape: &[usize], chunk_shape: &[usize], config: &Config, threads: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let source = SliceSource::new(data, shape).unwrap();
+    writer::append_planned(&source, &plan(shape, chunk_shape, config), threads, &mut out).unwrap();
+    out
+}
+
+/// [11, 7, 5] in chunks of [3, 4, 2], written in three sessions.
+fn segmented(path: &std::path::Path) -> (Vec<u8>, Vec<f32>) {
+    let data = ramp(11 * 35);
+    let plan = plan(&[0, 7, 5], &[3, 4, 2], &lossless().attribute("name", "ramp"));
+    let file = AtomicFile::create(path).unwrap();
+    let mut writer = Writer::resume(file, plan, 2, Default::default(), 0).unwrap();
+    writer.write_rows(&data[..35]).unwrap();
+    writer.write_rows(&data[35..4 * 35]).unwrap();
+    writer.finish().unwrap().0.commit().unwrap();
+    for rows in [4..5, 5..11] {
+        let mut writer = FileWriter::append(path, 2).unwrap();
+        writer.write_rows(&data[rows.start * 35..rows.end * 35]).unwrap();
+        writer.finish().unwrap();
+    }
+    (std::fs::read(path).unwrap(), data)
+}
+
+fn region_of(data: &[f32], shape: [usize; 3], region: &[std::ops::Range<usize>]) -> Vec<f32> {
+    let mut values = Vec::new();
+    for z in region[0].clone() {
+        for y in region[1].clone() {
+            let row = (z * shape[1] + y) * shape[2];
+            values.extend_from_slice(&data[row + region[2].start..row + region[2].end]);
+        }
+    }
+    values
+}
+
+#[test]
+fn whole_arrays_round_trip() {
+    for shape in [&[][..], &[1], &[0], &[4, 0, 3], &[130], &[70, 65], &[5, 6, 7, 2], &[1, 1, 200], &[3, 700, 800]] {
+        let data = ramp(chunk::n_values(shape));
+        for config in [lossless(), lossless().threads(2)] {
+            let mut bytes = vec![1, 2, 3];
+            let summary = compress_into(&data, shape, &config, &mut bytes).unwrap();
+            let restored = decompress::<f32>(&bytes).unwrap();
+            assert_eq!((restored.shape.as_slice(), &restored.data), (shape, &data));
+            let mut out = vec![0f32; data.len()];
+            decompress_into(&bytes, &mut out, &DecodeOptions::new().threads(1)).unwrap();
+            assert_eq!(out, data);
+            let info = inspect(&bytes).unwrap();
+            assert_eq!(info.raw_bytes, summary.raw_bytes);
+            assert_eq!((info.compressed_bytes, info.n_chunks), (bytes.len() as u64, summary.n_chunks));
+            let mut streamed = Vec::new();
+            let source = SliceSource::new(&data, shape).unwrap();
+            assert_eq!(compress_from(&source, &config, &mut streamed, &|_| ()).unwrap(), summary);
+            assert_eq!(streamed, bytes);
+        }
+        let tiny = compress_tiny(&data, shape, &vec![7; shape.len()], &lossless(), 2);
+        assert_eq!(decompress::<f32>(&tiny).unwrap().data, data);
+    }
+}
+
+#[test]
+fn threads_do_not_change_bytes() {
+    let data = ramp(40 * 33 * 9);
+    for chunk_shape in [[8, 33, 9], [7, 10, 4]] {
+        let config = Config::new(Bound::Abs(0.01));
+        let one = compress_tiny(&data, &[40, 33, 9], &chunk_shape, &config, 1);
+        let mut restored = vec![0f32; data.len()];
+        decompress_into(&one, &mut restored, &DecodeOptions::new().threads(1)).unwrap();
+        for threads in [0, 2, 3, 4] {
+            assert_eq!(compress_tiny(&data, &[40, 33, 9], &chunk_shape, &config, threads), one);
+            let mut out = vec![0f32; data.len()];
+            decompress_into(&one, &mut out, &DecodeOptions::new().threads(threads)).unwrap();
+            assert_eq!(out, restored);
+            for batch in [1, 5, 17, 40] {
+                let plan = plan::Plan { shape: vec![0, 33, 9], ..plan(&[40, 33, 9], &chunk_shape, &config) };
+                let mut writer = Writer::resume(Vec::new(), plan, threads, Default::default(), 0).unwrap();
+                data.chunks(batch * 33 * 9).for_each(|rows| writer.write_rows(rows).unwrap());
+                assert_eq!(writer.finish().unwrap().0, one);
+            }
+        }
+    }
+}
+
+#[test]
+fn regions_equal_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, data) = segmented(&dir.path().join("a.pum"));
+    for threads in [1, 3] {
+        let reader = Reader::new(&bytes[..], DecodeOptions::new().threads(threads)).unwrap();
+        assert_eq!(reader.info().segments, [4, 1, 6]);
+        assert_eq!(reader.read::<f32>().unwrap().data, data);
+        for region in
+            [[0..11, 0..7, 0..5], [2..6, 3..5, 1..2], [4..5, 0..7, 0..5], [3..11, 6..7, 0..4], [2..9, 2..2, 0..5]]
+        {
+            let part = reader.read_region::<f32>(&region).unwrap();
+            assert_eq!(part.data, region_of(&data, [11, 7, 5], &region), "{region:?}");
+            assert_eq!(part.shape, region.iter().map(|r| r.len()).collect::<Vec<_>>());
+        }
+        let mut next = 0;
+        reader
+            .for_each_chunk::<f32>(0..reader.n_chunks(), |region, values| {
+                assert_eq!(region, reader.chunk_region(next)?);
+                assert_eq!(values, region_of(&data, [11, 7, 5], region));
+                assert_eq!(values, reader.read_chunk::<f32>(next)?.data);
+                next += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(next, reader.n_chunks());
+        let reversed = std::ops::Range { start: 3, end: 2 };
+        for bad in [vec![0..11, 0..7], vec![0..12, 0..7, 0..5], vec![0..11, reversed, 0..5]] {
+            assert_eq!(reader.read_region::<f32>(&bad).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+        assert_eq!(reader.read::<f64>().unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(reader.chunk_region(u64::MAX).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    let file = Reader::open(dir.path().join("a.pum")).unwrap();
+    assert_eq!(file.read::<f32>().unwrap().data, data);
+    // As text, for one of the fill values is NaN.
+    assert_eq!(format!("{:?}", file.info()), format!("{:?}", inspect(&bytes).unwrap()));
+}
+
+#[test]
+fn file_source_writes_the_same_bytes() {
+    let data = ramp(40 * 33 * 90);
+    let config = lossless().chunk_shape(&[17, 15, 40]).threads(2);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let mut raw = vec![0; 17];
+    f32::extend_le_bytes(&data, &mut raw);
+    std::io::Write::write_all(&mut file, &raw).unwrap();
+    let source = FileSource::new(file.into_file(), 17, &[40, 33, 90], DType::F32).unwrap();
+    let mut out = Vec::new();
+    let most = std::sync::atomic::AtomicU64::new(0);
+    let progress = |n| _ = most.fetch_max(n, std::sync::atomic::Ordering::Relaxed);
+    compress_from::<f32, _>(&source, &config, &mut out, &progress).unwrap();
+    assert_eq!(out, compress(&data, &[40, 33, 90], &config).unwrap());
+    assert_eq!(most.into_inner(), 40 * 33 * 90 * 4);
+    assert!(compress_from::<f64, _>(&source, &config, &mut out, &|_| ()).is_err());
+}
+
+#[test]
+fn append_to_single_chunks_and_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pum");
+    let data = ramp(300 * 4);
+    std::fs::write(&path, compress(&data[..40], &[10, 4], &lossless()).unwrap()).unwrap();
+    assert!(FileWriter::<f64>::append(&path, 1).is_err());
+    let before = std::fs::read(&path).unwrap();
+    FileWriter::<f32>::append(&path, 1).unwrap().finish().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
+    writer.write_rows(&data[40..]).unwrap();
+    assert!(writer.write_rows(&data[..3]).is_err());
+    assert_eq!(writer.finish().unwrap().raw_bytes, 300 * 16);
+    assert_eq!(Reader::open(&path).unwrap().read::<f32>().unwrap().data, data);
+    // a file without rows, appended to
+    create::<f32>(&path, &[4], &lossless()).unwrap().finish().unwrap();
+    assert_eq!(Reader::open(&path).unwrap().info().shape, [0, 4]);
+    let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
+    writer.write_rows(&data).unwrap();
+    drop(writer);
+    assert_eq!(Reader::open(&path).unwrap().info().shape, [0, 4]);
+    let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
+    writer.write_rows(&data).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(Reader::open(&path).unwrap().read::<f32>().unwrap().data, data);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn every_truncation_and_addition_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (chunked, _) = segmented(&dir.path().join("a.pum"));
+    let single = compress(&ramp(20), &[4, 5], &lossless()).unwrap();
+    let empty = compress(&ramp(0), &[0, 5], &lossless()).unwrap();
+    for bytes in [chunked, single, empty] {
+        for n in 0..bytes.len() {
+            assert!(decompress::<f32>(&bytes[..n]).is_err(), "first {n} bytes");
+            assert!(inspect(&bytes[..n]).is_err());
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(decompress::<f32>(&longer).is_err());
+        for i in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[i] ^= 0x41;
+            assert!(decompress::<f32>(&damaged).is_err(), "byte {i}");
+            let _ = salvage(&damaged[..], DecodeOptions::new().threads(1));
+        }
+    }
+}
+
+#[test]
+fn limits_come_before_memory() {
+    let bytes = compress_tiny(&ramp(1000), &[1000], &[100], &lossless(), 1);
+    let small = |n| Reader::new(&bytes[..], DecodeOptions::new().threads(2).max_bytes(n)).unwrap();
+    assert_eq!(small(3999).read::<f32>().unwrap_err().kind(), ErrorKind::LimitExceeded);
+    let mut out = [0f32; 100];
+    small(400).read_region_into(std::slice::from_ref(&(50..150)), &mut out).unwrap();
+    assert_eq!(out, ramp(150)[50..]);
+    small(400).for_each_chunk::<f32>(0..10, |_, _| Ok(())).unwrap();
+    assert_eq!(small(399).for_each_chunk::<f32>(0..10, |_, _| Ok(())).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    // A header that promises far more than its frame can hold.
+    let mut forged = Vec::new();
+    let plan = plan(&[1 << 40], &[1 << 40], &lossless());
+    container::header::Header::new(&plan, true).write_to(&mut forged).unwrap();
+    container::frame::FrameHeader::new(pipeline::Codec::Fast, 0, &[0; 16]).write_to(&mut forged);
+    forged.extend_from_slice(&[0; 16]);
+    let options = DecodeOptions::new().max_bytes(u64::MAX);
+    let error = Reader::new(&forged[..], options).unwrap().read::<f32>().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn streaming_needs_a_known_bound() {
+    assert_eq!(
+        Writer::<f32, _>::new(Vec::new(), &[3], &Config::new(Bound::Rel(1e-3))).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    let (bytes, summary) = Writer::<f32, _>::new(Vec::new(), &[3], &lossless()).unwrap().finish().unwrap();
+    assert_eq!(summary.n_chunks, 1);
+    assert_eq!(decompress::<f32>(&bytes).unwrap().shape, [0, 3]);
+}
+
+#[test]
+fn a_failed_write_cannot_be_finished() {
+    struct Full(usize);
+    impl std::io::Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut writer =
+        Writer::resume(Full(100), plan(&[0, 100], &[2, 100], &lossless()), 1, Default::default(), 0).unwrap();
+    assert_eq!(writer.write_rows(&ramp(1000)).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(writer.write_rows(&ramp(100)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert!(writer.finish().is_err());
+}
+
+#[test]
+fn salvage_without_one_chunk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut bytes, data) = segmented(&dir.path().join("a.pum"));
+    let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+    let (place, lost, n) = (reader.layout.places[7], reader.chunk_region(7).unwrap(), reader.n_chunks());
+    drop(reader);
+    bytes[(place.offset + place.frame_bytes) as usize - 1] ^= 1;
+    assert_eq!(decompress::<f32>(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
+    let check = |bytes: &[u8]| {
+        let salvage = salvage(bytes, DecodeOptions::new()).unwrap();
+        assert_eq!(salvage.info().shape, [11, 7, 5]);
+        assert_eq!(salvage.lost(), [(7, lost.clone())]);
+        assert_eq!(salvage.intact().len() as u64, n - 1);
+        let array = salvage.read(f32::NAN).unwrap();
+        for (i, (x, y)) in data.iter().zip(&array.data).enumerate() {
+            let inside = lost[0].contains(&(i / 35)) && lost[1].contains(&(i / 5 % 7)) && lost[2].contains(&(i % 5));
+            assert!(if inside { y.is_nan() } else { x == y }, "value {i}");
+        }
+        let mut n_chunks = 0;
+        salvage
+            .for_each_chunk::<f32>(|_, _| {
+                n_chunks += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(n_chunks, n - 1);
+    };
+    check(&bytes);
+    // Bytes lost in the middle: the index is found by its marker, the frames by theirs.
+    bytes.drain((place.offset + 20) as usize..(place.offset + 25) as usize);
+    check(&bytes);
+    // And without the footer.
+    bytes.truncate(bytes.len() - 20);
+    check(&bytes);
+}
+
+#[test]
+fn salvage_without_index() {
+    let data = ramp(10 * 6 * 4);
+    let bytes = compress_tiny(&data, &[10, 6, 4], &[3, 6, 2], &lossless(), 1);
+    let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+    let places = reader.layout.places.clone();
+    // All frames but no index: the clipped last chunks tell the number of rows.
+    let end = |id: usize| (places[id].offset + places[id].frame_bytes) as usize;
+    let salvaged = salvage(&bytes[..end(7) + 5], DecodeOptions::new()).unwrap();
+    assert_eq!(salvaged.info().shape, [10, 6, 4]);
+    assert_eq!(salvaged.read(0f32).unwrap().data, data);
+    // A cut within chunk 5.
+    let salvaged = salvage(&bytes[..end(5) - 1], DecodeOptions::new().threads(1)).unwrap();
+    assert_eq!(salvaged.info().shape, [9, 6, 4]);
+    assert_eq!(salvaged.lost(), [(5, vec![6..9, 0..6, 2..4])].map(|(id, r)| (id, r.to_vec())));
+    let array = salvaged.read(-1f32).unwrap();
+    assert_eq!(array.data[..6 * 24], data[..6 * 24]);
+    assert_eq!(array.data[8 * 24 + 23], -1.0);
+    // Nothing left, and a damaged header.
+    assert!(salvage(&bytes[..places[0].offset as usize + 9], DecodeOptions::new()).is_err());
+    assert!(salvage(&bytes[1..], DecodeOptions::new()).is_err());
+}
+
+#[test]
+fn salvage_of_coded_chunks_without_index() {
+    let data: Vec<f32> = (0..50 * 40 * 30).map(|i| (i as f32 * 0.01).sin()).collect();
+    let bytes = compress_tiny(&data, &[50, 40, 30], &[16, 40, 30], &Config::new(Bound::Abs(1e-3)), 1);
+    assert!(bytes.len() < data.len() * 2);
+    let salvaged = salvage(&bytes[..bytes.len() - 21], DecodeOptions::new()).unwrap();
+    assert_eq!((salvaged.info().shape.as_slice(), salvaged.intact()), (&[50, 40, 30][..], &[0, 1, 2, 3][..]));
+    assert_eq!(salvaged.read(0f32).unwrap().data, decompress::<f32>(&bytes).unwrap().data);
+}
+
+/// Writes the checksum of `bytes[start..at]`, or its first `n` bytes, to `at`.
+fn reseal(bytes: &mut [u8], start: usize, at: usize, n: usize) {
+    let sum = container::checksum::xxh3(&bytes[start..at]);
+    bytes[at..at + n].copy_from_slice(&sum.to_le_bytes()[..n]);
+}
+
+#[test]
+fn forged_headers_and_indices_do_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (chunked, _) = segmented(&dir.path().join("a.pum"));
+    let data: Vec<f32> = (0..5000).map(|i| (i as f32 * 0.01).sin()).collect();
+    let single = compress(&data, &[50, 100], &Config::new(Bound::Abs(1e-3))).unwrap();
+    let options = || DecodeOptions::new().threads(1).max_bytes(1 << 24);
+    let try_all = |bytes: &[u8]| {
+        if let Ok(reader) = Reader::new(bytes, options()) {
+            let _ = reader.read::<f32>();
+            let _ = reader.for_each_chunk::<f32>(0..reader.n_chunks(), |_, _| Ok(()));
+        }
+        let _ = salvage(bytes, options()).map(|s| s.read(0f32).map(drop));
+        let _ = salvage(&bytes[..bytes.len() - 1], options()).map(|s| s.read(0f32).map(drop));
+    };
+    for bytes in [&chunked, &single] {
+        let header_bytes = container::header::peek_header_bytes(bytes).unwrap();
+        for at in 8..header_bytes - 4 {
+            for value in [0, 1, 2, 3, 7, 0x7f, 0x80, 0xff, bytes[at] ^ 1] {
+                let mut forged = bytes.clone();
+                forged[at] = value;
+                reseal(&mut forged, 0, header_bytes - 4, 4);
+                try_all(&forged);
+            }
+        }
+    }
+    let end = chunked.len() - 20;
+    let index_at = u64::from_le_bytes(chunked[end..end + 8].try_into().unwrap()) as usize;
+    for at in index_at + 4..end - 8 {
+        for value in [0, 1, 2, 15, 16, 0x7f, 0x80, 0xff] {
+            let mut forged = chunked.clone();
+            forged[at] = value;
+            reseal(&mut forged, index_at, end - 8, 8);
+            try_all(&forged);
+        }
+    }
+}

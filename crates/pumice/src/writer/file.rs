@@ -1,0 +1,219 @@
+//! Files that are there as a whole or not at all: [`AtomicFile`] writes beside its target and takes its place on
+//! commit; [`FileWriter`] streams rows into one, new or appended to. A crash never leaves half a file under the name.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use super::{Summary, Writer};
+use crate::array::Real;
+use crate::chunk;
+use crate::config::Config;
+use crate::container::Layout;
+use crate::container::header::Header;
+use crate::container::index::Index;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::reader::{DecodeOptions, Reader};
+
+/// A file that replaces its target only when committed; dropped before, it leaves the target as it was.
+///
+/// ```
+/// use std::io::Write;
+/// # let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("result");
+/// let mut file = pumice::AtomicFile::create(&path)?;
+/// file.write_all(b"all or nothing")?;
+/// assert!(!path.exists());
+/// file.commit()?;
+/// assert_eq!(std::fs::read(&path)?, b"all or nothing");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct AtomicFile {
+    temporary: NamedTempFile,
+    path: PathBuf,
+}
+
+impl AtomicFile {
+    /// Opens a temporary file in the target's directory, where it can be renamed in one step.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        // Replaces what a link points to, as writing to it would.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let place = |e: io::Error| Error::from(e).context(path.display());
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".pumice-").suffix(".tmp");
+        // The mode any new file gets; `tempfile` would keep it private.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let temporary = builder.tempfile_in(directory(&path)).map_err(place)?;
+        if let Ok(target) = path.metadata() {
+            temporary.as_file().set_permissions(target.permissions()).map_err(place)?;
+        }
+        Ok(Self { temporary, path })
+    }
+
+    /// Makes everything written durable, then gives it the target's name.
+    pub fn commit(self) -> Result<()> {
+        let place = |e: io::Error| Error::from(e).context(self.path.display());
+        self.temporary.as_file().sync_all().map_err(place)?;
+        self.temporary.persist(&self.path).map_err(|e| place(e.error))?;
+        // The new name itself is in the directory.
+        #[cfg(unix)]
+        File::open(directory(&self.path)).and_then(|d| d.sync_all()).map_err(place)?;
+        Ok(())
+    }
+
+    /// Writes at an offset without moving the file's position, so that threads can share the file.
+    #[cfg(unix)]
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(self.temporary.as_file(), bytes, offset)
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.temporary.as_file_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.temporary.as_file_mut().flush()
+    }
+}
+
+impl Seek for AtomicFile {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.temporary.as_file_mut().seek(position)
+    }
+}
+
+/// A [`Writer`] to a file, which appears under its name, or changes, only when finished.
+///
+/// ```
+/// use pumice::{Bound, Config, FileWriter, Reader};
+/// # let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("run.pum");
+/// let mut writer = FileWriter::<f32>::create(&path, &[2], &Config::new(Bound::Lossless))?;
+/// writer.write_rows(&[1.0, 2.0])?;
+/// writer.finish()?;
+///
+/// let mut writer = FileWriter::<f32>::append(&path, 0)?;
+/// writer.write_rows(&[3.0, 4.0])?;
+/// writer.finish()?;
+/// assert_eq!(Reader::open(&path)?.read::<f32>()?.data, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FileWriter<T> {
+    writer: Writer<T, AtomicFile>,
+    /// What an append that adds nothing returns, leaving the file alone.
+    unchanged: Option<Summary>,
+}
+
+/// Creates a file to write rows to: [`FileWriter::create`].
+pub fn create<T: Real>(path: impl AsRef<Path>, row_shape: &[usize], config: &Config) -> Result<FileWriter<T>> {
+    FileWriter::create(path, row_shape, config)
+}
+
+impl<T: Real> FileWriter<T> {
+    /// A new file, or one to replace an old file.
+    pub fn create(path: impl AsRef<Path>, row_shape: &[usize], config: &Config) -> Result<Self> {
+        let writer = Writer::new(AtomicFile::create(path)?, row_shape, config)?;
+        Ok(Self { writer, unchanged: None })
+    }
+
+    /// Adds rows to an existing file, with its bound, fill values and chunk shape, on this many threads (0 = one per
+    /// core). The file is copied first: until [`finish`](Self::finish) it stays as it is.
+    pub fn append(path: impl AsRef<Path>, threads: usize) -> Result<Self> {
+        let path = path.as_ref();
+        let place = |e: Error| e.context(path.display());
+        let file = File::open(path).map_err(|e| place(e.into()))?;
+        let reader = Reader::new(file, DecodeOptions::new().threads(1)).map_err(place)?;
+        reader.check_dtype::<T>().map_err(place)?;
+        let info = reader.info();
+        let unchanged = Summary {
+            raw_bytes: info.raw_bytes,
+            compressed_bytes: info.compressed_bytes,
+            abs_bound: info.abs_bound,
+            n_chunks: info.n_chunks,
+        };
+        let layout = &reader.layout;
+        let header = appendable_header::<T>(layout).map_err(place)?;
+        let mut bytes = Vec::new();
+        header.write_to(&mut bytes)?;
+        let mut out = AtomicFile::create(path)?;
+        out.write_all(&bytes)?;
+        let empty = info.shape.contains(&0);
+        let frames = if empty { 0 } else { layout.frames_end() - layout.header_bytes as u64 };
+        let mut source = &reader.source;
+        source.seek(SeekFrom::Start(layout.header_bytes as u64))?;
+        if io::copy(&mut io::Read::take(source, frames), &mut out)? != frames {
+            return Err(place(Error::truncated("the file became shorter while it was copied")));
+        }
+        let index = match empty {
+            true => Index::default(),
+            false => Index {
+                segments: layout.grid.segment_rows(),
+                frame_bytes: layout.places.iter().map(|p| p.frame_bytes).collect(),
+            },
+        };
+        let offset = bytes.len() as u64 + frames;
+        let writer = Writer::resume(out, header.plan(), threads, index, offset)?;
+        Ok(Self { writer, unchanged: Some(unchanged) })
+    }
+
+    /// Adds rows: any whole number of them.
+    pub fn write_rows(&mut self, values: &[T]) -> Result<()> {
+        self.writer.write_rows(values)
+    }
+
+    /// Completes the file and puts it under its name.
+    pub fn finish(self) -> Result<Summary> {
+        if let Some(unchanged) = self.unchanged
+            && self.writer.rows == 0
+            && self.writer.pending.is_empty()
+        {
+            return Ok(unchanged);
+        }
+        let (file, summary) = self.writer.finish()?;
+        file.commit()?;
+        Ok(summary)
+    }
+}
+
+/// The header under which rows can be added: a single-chunk stream becomes a chunked one whose first segment is the
+/// old chunk. Its frame stays valid, as any chunk shape at least as large as the old array makes it chunk 0.
+fn appendable_header<T: Real>(layout: &Layout) -> Result<Header> {
+    let header = &layout.header;
+    if !header.single_chunk {
+        return Ok(header.clone());
+    }
+    let Some((&rows, row_shape)) = header.shape.split_first() else {
+        return Err(Error::invalid("an array without axes cannot be appended to"));
+    };
+    if row_shape.contains(&0) {
+        return Err(Error::invalid("rows without values cannot be appended"));
+    }
+    // A new array of such rows tells how large chunks should be.
+    let shape: Vec<usize> = std::iter::once(0).chain(row_shape.iter().copied()).collect();
+    let config = Config::new(crate::Bound::Lossless).preset(header.preset);
+    let mut chunk_shape = Plan::<T>::new(&config, &shape, None)?.chunk_shape;
+    if rows > 0 {
+        let wanted_rows = chunk::n_values(&chunk_shape) / chunk::n_values(row_shape);
+        chunk_shape[0] = rows.max(wanted_rows);
+        chunk_shape[1..].copy_from_slice(row_shape);
+    }
+    chunk::checked_bytes(&chunk_shape, size_of::<T>())
+        .ok_or_else(|| Error::invalid("the file is one chunk that is too large to append to; compress it anew"))?;
+    Ok(Header { single_chunk: false, shape: row_shape.to_vec(), chunk_shape, ..header.clone() })
+}

@@ -1,0 +1,142 @@
+//! Chunks to frames: values from a [`Source`] through the pipeline to the output, in order of chunk id. The bytes are
+//! the same for any number of workers; a single one appends straight to the output in memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::array::Real;
+use crate::chunk::{self, Block, Grid, Workers};
+use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
+use crate::container::varint;
+use crate::error::Result;
+use crate::pipeline::{self, Codec};
+use crate::plan::Plan;
+use crate::source::Source;
+
+/// Chunks per worker in one window; two windows are in memory at a time.
+pub(crate) const WINDOW_PER_WORKER: usize = 2;
+
+/// All chunks of an array, or of one batch of rows, to be encoded.
+pub(crate) struct Job<'a, T> {
+    pub(crate) source: &'a dyn Source<T>,
+    pub(crate) grid: &'a Grid,
+    pub(crate) plan: &'a Plan<T>,
+    /// Id of the grid's first chunk within the stream.
+    pub(crate) first_id: u64,
+    /// Called with the bytes of input encoded so far.
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// What a worker keeps between chunks.
+struct Slot<T> {
+    values: Vec<T>,
+    /// A gap that the header may fill only in part, then the payload.
+    bytes: Vec<u8>,
+    frame_start: usize,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), bytes: Vec::new(), frame_start: 0 }
+    }
+}
+
+impl<T: Real> Job<'_, T> {
+    /// Appends all frames to `out` and returns their sizes.
+    pub(crate) fn append_to(&self, workers: &Workers, out: &mut Vec<u8>) -> Result<Vec<u64>> {
+        if workers.count() == 1 || self.grid.n_chunks() == 1 {
+            return self.append_serially(out);
+        }
+        self.hand_over(workers, |frame| {
+            out.extend_from_slice(frame);
+            Ok(())
+        })
+    }
+
+    /// Hands all frames to `put`, in order, and returns their sizes.
+    pub(crate) fn hand_over(&self, workers: &Workers, mut put: impl FnMut(&[u8]) -> Result<()>) -> Result<Vec<u64>> {
+        let done = AtomicU64::new(0);
+        let mut frame_bytes = Vec::new();
+        let work = |i: usize, slot: &mut Slot<T>| {
+            let block = self.grid.block(i as u64);
+            let Slot { values, bytes, frame_start } = slot;
+            bytes.clear();
+            bytes.resize(MAX_HEADER_BYTES, 0);
+            let codec = self.encode(&block, values, bytes)?;
+            let header = FrameHeader::new(codec, self.first_id + i as u64, &bytes[MAX_HEADER_BYTES..]);
+            *frame_start = MAX_HEADER_BYTES - FrameHeader::size(header.chunk_id, header.payload_bytes);
+            put_header(&header, &mut bytes[*frame_start..]);
+            self.report(&done, &block);
+            Ok(())
+        };
+        let window = WINDOW_PER_WORKER * workers.count();
+        chunk::ordered(workers, self.grid.n_chunks() as usize, window, work, |_, slot| {
+            let frame = &slot.bytes[slot.frame_start..];
+            frame_bytes.push(frame.len() as u64);
+            put(frame)
+        })?;
+        Ok(frame_bytes)
+    }
+
+    fn append_serially(&self, out: &mut Vec<u8>) -> Result<Vec<u64>> {
+        let done = AtomicU64::new(0);
+        let mut values = Vec::new();
+        let mut frame_bytes = Vec::new();
+        // The size of the size is guessed to be that of the chunk before; a wrong guess costs moving one payload.
+        let mut size_bytes = varint::size(size_of::<T>() as u64 * self.grid.chunk_values(0) as u64 / 4);
+        for i in 0..self.grid.n_chunks() {
+            let block = self.grid.block(i);
+            let id = self.first_id + i;
+            let start = out.len();
+            let gap = 4 + 1 + varint::size(id) + size_bytes + 8;
+            out.reserve(gap + block.n_values() * size_of::<T>());
+            out.resize(start + gap, 0);
+            let codec = self.encode(&block, &mut values, out)?;
+            let header = FrameHeader::new(codec, id, &out[start + gap..]);
+            let size = FrameHeader::size(id, header.payload_bytes);
+            if size != gap {
+                move_tail(out, start + gap, start + size);
+                size_bytes = varint::size(header.payload_bytes);
+            }
+            put_header(&header, &mut out[start..]);
+            frame_bytes.push((out.len() - start) as u64);
+            self.report(&done, &block);
+        }
+        Ok(frame_bytes)
+    }
+
+    /// Appends the payload of one chunk; `values` is for chunks that are not one run of memory.
+    fn encode(&self, block: &Block, values: &mut Vec<T>, out: &mut Vec<u8>) -> Result<Codec> {
+        let n = block.n_values();
+        if n == 0 {
+            return Ok(Codec::Raw);
+        }
+        if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
+            return Ok(pipeline::encode_chunk(run, &block.extents, self.plan, out));
+        }
+        values.resize(n, T::default());
+        self.source.read_box(&block.start, &block.extents, values)?;
+        Ok(pipeline::encode_chunk(values, &block.extents, self.plan, out))
+    }
+
+    fn report(&self, done: &AtomicU64, block: &Block) {
+        let bytes = (block.n_values() * size_of::<T>()) as u64;
+        (self.progress)(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+    }
+}
+
+/// Writes `header` over the front of `bytes`.
+fn put_header(header: &FrameHeader, bytes: &mut [u8]) {
+    let mut head = Vec::with_capacity(MAX_HEADER_BYTES);
+    header.write_to(&mut head);
+    bytes[..head.len()].copy_from_slice(&head);
+}
+
+/// Moves everything from `from` on to `to`.
+fn move_tail(out: &mut Vec<u8>, from: usize, to: usize) {
+    let end = out.len();
+    if to > from {
+        out.resize(end + (to - from), 0);
+    }
+    out.copy_within(from..end, to);
+    out.truncate(end - from + to);
+}

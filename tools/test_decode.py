@@ -1,0 +1,638 @@
+"""Tests of tools/decode.py: python -m unittest discover tools, or python tools/test_decode.py.
+
+The streams come from a second implementation of docs/format.md below: an encoder that works value by value on Python
+integers and floats, shares nothing with the decoder but its XXH3 (which has its own vectors), and returns with each
+stream the bit patterns that it must decode to. It makes random use of whatever freedom the page leaves: widths that
+are larger than needed, stray mask bits on padding, wide bases for small numbers.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import decode as d  # noqa: E402
+
+
+# ---- Encoder ----
+
+class T:
+    """Scalar arithmetic of an element type, on integers that stand for its bit patterns."""
+
+    def __init__(self, code, size, letter, m_t):
+        self.code, self.size, self.letter, self.m_t = code, size, letter, m_t
+        self.bits = 8 * size
+        self.modulus = 1 << self.bits
+        self.m = self.to_bits(m_t)
+
+    def to_bits(self, value):
+        return int.from_bytes(struct.pack("<" + self.letter, value), "little")
+
+    def from_bits(self, bits):
+        return struct.unpack("<" + self.letter, (bits % self.modulus).to_bytes(self.size, "little"))[0]
+
+    def round(self, value):
+        # For f32, operations in double followed by this are exact: 53 >= 2 * 24 + 2 bits.
+        return self.from_bits(self.to_bits(value))
+
+    def signed(self, n):
+        n %= self.modulus
+        return n - self.modulus if n >= self.modulus // 2 else n
+
+    def quantised(self, q, step):
+        return self.to_bits(self.round(self.round(self.from_bits(q + self.m) - self.m_t) * step))
+
+    def exact(self, q):
+        return (q ^ (self.modulus // 2 - 1 if self.signed(q) < 0 else 0)) % self.modulus
+
+    def pack(self, bits):
+        return (bits % self.modulus).to_bytes(self.size, "little")
+
+
+F32, F64 = T(1, 4, "f", 1.5 * 2**23), T(2, 8, "d", 1.5 * 2**52)
+STEP = 0.0078125 * 1.25
+NAN_FILLS = {F32: (0x7FC00000, 0xFF812345), F64: (0x7FF8000000000000, 0xFFF0000000012345)}
+
+
+def varint(n):
+    out = bytearray()
+    while n >= 128:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out + bytes([n]))
+
+
+def u64(n):
+    return n.to_bytes(8, "little")
+
+
+def header(t, shape, chunk_shape=None, bound=1, fills=(), attributes=(), step=STEP, **over):
+    """`over` replaces single fields, to make invalid headers; the checksum is that of the result."""
+    flags = chunk_shape is None
+    out = bytes([t.code, over.get("flags", flags), over.get("preset", 1), bound, over.get("rank", len(shape))])
+    out = over.get("dtype", out[:1]) + out[1:]
+    out += b"".join(map(varint, shape if flags else shape[1:]))
+    out += b"".join(map(varint, chunk_shape or ()))
+    if bound:
+        out += struct.pack("<d", over.get("requested_bound", 0.01))
+        out += struct.pack("<d", over.get("abs_bound", 0.02)) if bound == 2 else b""
+        out += struct.pack("<" + t.letter, step)
+    out += bytes([over.get("n_fills", len(fills))]) + b"".join(map(t.pack, fills))
+    out += varint(len(attributes))
+    for text in itertools.chain(*attributes):
+        raw = text if isinstance(text, bytes) else text.encode()
+        out += varint(len(raw)) + raw
+    out += over.get("extra", b"")
+    size = 8 + len(out) + 4
+    out = b"PUM\x1a" + bytes([1, over.get("min_reader_version", 1)]) + struct.pack("<H", size) + out
+    return out + u64(d.xxh3(out))[:4]
+
+
+def payload_hash(payload):
+    hashes = [d.xxh3(payload[i:i + 4096]) for i in range(0, len(payload), 4096)]
+    return hashes[0] if len(hashes) == 1 else d.xxh3(b"".join(map(u64, hashes)))
+
+
+def frame(codec, chunk_id, payload):
+    checksum = d.xxh3(bytes([codec]) + u64(chunk_id) + u64(len(payload)) + u64(payload_hash(payload)))
+    return b"CHNK" + bytes([codec]) + varint(chunk_id) + varint(len(payload)) + u64(checksum) + payload
+
+
+def tail(offset, rows, frame_sizes):
+    index = b"INDX" + varint(len(rows)) + b"".join(map(varint, rows))
+    index += varint(len(frame_sizes)) + b"".join(map(varint, frame_sizes))
+    index += u64(d.xxh3(index))
+    return index + u64(offset) + u64(len(index)) + b"PUMF"
+
+
+def chunked(head, rows, frames):
+    body = head + b"".join(frames)
+    return body + tail(len(body), rows, list(map(len, frames)))
+
+
+def differences(t, q, extents, predictor):
+    """Residuals of q, a list [ez][ey][ex] in C order: the inverse of section 6.3."""
+    ez, ey, ex = extents
+    passes = [((0, 0, 1), 1)] if predictor & 8 else []
+    passes += [((0, 0, 1), (predictor >> 4) + 1)] if predictor & 1 else []
+    passes += [((0, 1, 0), 1)] if predictor & 2 else []
+    passes += [((1, 0, 0), 1)] if predictor & 4 else []
+    for (dz, dy, dx), lag in passes:
+        old = dict(zip(itertools.product(range(ez), range(ey), range(ex)), q))
+        q = [value - old.get((z - dz, y - dy, x - dx * lag), 0) for (z, y, x), value in old.items()]
+    return [t.signed(value) for value in q]
+
+
+def bit_bytes(bits):
+    bits = list(bits)
+    return bytes(sum(bit << i for i, bit in enumerate(bits[at:at + 8])) for at in range(0, len(bits), 8))
+
+
+def encode_mask(rng, masked, real, n_super):
+    """`masked` and `real` are sets of linear indices."""
+    any_, mixed, words = [], [], b""
+    for s in range(n_super):
+        here = {i for i in range(64 * s, 64 * s + 64) if i in real}
+        hit = here & masked
+        some = bool(hit)
+        part = some and (hit != here or rng.random() < 0.2)
+        any_.append(some)
+        mixed.append(part)
+        if part:
+            stray = rng.getrandbits(64)
+            words += u64(sum(1 << i for i in range(64) if 64 * s + i in hit or
+                             (64 * s + i not in here and stray >> i & 1)))
+    return bit_bytes(any_) + bit_bytes(mixed) + words
+
+
+def encode_planes(rng, t, residuals, n_groups, n_super, sparse):
+    codes = [(r << 1 ^ r >> (t.bits - 1)) % t.modulus for r in residuals]
+    groups = [codes[8 * g:8 * g + 8] for g in range(n_groups)]
+    supers = [groups[8 * s:8 * s + 8] for s in range(n_super)]
+    present = [not sparse or any(map(any, s)) or rng.random() < 0.1 for s in supers]
+    headers, delta_planes, planes = b"", b"", b""
+    for s in itertools.compress(supers, present):
+        slack = rng.random() < 0.3
+        widths = [min(t.bits, max(g).bit_length() + (slack and rng.randrange(3))) for g in s]
+        least = min(31, min(widths))
+        least = rng.randint(0, least) if slack else least
+        least = max(least, max(widths) - 63)  # six delta planes reach no further
+        widths = [max(width, least) for width in widths]
+        deltas = [width - least for width in widths]
+        n_delta = min(6, max(deltas).bit_length() + (slack and rng.randrange(2)))
+        headers += bytes([least | n_delta << 5])
+        delta_planes += bytes(sum((delta >> j & 1) << g for g, delta in enumerate(deltas)) for j in range(n_delta))
+        for group, width in zip(s, widths):
+            planes += bytes(sum((code >> k & 1) << i for i, code in enumerate(group)) for k in range(width))
+    return (bit_bytes(present) if sparse else b"") + headers + delta_planes + planes
+
+
+def pad4(body):
+    return body + bytes(-len(body) % 4)
+
+
+def encode_tile(rng, t, extents, predictor, kind, q, base, fills=(), masks=((), ()), escapes=None, step=STEP,
+                sparse=False, no_planes=False, wide_base=False):
+    """Body of a quantised or exact tile and the bits it stands for. Indices of masks and escapes are linear ones."""
+    ez, ey, ex = extents
+    row = 8 * -(-ex // 8)
+    n_groups = ez * ey * row // 8
+    n_super = -(-n_groups // 8)
+    real = [i for i in range(8 * n_groups) if i % row < ex]
+    residuals = dict(zip(real, differences(t, [value - base for value in q], extents, predictor)))
+    wide_base = wide_base or not -2**23 <= base < 2**23
+    flags = kind | wide_base << 2 | sparse << 3 | no_planes << 4 | bool(escapes) << 7
+    flags |= bool(masks[0]) << 5 | bool(masks[1]) << 6
+    body = bytes([flags]) + (bytes(3) + t.pack(base) if wide_base else (base % 2**24).to_bytes(3, "little"))
+    bits = {i: t.quantised(value, step) if kind == d.QUANTISED else t.exact(value) for i, value in zip(real, q)}
+    for fill, masked in enumerate(masks):
+        if masked:
+            body += encode_mask(rng, set(masked), set(real), n_super)
+            bits.update((i, fills[fill]) for i in masked)
+    if escapes:
+        body += struct.pack("<H", len(escapes)) + b"".join(struct.pack("<H", i) for i in sorted(escapes))
+        body += b"".join(t.pack(escapes[i]) for i in sorted(escapes))
+        bits.update(escapes)
+    if no_planes:
+        assert not any(residuals.values())
+    else:
+        body += encode_planes(rng, t, [residuals.get(i, 0) for i in range(8 * n_groups)], n_groups, n_super, sparse)
+    return pad4(body), [bits[i] for i in real]
+
+
+KINDS_LOSSY = ("zero", "quantised", "quantised", "quantised", "flat", "exact", "exact flat", "raw")
+KINDS_LOSSLESS = ("exact", "exact", "exact flat", "raw")
+
+
+def random_tile(rng, t, extents, predictor, fills, step):
+    kind = rng.choice(KINDS_LOSSY if step else KINDS_LOSSLESS)
+    n = math.prod(extents)
+    if kind == "zero":
+        return b"", [0] * n
+    if kind == "raw":
+        bits = [rng.getrandbits(t.bits) for _ in range(n)]
+        return bytes([d.RAW, 0, 0, 0]) + b"".join(map(t.pack, bits)), bits
+    limit = t.bits - 1 if kind.startswith("exact") else (22 if t is F32 else 51)
+    centre = rng.randrange(-2**limit, 2**limit) >> rng.randrange(limit)
+    q = [centre] * n
+    if not kind.endswith("flat"):
+        for run in range(0, n, 64):  # runs of equal values make supergroups without planes
+            width = rng.choice((0, 0, 3, 8, limit, rng.randrange(limit)))
+            for i in range(run, min(run + 64, n)):
+                value = centre + (rng.randrange(-2**width, 2**width) if width else 0)
+                q[i] = max(-2**limit + 1, min(2**limit - 1, value))
+    base = centre if kind.endswith("flat") or rng.random() < 0.7 else 0
+    row = 8 * -(-extents[2] // 8)
+    real = [i for i in range(extents[0] * extents[1] * row) if i % row < extents[2]]
+    masks, escapes = [(), ()], None
+    if not kind.startswith("exact"):
+        for fill in range(len(fills)):
+            if rng.random() < 0.4:
+                first = rng.randrange(len(real))
+                masks[fill] = real[first:first + rng.choice((1, 40, 200, 4096))]
+        if rng.random() < 0.4:
+            chosen = rng.sample(real, rng.choice((1, min(len(real), 20), len(real))))
+            escapes = {i: rng.getrandbits(t.bits) for i in chosen}
+    no_planes = q == [base] * n and rng.random() < 0.7
+    return encode_tile(rng, t, extents, predictor, d.EXACT if kind.startswith("exact") else d.QUANTISED, q, base, fills,
+                       masks, escapes, step, sparse=not no_planes and rng.random() < 0.6, no_planes=no_planes,
+                       wide_base=rng.random() < 0.2)
+
+
+def fast_payload(parameters, bodies):
+    words = [len(body) // 4 for body in bodies]
+    starts = [0] + list(itertools.accumulate(words))
+    out = bytes(parameters) + b"".join(struct.pack("<I", s) for s in starts[:-1][::32])
+    return pad4(out + b"".join(struct.pack("<H", w) for w in words)) + b"".join(bodies)
+
+
+def encode_fast(rng, t, extents, axes, tile_log2, predictor, fills=(), step=STEP, tile=random_tile):
+    """Payload of a chunk and its bits. axes = (x_axes, y_axes, z_axes), tile_log2 = (x, y, z)."""
+    rest = list(extents)
+    sizes = []
+    for count in axes:
+        sizes.append(math.prod(rest[len(rest) - count:]))
+        del rest[len(rest) - count:]
+    (nx, ny, nz), nb = sizes, math.prod(rest)
+    tx, ty, tz = (1 << log2 for log2 in tile_log2)
+    bodies, out = [], {}
+    for b in range(nb):
+        for z, y, x in itertools.product(range(0, nz, tz), range(0, ny, ty), range(0, nx, tx)):
+            clipped = min(tz, nz - z), min(ty, ny - y), min(tx, nx - x)
+            body, bits = tile(rng, t, clipped, predictor, fills, step)
+            bodies.append(body)
+            for (i, j, k), value in zip(itertools.product(*map(range, clipped)), bits):
+                out[((b * nz + z + i) * ny + y + j) * nx + x + k] = value
+    payload = fast_payload([predictor, *axes, *tile_log2, 0], bodies)
+    return payload, [out[i] for i in range(len(out))]
+
+
+def single(t, shape, payload, codec=d.CODEC_FAST, **options):
+    return header(t, shape, **options) + frame(codec, 0, payload)
+
+
+def bits_of(array):
+    return np.ascontiguousarray(array).view(f"<u{array.itemsize}").reshape(-1).tolist()
+
+
+# ---- Tests ----
+
+class Xxh3(unittest.TestCase):
+    LENGTHS = [*range(301), 511, 512, 513, 1023, 1024, 1025, 1087, 1088, 1089, 2048, 2049, 4096, 5000, 65537, 100000]
+
+    @staticmethod
+    def data():
+        out, x = bytearray(), 1
+        for _ in range(100000):
+            x = (x * 6364136223846793005 + 1442695040888963407) % 2**64
+            out.append(x >> 56)
+        return bytes(out)
+
+    def test_single_vectors(self):
+        self.assertEqual(d.xxh3(b""), 0x2D06800538D394C2)
+        self.assertEqual(d.xxh3(b"Pumice"), 0x9EDFAAD6D82F4F02)
+        self.assertEqual(d.xxh3(b"Pumice" * 100), 0x6D6EB973F6FF17A5)
+
+    def test_all_lengths(self):
+        # The digest was made with an established implementation of XXH3.
+        data, digest = self.data(), hashlib.sha256()
+        for n in self.LENGTHS:
+            digest.update(u64(d.xxh3(data[:n])))
+        self.assertEqual(digest.hexdigest(), "8f99b7c638e5f3a8b245cb629b7bd54081b267c21ae31aba5e091bb1161db80a")
+
+    def test_payload_hash(self):
+        data = self.data()
+        for n in (0, 1, 240, 241, 4095, 4096, 4097, 8192, 12288 + 300, 100000):
+            self.assertEqual(d.payload_hash(data[:n]), payload_hash(data[:n]), n)
+
+
+class RoundTrips(unittest.TestCase):
+    def check(self, stream, shape, bits):
+        array = d.decode(stream)
+        self.assertEqual(array.shape, tuple(shape))
+        self.assertEqual(bits_of(array), bits)
+
+    def test_views_predictors_and_tiles(self):
+        rng = random.Random(1)
+        shape = (2, 3, 5, 37)
+        views = [(1, 1, 1), (1, 1, 0), (1, 0, 0), (2, 1, 1), (4, 0, 0), (0, 0, 0), (0, 1, 1), (1, 3, 0), (0, 4, 0)]
+        predictors = [0, 1, 2, 4, 3, 5, 6, 7, 9, 11, 15, 0x11, 0x21, 0xF1, 0x37]
+        tiles = [(3, 0, 0), (4, 1, 1), (12, 0, 0), (5, 2, 2), (3, 9, 0), (3, 0, 9), (6, 3, 3), (4, 4, 4)]
+        for case in range(160):
+            t = F64 if case % 3 == 0 else F32
+            lossless = case % 5 == 0
+            axes, log2, predictor = views[case % 9], rng.choice(tiles), predictors[case % 15]
+            fills = NAN_FILLS[t][:case % 3]
+            payload, bits = encode_fast(rng, t, shape, axes, log2, predictor, fills, None if lossless else STEP)
+            with self.subTest(case=case, axes=axes, log2=log2, predictor=predictor):
+                self.check(single(t, shape, payload, fills=fills, bound=0 if lossless else 1), shape, bits)
+
+    def test_large_tiles(self):
+        rng = random.Random(2)
+        for t, shape, log2, predictor in ((F32, (8193,), (12, 0, 0), 1), (F64, (4500,), (12, 0, 0), 9),
+                                          (F32, (20, 450), (9, 3, 0), 0x23), (F64, (17, 18, 19), (4, 4, 4), 7)):
+            axes = (1, len(shape) > 1, len(shape) > 2)
+            payload, bits = encode_fast(rng, t, shape, axes, log2, predictor, NAN_FILLS[t])
+            self.check(single(t, shape, payload, fills=NAN_FILLS[t]), shape, bits)
+
+    def test_many_tiles_need_several_anchors(self):
+        rng = random.Random(3)
+        payload, bits = encode_fast(rng, F32, (70, 9), (1, 0, 0), (3, 0, 0), 1, NAN_FILLS[F32])
+        self.check(single(F32, (70, 9), payload, fills=NAN_FILLS[F32]), (70, 9), bits)
+
+    def test_every_extent_of_a_tile(self):
+        # Last groups and last supergroups of every partial size.
+        rng = random.Random(4)
+        for n in range(1, 140):
+            payload, bits = encode_fast(rng, F32, (n,), (1, 0, 0), (7, 0, 0), 1, NAN_FILLS[F32])
+            self.check(single(F32, (n,), payload, fills=NAN_FILLS[F32]), (n,), bits)
+
+    def test_rank_0_and_rank_8(self):
+        rng = random.Random(5)
+        payload, bits = encode_fast(rng, F64, (), (0, 0, 0), (3, 0, 0), 0)
+        self.check(single(F64, (), payload), (), bits)
+        shape = (1, 2, 1, 3, 2, 1, 2, 3)
+        payload, bits = encode_fast(rng, F32, shape, (3, 2, 2), (3, 2, 2), 7)
+        self.check(single(F32, shape, payload, attributes=[("unit", "m"), ("name", "höhe")]), shape, bits)
+
+    def test_no_elements(self):
+        for shape in (0,), (3, 0, 4), (0, 2**40):
+            self.check(single(F32, shape, b"", codec=d.CODEC_RAW, bound=0), shape, [])
+            axes = bytes([len(shape), 0, 0])
+            self.check(single(F32, shape, bytes([0, *axes, 3, 0, 0, 0])), shape, [])
+
+    def test_quantised_beyond_the_magic_range(self):
+        # Any value x is reached by q = bits(x) - M, and stands for (x - M_T) * step.
+        for t in F32, F64:
+            xs = [0.0, -1.0, 1e-40, 1e30, -2.5e20, t.m_t * 2, t.m_t / 3, -t.m_t, t.from_bits(1)]
+            q = [t.signed(t.to_bits(x) - t.m) for x in map(t.round, xs)]
+            for step in 0.1, 1e-30, t.from_bits(3):
+                step = t.round(step)
+                body, bits = encode_tile(random, t, (1, 1, len(q)), 1, d.QUANTISED, q, q[0], step=step)
+                payload = fast_payload([1, 1, 0, 0, 3 + (len(q) > 8), 0, 0, 0], [body])
+                self.check(single(t, (len(q),), payload, step=step), (len(q),), bits)
+
+    def test_quantised_is_the_rounded_product(self):
+        q = [-2**22 + 1, -12345, -1, 0, 1, 7, 99999, 2**22 - 1]
+        body, _ = encode_tile(random, F32, (1, 1, 8), 0, d.QUANTISED, q, 0)
+        array = d.decode(single(F32, (8,), fast_payload([0, 1, 0, 0, 3, 0, 0, 0], [body])))
+        self.assertEqual(array.dtype, np.float32)
+        self.assertEqual(array.tolist(), [F32.round(value * STEP) for value in q])
+
+    def test_exact_covers_every_class_of_values(self):
+        for t in F32, F64:
+            values = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, 1e-45, -1e-45]
+            bits = [t.to_bits(v) for v in values] + [NAN_FILLS[t][0], NAN_FILLS[t][1], t.modulus - 1, 1]
+            q = [t.signed(t.exact(b)) for b in bits]  # the map is its own inverse
+            body, again = encode_tile(random, t, (1, 1, 12), 9, d.EXACT, q, q[3])
+            self.assertEqual(again, bits)
+            payload = fast_payload([9, 1, 0, 0, 4, 0, 0, 0], [body])
+            self.check(single(t, (12,), payload, bound=0), (12,), bits)
+
+    def test_fill_1_covers_fill_0_and_escapes_cover_both(self):
+        fills = (F32.to_bits(-9999.0), F32.to_bits(1e20))
+        body, bits = encode_tile(random.Random(0), F32, (1, 1, 100), 1, d.QUANTISED, [5] * 100, 5, fills,
+                                 (list(range(90)), list(range(30, 70))), {40: 77, 80: 78, 95: 79}, no_planes=True)
+        self.assertEqual([bits[i] for i in (0, 35, 40, 80, 95)], [fills[0], fills[1], 77, 78, 79])
+        payload = fast_payload([1, 1, 0, 0, 7, 0, 0, 0], [body])
+        self.check(single(F32, (100,), payload, fills=fills), (100,), bits)
+
+    def test_raw_codec(self):
+        bits = [random.Random(6).getrandbits(64) for _ in range(2000)]
+        self.check(single(F64, (40, 50), b"".join(map(F64.pack, bits)), codec=d.CODEC_RAW, bound=2), (40, 50), bits)
+
+    def chunked_stream(self, rng, t, rows, rest, chunk_shape):
+        shape = (sum(rows), *rest)
+        expected = np.zeros(shape, f"<u{t.size}")
+        frames, boxes, first = [], [], 0
+        for extent in rows:
+            ends = (first + extent, *rest)
+            starts = [range(0 if axis else first, ends[axis], chunk_shape[axis]) for axis in range(len(shape))]
+            for origin in itertools.product(*starts):
+                box = tuple(slice(o, min(o + c, e)) for o, c, e in zip(origin, chunk_shape, ends))
+                extents = tuple(s.stop - s.start for s in box)
+                if rng.random() < 0.2:
+                    bits = [rng.getrandbits(t.bits) for _ in range(math.prod(extents))]
+                    frames.append(frame(d.CODEC_RAW, len(frames), b"".join(map(t.pack, bits))))
+                else:
+                    payload, bits = encode_fast(rng, t, extents, (1, bool(rest), 0), (4, 2, 0), 3, NAN_FILLS[t])
+                    frames.append(frame(d.CODEC_FAST, len(frames), payload))
+                expected[box] = np.array(bits, expected.dtype).reshape(extents)
+                boxes.append(box)
+            first += extent
+        head = header(t, shape, chunk_shape, bound=2, fills=NAN_FILLS[t])
+        return chunked(head, rows, frames), expected, boxes
+
+    def test_chunked_with_segments(self):
+        rng = random.Random(7)
+        for t, rows, rest, chunk_shape in ((F32, [7], (), (3,)), (F32, [5, 1, 9], (11, 20), (4, 6, 16)),
+                                           (F64, [3, 2], (7,), (100, 100)), (F64, [130] * 2, (2,), (1, 1))):
+            stream, expected, boxes = self.chunked_stream(rng, t, rows, rest, chunk_shape)
+            self.check(stream, expected.shape, expected.reshape(-1).tolist())
+            for chunk_id, box in enumerate(boxes):
+                self.assertEqual(d.chunk_box(stream, chunk_id), box)
+                self.assertEqual(bits_of(d.decode_chunk(stream, chunk_id)), expected[box].reshape(-1).tolist())
+            for wrong in -1, len(boxes):
+                self.assertRaises(IndexError, d.decode_chunk, stream, wrong)
+
+    def test_one_chunk_needs_no_other_frame(self):
+        stream, expected, boxes = self.chunked_stream(random.Random(8), F32, [4, 4], (5,), (4, 5))
+        at = stream.index(b"CHNK") + 20
+        broken = stream[:at] + bytes([stream[at] ^ 1]) + stream[at + 1:]
+        self.assertRaises(d.FormatError, d.decode_chunk, broken, 0)
+        self.assertEqual(bits_of(d.decode_chunk(broken, 1)), expected[boxes[1]].reshape(-1).tolist())
+
+    def test_command_line(self):
+        stream, expected, boxes = self.chunked_stream(random.Random(9), F32, [4, 4], (5,), (3, 5))
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            (folder / "a.pum").write_bytes(stream)
+            (folder / "cut.pum").write_bytes(stream[:-1])
+
+            def command(*arguments):
+                words = [sys.executable, str(Path(d.__file__)), *map(str, arguments)]
+                return subprocess.run(words, capture_output=True, text=True)
+
+            self.assertEqual(command(folder / "a.pum", "-o", folder / "a.npy").returncode, 0)
+            self.assertEqual(command(folder / "a.pum", "-o", folder / "a.raw").returncode, 0)
+            self.assertTrue(np.array_equal(np.load(folder / "a.npy").view("<u4"), expected))
+            self.assertEqual((folder / "a.raw").read_bytes(), expected.tobytes())
+            self.assertEqual(command(folder / "a.pum", "--chunk", 1, "-o", folder / "c.raw").returncode, 0)
+            self.assertEqual((folder / "c.raw").read_bytes(), expected[boxes[1]].tobytes())
+            for name in "a.npy", "a.raw":
+                self.assertEqual(command(folder / "a.pum", "--compare", folder / name).returncode, 0)
+            (folder / "a.raw").write_bytes(expected.tobytes()[:-1] + b"?")
+            different = command(folder / "a.pum", "--compare", folder / "a.raw")
+            self.assertEqual(different.returncode, 1)
+            self.assertIn("1 of 40 values; first at flat index 39", different.stdout)
+            fields = json.loads(command(folder / "a.pum", "--info").stdout)
+            self.assertEqual((fields["shape"], fields["chunk_shape"], fields["rows"]), ([8, 5], [3, 5], [4, 4]))
+            self.assertEqual((fields["dtype"], fields["bound_kind"], fields["abs_bound"]), ("f32", "REL", 0.02))
+            self.assertEqual(command(folder / "cut.pum").returncode, 2)
+
+
+class Refusals(unittest.TestCase):
+    def refuse(self, stream, message=""):
+        with self.assertRaisesRegex(d.FormatError, message):
+            d.decode(stream)
+
+    def streams(self):
+        rng = random.Random(10)
+        payload, _ = encode_fast(rng, F32, (3, 20), (1, 1, 0), (4, 1, 0), 3, NAN_FILLS[F32])
+        yield single(F32, (3, 20), payload, fills=NAN_FILLS[F32], attributes=[("a", "b")])
+        yield RoundTrips().chunked_stream(rng, F64, [2, 1], (6,), (2, 4))[0]
+
+    def test_every_changed_byte(self):
+        for stream in self.streams():
+            d.decode(stream)
+            for i in range(len(stream)):
+                for change in 1, 0x80, 0xFF:
+                    with self.subTest(i=i):
+                        self.refuse(stream[:i] + bytes([stream[i] ^ change]) + stream[i + 1:])
+
+    def test_every_truncation_and_trailing_bytes(self):
+        for stream in self.streams():
+            for n in range(len(stream)):
+                self.refuse(stream[:n])
+            self.refuse(stream + b"\0")
+
+    def test_changed_payloads_with_right_checksums(self):
+        # Nothing but FormatError may come out of a hostile payload; most changes decode to other values.
+        rng, refused = random.Random(11), 0
+        for case in range(600):
+            t = F64 if case % 2 else F32
+            payload, _ = encode_fast(rng, t, (4, 30), (1, 1, 0), (5, 2, 0), 3, NAN_FILLS[t])
+            i = rng.randrange(len(payload) if case % 3 else 20)
+            payload = payload[:i] + bytes([rng.randrange(256)]) + payload[i + 1 + rng.randrange(2):]
+            try:
+                d.decode(single(t, (4, 30), payload, fills=NAN_FILLS[t]))
+            except d.FormatError:
+                refused += 1
+        self.assertGreater(refused, 100)
+
+    def test_changed_headers_with_right_checksums(self):
+        for stream in self.streams():
+            size = struct.unpack_from("<H", stream, 6)[0]
+            for i in range(8, size - 4):
+                for change in 1, 2, 4, 8, 16, 32, 64, 128, 255:
+                    head = stream[:i] + bytes([stream[i] ^ change]) + stream[i + 1:size - 4]
+                    try:
+                        d.decode(head + u64(d.xxh3(head))[:4] + stream[size:])
+                    except d.FormatError:
+                        pass
+
+    def test_headers(self):
+        zero = fast_payload([0, 1, 0, 0, 3, 0, 0, 0], [b""])
+
+        def check(message, shape=(5,), **over):
+            self.refuse(header(F32, shape, **over) + frame(d.CODEC_FAST, 0, zero), message)
+
+        self.assertEqual(d.decode(single(F32, (5,), zero, preset=200)).tolist(), [0] * 5)
+        check("newer release", min_reader_version=2)
+        check("dtype", dtype=b"\3")
+        check("flags", flags=3)
+        check("bound_kind", bound=3)
+        check("rank 9", shape=(1,) * 9)
+        check("rank at least 1", shape=(), flags=0)
+        check("2\\^63", shape=(2**31, 2**30))
+        check("header_bytes", extra=b"\0")
+        check("n_fills", n_fills=3)
+        check("UTF-8", attributes=[(b"\xff", b"")])
+        for value in 0.0, -1.0, math.inf, math.nan:
+            check("requested_bound", requested_bound=value)
+            check("abs_bound", bound=2, abs_bound=value)
+            check("step", step=value)
+        check("chunk_shape .* zero", chunk_shape=(0,))
+        check("chunk_shape .* 2\\^63", chunk_shape=(2**61,))
+        check("without elements", shape=(3, 0), chunk_shape=(1, 1))
+        self.refuse(single(F32, (0, 2**64 - 1), b"", codec=d.CODEC_RAW), "cannot be held")
+        for varint_bytes, message in ((b"\x85\0", "superfluous"), (b"\xff" * 10, "ten bytes"),
+                                      (b"\xff" * 9 + b"\2", "2\\^64")):
+            good = header(F32, (5,), bound=0)[:-4]
+            bad = good[:13] + varint_bytes + good[14:]
+            bad = bad[:6] + struct.pack("<H", len(bad) + 4) + bad[8:]
+            self.refuse(bad + u64(d.xxh3(bad))[:4] + frame(d.CODEC_FAST, 0, zero), message)
+
+    def test_index(self):
+        head = header(F32, (4,), (2,), bound=0)
+        frames = [frame(d.CODEC_RAW, i, bytes(8)) for i in range(2)]
+        self.assertEqual(d.decode(chunked(head, [4], frames)).tolist(), [0] * 4)
+        self.refuse(chunked(head, [], frames), "n_segments")
+        self.refuse(chunked(head, [4, 0], frames), "no rows")
+        self.refuse(chunked(head, [6], frames), "imply 3")
+        self.refuse(chunked(head, [2**61], frames), "2\\^63")
+        huge = header(F32, (2**50,), (2**50,), bound=0)
+        self.refuse(chunked(huge, [2**50], frames[:1]), "more values")
+        self.refuse(chunked(head, [4], frames[::-1]), "chunk_id 1")
+        self.refuse(chunked(head, [4], [frames[0], frame(2, 1, bytes(8))]), "codec 2")
+        self.refuse(chunked(head, [4], [frames[0], frame(0, 1, bytes(9))]), "raw payload of 9")
+        body = head + b"".join(frames)
+        sizes = list(map(len, frames))
+        self.refuse(body + tail(len(body) - 1, [4], sizes), "index_offset")
+        self.refuse(body + b"\0" + tail(len(body) + 1, [4], sizes), "frames do not end")
+        self.refuse(body + tail(len(body), [4], [sizes[0] + 1, sizes[1] - 1]), "after the payload")
+
+    def test_payload_directory(self):
+        def check(message, parameters, bodies=(b"",), edit=lambda payload: payload, shape=(5,)):
+            self.refuse(single(F32, shape, edit(fast_payload(parameters, bodies))), message)
+
+        good = [1, 1, 0, 0, 3, 0, 0, 0]
+        for at, value, message in ((0, 8, "second difference"), (0, 0x10, "lag"), (0, 0x19, "lag"), (1, 2, "rank"),
+                                   (4, 2, "tile_x_log2"), (4, 13, "tile_x_log2"), (5, 10, "tile_y_log2"),
+                                   (6, 10, "tile_z_log2"), (7, 1, "reserved")):
+            check(message, good[:at] + [value] + good[at + 1:])
+        check("4096", [1, 1, 0, 0, 9, 4, 0, 0])
+        check("anchors", good, edit=lambda p: p[:8] + b"\1" + p[9:])
+        check("padding", good, edit=lambda p: p[:-1] + b"\1")
+        check("do not end", good, edit=lambda p: p + bytes(4))
+        check("bodies", good, [bytes([16, 0, 0, 0])], edit=lambda p: p[:-4])
+        check("anchors", good, shape=(2**40,))
+
+    def test_tiles(self):
+        def check(message, body, n=20, **options):
+            payload = fast_payload([1, 1, 0, 0, 9, 0, 0, 0], [pad4(body)])
+            self.refuse(single(F32, (n,), payload, **options), message)
+
+        flat = bytes([16, 0, 0, 0])
+        check("kind 3", bytes([3, 0, 0, 0]))
+        check("raw with other flags", bytes([2 + 16, 0, 0, 0]))
+        check("raw with other flags", bytes([2, 1, 0, 0]) + bytes(80))
+        check("after the raw values", bytes([2, 0, 0, 0]) + bytes(84))
+        check("lossless", flat, bound=0)
+        check("lossless", b"", bound=0)
+        check("exact with", bytes([1 + 16 + 32, 0, 0, 0]), fills=[0])
+        check("exact with", bytes([1 + 16 + 128, 0, 0, 0]))
+        check("excludes sparse", bytes([16 + 8, 0, 0, 0]))
+        check("base24", bytes([16 + 4, 1, 0, 0]) + bytes(4))
+        check("mask of fill 0", bytes([16 + 32, 0, 0, 0]) + bytes(2))
+        check("mask of fill 1", bytes([16 + 64, 0, 0, 0]) + bytes(2), fills=[0])
+        check("mask: any: spare", bytes([16 + 32, 0, 0, 0, 2, 0]), fills=[0])
+        check("subset", bytes([16 + 32, 0, 0, 0, 0, 1]) + bytes(8), fills=[0])
+        escaped = bytes([16 + 128, 0, 0, 0])
+        check("n_escapes 0", escaped + bytes(2))
+        check("n_escapes 4097", escaped + b"\1\x10" + bytes(6 * 4097))
+        check("ascending", escaped + struct.pack("<HHH", 2, 5, 5) + bytes(8))
+        for index in 20, 23, 24, 65535:
+            check("padding", escaped + struct.pack("<HH", 1, index) + bytes(4))
+        check("super_mask: spare", bytes([8, 0, 0, 0, 2]))
+        check("n_delta", bytes([0, 0, 0, 0, 7 << 5]) + bytes(7))
+        check("beyond the last", bytes([0, 0, 0, 0, 1 << 5, 8, 0]))
+        check("width", bytes([0, 0, 0, 0, 31 | 1 << 5 | 1 << 6]) + bytes([1, 1, 0]) + bytes(31 * 3 + 3))
+        check("residual", bytes([0, 0, 0, 0, 1, 0, 0, 0x10]))
+        check("bytes after", flat + bytes(4))
+        check("padding is not zero", bytes([0, 0, 0, 0, 0, 0, 0, 1]))
+        check("ends within planes", bytes([0, 0, 0, 0, 4]) + bytes(3))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,3 @@
+//! Development tasks: `cargo xtask ci` and friends.
+
+fn main() {}
