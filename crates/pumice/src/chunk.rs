@@ -144,8 +144,8 @@ pub(crate) fn copy_block<T: Copy>(src: &[T], from: Corner<'_>, dst: &mut [T], to
     debug_assert!(copied.is_ok());
 }
 
-/// Rows written in one session.
-#[derive(Clone, Copy, Debug)]
+/// Rows that the chunk shape cuts regularly: those of one writing session, or a band that salvage found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
     first_row: usize,
     rows: usize,
@@ -162,8 +162,42 @@ pub(crate) struct Grid {
     counts: Vec<usize>,
     chunks_per_row: u64,
     n_chunks: u64,
+    origin: Origin,
+}
+
+/// What a grid was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
     /// One chunk is all there is, also if the array has no axis or no elements.
-    whole: bool,
+    Whole,
+    /// The rows of each segment are known.
+    Segments,
+    /// Some bands are known; how the rows between them are cut may not be.
+    Bands,
+}
+
+/// The chunks that share their rows, of which salvage found at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Band {
+    /// Position among all bands, found or not.
+    pub(crate) number: u64,
+    pub(crate) first_row: usize,
+    pub(crate) rows: usize,
+}
+
+impl Band {
+    /// The row after the last one.
+    pub(crate) fn end(&self) -> usize {
+        self.first_row + self.rows
+    }
+
+    /// Whether this can be the next band found after `previous`, or the first one, in an array cut to `chunk_rows`:
+    /// each band between them has at least one row and at most that many.
+    pub(crate) fn can_follow(&self, previous: Option<&Band>, chunk_rows: usize) -> bool {
+        let (next_row, next_number) = previous.map_or((0, 0), |p| (p.end(), p.number + 1));
+        let missing = self.first_row.checked_sub(next_row).zip(self.number.checked_sub(next_number));
+        missing.is_some_and(|(rows, n)| (n..=n.saturating_mul(chunk_rows as u64)).contains(&(rows as u64)))
+    }
 }
 
 impl Grid {
@@ -177,7 +211,7 @@ impl Grid {
             counts: vec![1; shape.len().saturating_sub(1)],
             chunks_per_row: 1,
             n_chunks: 1,
-            whole: true,
+            origin: Origin::Whole,
         }
     }
 
@@ -201,8 +235,31 @@ impl Grid {
             counts,
             chunks_per_row,
             n_chunks,
-            whole: false,
+            origin: Origin::Segments,
         })
+    }
+
+    /// The grid of an array of which these bands are known, ascending, each able to follow the one before. Bands between
+    /// them are part of the grid where only one cut of the rows is possible; see [`Self::gaps`] for the others.
+    pub(crate) fn of_bands(row_shape: &[usize], chunk_shape: &[usize], bands: &[Band]) -> Result<Self> {
+        let rows = bands.last().map_or(0, Band::end);
+        let shape: Vec<usize> = std::iter::once(rows).chain(row_shape.iter().copied()).collect();
+        let mut grid = Self::new(&shape, chunk_shape, &[])?;
+        let (mut next_row, mut next_number) = (0, 0);
+        for band in bands {
+            let (missing, n_missing) = (band.first_row - next_row, band.number - next_number);
+            let all_full = Some(missing as u64) == n_missing.checked_mul(chunk_shape[0] as u64);
+            if n_missing > 0 && (n_missing == 1 || all_full) {
+                let first_id = next_number * grid.chunks_per_row;
+                grid.segments.push(Segment { first_row: next_row, rows: missing, first_id });
+            }
+            let first_id = band.number * grid.chunks_per_row;
+            grid.segments.push(Segment { first_row: band.first_row, rows: band.rows, first_id });
+            (next_row, next_number) = (band.end(), band.number + 1);
+        }
+        grid.n_chunks = next_number * grid.chunks_per_row;
+        grid.origin = Origin::Bands;
+        Ok(grid)
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
@@ -213,19 +270,51 @@ impl Grid {
         &self.chunk_shape
     }
 
+    /// Whether the whole array is one chunk by definition, not by the size of its chunks.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.origin == Origin::Whole
+    }
+
     pub(crate) fn n_chunks(&self) -> u64 {
         self.n_chunks
     }
 
-    /// Rows of each segment; none for an array without axes.
+    /// Rows of each segment; none for an array without axes, or where they are not known.
     pub(crate) fn segment_rows(&self) -> Vec<usize> {
-        let n = if self.shape.is_empty() { 0 } else { self.segments.len() };
+        let unknown = self.shape.is_empty() || self.origin == Origin::Bands;
+        let n = if unknown { 0 } else { self.segments.len() };
         self.segments[..n].iter().map(|s| s.rows).collect()
     }
 
-    /// The box of chunk `id`, which must exist.
+    /// Whether the box of chunk `id`, which must exist, is known: whether it is not in a gap.
+    pub(crate) fn is_known(&self, id: u64) -> bool {
+        let n = self.segments.partition_point(|s| s.first_id <= id);
+        n.checked_sub(1).is_some_and(|i| id < self.segment_end(i))
+    }
+
+    /// Rows whose cut into chunks is not known, each run of them with the id of its first chunk, ascending.
+    pub(crate) fn gaps(&self) -> Vec<(u64, Range<usize>)> {
+        let (mut next_row, mut next_id) = (0, 0);
+        let mut gaps = Vec::new();
+        for (i, segment) in self.segments.iter().enumerate() {
+            if segment.first_row > next_row {
+                gaps.push((next_id, next_row..segment.first_row));
+            }
+            (next_row, next_id) = (segment.first_row + segment.rows, self.segment_end(i));
+        }
+        gaps
+    }
+
+    /// The id after the last one of a segment.
+    fn segment_end(&self, i: usize) -> u64 {
+        let Segment { rows, first_id, .. } = self.segments[i];
+        let bands = if self.origin == Origin::Whole { 1 } else { rows.div_ceil(self.chunk_shape[0]) };
+        first_id + bands as u64 * self.chunks_per_row
+    }
+
+    /// The box of chunk `id`, which must exist and be known.
     pub(crate) fn block(&self, id: u64) -> Block {
-        if self.whole {
+        if self.origin == Origin::Whole {
             return Block::whole(&self.shape);
         }
         let segment = &self.segments[self.segments.partition_point(|s| s.first_id <= id) - 1];
@@ -254,7 +343,7 @@ impl Grid {
         if region.n_values() == 0 {
             return Vec::new();
         }
-        if self.whole {
+        if self.origin == Origin::Whole {
             return vec![0];
         }
         let grid_range = |axis: usize, start: usize, end: usize| {
@@ -456,6 +545,36 @@ mod tests {
             let expected: Vec<u64> = (0..grid.n_chunks()).filter(overlap).collect();
             assert_eq!(grid.chunks_in(&region), expected);
         }
+    }
+
+    #[test]
+    fn bands_with_and_without_gaps() {
+        let band = |number, first_row, rows| Band { number, first_row, rows };
+        // Two full bands of 3 rows missing in front, one of 2 rows and then two of 4 together missing later.
+        let bands = [band(2, 6, 3), band(4, 11, 1), band(7, 16, 3)];
+        assert!(bands[0].can_follow(None, 3) && bands.is_sorted_by(|a, b| b.can_follow(Some(a), 3)));
+        let grid = Grid::of_bands(&[7, 5], &[3, 4, 5], &bands).unwrap();
+        assert_eq!((grid.shape(), grid.n_chunks()), (&[19, 7, 5][..], 16));
+        let known: Vec<u64> = (0..16).filter(|&id| grid.is_known(id)).collect();
+        assert_eq!(known, (0..10).chain(14..16).collect::<Vec<_>>());
+        assert_eq!(grid.gaps(), [(10, 12..16)]);
+        assert!(grid.segment_rows().is_empty());
+        let reference = Grid::new(&[19, 7, 5], &[3, 4, 5], &[11, 1, 1, 6]).unwrap();
+        assert!(known.iter().all(|&id| grid.block(id) == reference.block(id)));
+
+        for (a, b) in [
+            (band(0, 0, 3), band(1, 4, 3)),
+            (band(0, 0, 3), band(1, 2, 3)),
+            (band(0, 0, 3), band(2, 3, 3)),
+            (band(0, 0, 3), band(2, 7, 3)),
+            (band(1, 3, 3), band(0, 0, 3)),
+        ] {
+            assert!(!b.can_follow(Some(&a), 3), "{a:?} {b:?}");
+        }
+        assert!(!band(0, 1, 3).can_follow(None, 3) && !band(2, 1, 3).can_follow(None, 3));
+        assert!(band(2, 2, 3).can_follow(None, 3) && !band(2, 7, 3).can_follow(None, 3));
+        let whole = Grid::whole(&[0, 3]);
+        assert!(whole.is_known(0) && whole.gaps().is_empty());
     }
 
     #[test]

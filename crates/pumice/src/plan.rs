@@ -15,6 +15,9 @@ pub(crate) const MAX_RANK: usize = 8;
 /// million values already keep four cores busy.
 const CHUNK_VALUES: usize = 1 << 19;
 
+/// A chunk may grow to this many values where that keeps it one run of memory, which saves a copy.
+const CONTIGUOUS_VALUES: usize = 1 << 22;
+
 /// An array up to this size is one chunk.
 const SINGLE_CHUNK_VALUES: usize = CHUNK_VALUES + CHUNK_VALUES / 2;
 
@@ -141,7 +144,8 @@ fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: b
         )));
     }
     // Chunks larger than the array are clipped; the slowest extent may yet grow where it is not known.
-    let clip = |(axis, (c, n)): (usize, (&usize, &usize))| if axis == 0 && !shape_known { *c } else { *c.min(n).max(&1) };
+    let clip =
+        |(axis, (c, n)): (usize, (&usize, &usize))| if axis == 0 && !shape_known { *c } else { *c.min(n).max(&1) };
     let chunk: Vec<usize> = asked.iter().zip(shape).enumerate().map(clip).collect();
     let chunk_bytes = chunk.iter().fold(T::DTYPE.size() as u64, |n, c| n.saturating_mul(*c as u64));
     if chunk_bytes > MAX_CHUNK_BYTES {
@@ -169,7 +173,6 @@ fn default_chunk_shape(shape: &[usize], shape_known: bool) -> Vec<usize> {
     let unit = |axis: usize| match (rank - 1 - axis, rank) {
         (0, 1) => 4096,
         (0, _) => 32,
-        (1, 2) => 128,
         (1, _) => 16,
         (2, _) => 8,
         _ => 1,
@@ -177,7 +180,9 @@ fn default_chunk_shape(shape: &[usize], shape_known: bool) -> Vec<usize> {
     let mut chunk: Vec<usize> = (0..rank).map(|axis| unit(axis).min(extent(axis))).collect();
     for axis in (0..rank).rev() {
         let others = chunk.iter().product::<usize>() / chunk[axis];
-        let room = (CHUNK_VALUES / others).max(chunk[axis]);
+        let keeps_whole_rows = axis > 0 && extent(axis).saturating_mul(others) <= CONTIGUOUS_VALUES;
+        let target = if keeps_whole_rows { CONTIGUOUS_VALUES } else { CHUNK_VALUES };
+        let room = (target / others).max(chunk[axis]);
         chunk[axis] = if extent(axis) <= room {
             extent(axis)
         } else if extent(axis) == usize::MAX {
@@ -200,7 +205,8 @@ mod tests {
         assert_eq!(default_chunk_shape(&[96, 128, 128], true), [32, 128, 128]);
         assert_eq!(default_chunk_shape(&[64, 64, 64], true), [64, 64, 64]);
         assert_eq!(default_chunk_shape(&[2000, 2000, 2000], true), [8, 32, 2000]);
-        assert_eq!(default_chunk_shape(&[721, 1440], true), [384, 1440]);
+        assert_eq!(default_chunk_shape(&[721, 1440], true), [368, 1440]);
+        assert_eq!(default_chunk_shape(&[512, 512, 512], true), [8, 512, 512]);
         assert_eq!(default_chunk_shape(&[1 << 24], true), [1 << 19]);
         assert_eq!(default_chunk_shape(&[0, 128, 128], false), [32, 128, 128]);
         assert_eq!(default_chunk_shape(&[0], false), [1 << 19]);

@@ -85,22 +85,31 @@ impl<T: Real> Quantizer<T> {
         Some(s.bits().sub(T::MAGIC.bits()))
     }
 
+    /// Integers of at most 64 values; the bits of the result mark those that [`Quantizer::quantize`] must decide.
+    #[inline(always)]
+    pub(crate) fn quantize_quickly(&self, values: &[T], integers: &mut [T::Int]) -> u64 {
+        for (q, x) in integers.iter_mut().zip(values) {
+            *q = x.fmul(self.inv_step).fadd(T::MAGIC).bits().sub(T::MAGIC.bits());
+        }
+        bit_mask(values, |x| {
+            let t = x.fmul(self.inv_step);
+            let residue = x.fsub(self.restore_rounded(t.fadd(T::MAGIC)));
+            !((t.fabs() < T::MAX_QUANTUM) & (residue.fabs() <= self.tolerance))
+        })
+    }
+
     /// Integers for estimates only. What cannot be quantised repeats the integer before it, as it will when coded.
     #[inline(always)]
     pub(crate) fn quantize_sample(&self, values: &[T], integers: &mut [T::Int]) {
-        let mut within = true;
-        for (q, x) in integers.iter_mut().zip(values) {
-            let s = x.fmul(self.inv_step).fadd(T::MAGIC);
-            // A whole step leaves room for values that only the neighbouring integer restores.
-            within &= x.fsub(self.restore_rounded(s)).fabs() <= self.step;
-            *q = s.bits().sub(T::MAGIC.bits());
-        }
-        if !within {
-            let mut last = T::Int::default();
-            for (q, x) in integers.iter_mut().zip(values) {
-                last = self.quantize(*x).unwrap_or(last);
-                *q = last;
+        let mut last = T::Int::default();
+        for (values, integers) in values.chunks(64).zip(integers.chunks_mut(64)) {
+            if self.quantize_quickly(values, integers) != 0 {
+                for (q, x) in integers.iter_mut().zip(values) {
+                    last = self.quantize(*x).unwrap_or(last);
+                    *q = last;
+                }
             }
+            last = integers[integers.len() - 1];
         }
     }
 
@@ -108,6 +117,21 @@ impl<T: Real> Quantizer<T> {
     fn restore_rounded(&self, s: T) -> T {
         s.fsub(T::MAGIC).fmul(self.step)
     }
+}
+
+/// A bit for each of at most 64 values, set where the predicate holds.
+#[inline(always)]
+pub(crate) fn bit_mask<T: Copy>(values: &[T], holds: impl Fn(T) -> bool) -> u64 {
+    let mut flags = [0_u8; 64];
+    for (flag, value) in flags.iter_mut().zip(values) {
+        *flag = u8::from(holds(*value));
+    }
+    // Eight bytes of 0 or 1 to the bits of one byte.
+    let mut mask = 0;
+    for bytes in flags.as_chunks().0.iter().rev() {
+        mask = mask << 8 | u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    }
+    mask
 }
 
 /// The decoder's value for `q`.

@@ -89,7 +89,8 @@ pub struct Info {
     pub raw_bytes: u64,
     /// Size of the stream.
     pub compressed_bytes: u64,
-    /// Rows along the slowest axis that each writing session added.
+    /// Rows along the slowest axis that each writing session added; empty for an array without axes, and for a stream
+    /// that was salvaged without its index.
     pub segments: Vec<usize>,
 }
 
@@ -268,17 +269,19 @@ impl<R: ReadAt> Reader<R> {
         let params = self.layout.header.decode_params::<T>();
         let window = self.window::<T>(2, WINDOW_PER_WORKER)?;
         let mut ids = Vec::new();
+        let found: Vec<u64> =
+            (0..self.n_chunks()).filter(|&id| self.layout.places[id as usize].frame_bytes > 0).collect();
         let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {
-            let checked = container::check_places(&self.layout, &[i as u64]);
-            let decoded = checked.and_then(|()| self.decode_to_slot(i as u64, &params, slot));
+            let checked = container::check_places(&self.layout, &[found[i]]);
+            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], &params, slot));
             *ok = decoded.is_ok();
             match decoded {
                 Err(e) if e.kind() == ErrorKind::LimitExceeded => Err(e),
                 _ => Ok(()),
             }
         };
-        chunk::ordered(&self.workers, self.layout.places.len(), window, work, |i, (_, ok)| {
-            ids.extend(ok.then_some(i as u64));
+        chunk::ordered(&self.workers, found.len(), window, work, |i, (_, ok)| {
+            ids.extend(ok.then_some(found[i]));
             Ok(())
         })?;
         Ok(ids)
@@ -445,7 +448,7 @@ impl<R: ReadAt> Reader<R> {
         let extents = self.layout.grid.block(id).extents;
         let mut decode = || {
             let bytes = container::read(&self.source, place.offset, place.frame_bytes, buffer)?;
-            let (frame_header, payload) = frame::open(bytes, id)?;
+            let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), size_of::<T>())?;
             pipeline::decode_chunk(frame_header.codec, payload, &extents, params, out)
         };

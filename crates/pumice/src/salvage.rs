@@ -1,17 +1,18 @@
 //! What can still be read of a damaged stream. With an intact index, the frames are where it says; without, the stream
-//! is scanned for frame markers, and every frame whose checksum holds counts (docs/format.md, section 5). A chunk is
-//! called intact only after it was decoded. The header must be intact: nothing can be decoded without it.
+//! is scanned for frame markers, and every frame whose checksum holds counts; frames say themselves which box of the
+//! array they hold (docs/format.md, section 5). A chunk is called intact only after it was decoded. The header must be
+//! intact: nothing can be decoded without it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::array::{Array, Real};
-use crate::chunk::{self, Block, Grid};
-use crate::container::frame::{self, FrameHeader, MAX_HEADER_BYTES};
+use crate::chunk::{self, Band, Block, Grid};
+use crate::container::frame::{self, FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::index::Index;
 use crate::container::{self, Bytes, Layout, Place};
 use crate::error::{Error, Result};
-use crate::pipeline::{self, Codec};
 use crate::read_at::ReadAt;
 use crate::reader::{DecodeOptions, Info, Reader};
 use crate::with_dtype;
@@ -20,8 +21,6 @@ use crate::with_dtype;
 const SCAN_BYTES: u64 = 1 << 20;
 /// The scan checks at most this many times the stream's size: a forged stream could nest frames without end.
 const SCAN_EFFORT: u64 = 16;
-/// Most row counts tried for a last chunk whose extent is not known.
-const MAX_TRIALS: usize = 1 << 16;
 
 /// Finds what can still be read of a damaged stream.
 ///
@@ -58,8 +57,8 @@ pub struct Salvage<R> {
 }
 
 impl<R: ReadAt> Salvage<R> {
-    /// What the stream says about itself. Where the index is lost, `shape[0]` ends with the last chunk found, all rows
-    /// count as one segment, and `shape[0]` may be a few rows too large where the last chunk fits several counts.
+    /// What the stream says about itself. Where the index is lost too, `shape[0]` ends with the last chunk found, and
+    /// `segments` is empty.
     pub fn info(&self) -> &Info {
         self.reader.info()
     }
@@ -69,9 +68,20 @@ impl<R: ReadAt> Salvage<R> {
         &self.intact
     }
 
-    /// Ids and regions of all other chunks, ascending.
+    /// Ids and regions of all that is lost, ascending: with [`Self::intact`], they cover the array once. Most regions
+    /// are one chunk. Where the index is lost too, so may be the knowledge how a run of rows was cut into chunks; it is
+    /// then one region, under the id of its first chunk.
     pub fn lost(&self) -> Vec<(u64, Vec<Range<usize>>)> {
-        self.lost_ids().map(|id| (id, self.reader.layout.grid.block(id).ranges())).collect()
+        let grid = &self.reader.layout.grid;
+        let is_lost = |id: &u64| grid.is_known(*id) && self.intact.binary_search(id).is_err();
+        let chunks = (0..grid.n_chunks()).filter(is_lost).map(|id| (id, grid.block(id).ranges()));
+        let gaps = grid.gaps().into_iter().map(|(id, rows)| {
+            let trailing = grid.shape()[1..].iter().map(|&n| 0..n);
+            (id, std::iter::once(rows).chain(trailing).collect())
+        });
+        let mut lost: Vec<_> = chunks.chain(gaps).collect();
+        lost.sort_by_key(|(id, _)| *id);
+        lost
     }
 
     /// The array, with `missing` in place of what is lost.
@@ -90,10 +100,6 @@ impl<R: ReadAt> Salvage<R> {
     pub fn for_each_chunk<T: Real>(&self, f: impl FnMut(&[Range<usize>], &[T]) -> Result<()>) -> Result<()> {
         self.reader.for_each_id(&self.intact, f)
     }
-
-    fn lost_ids(&self) -> impl Iterator<Item = u64> {
-        (0..self.reader.n_chunks()).filter(|id| self.intact.binary_search(id).is_err())
-    }
 }
 
 /// A search for frames through the whole stream.
@@ -108,7 +114,7 @@ struct Scan<'a, R> {
     /// Bytes that may still be checked.
     effort: u64,
     buffer: Vec<u8>,
-    found: Vec<(FrameHeader, Place)>,
+    found: Vec<(Identity, Place)>,
     index: Option<Index>,
 }
 
@@ -142,15 +148,16 @@ impl<'a, R: ReadAt> Scan<'a, R> {
             };
         }
         let grid = self.grid()?;
-        let mut places = vec![Place::default(); grid.n_chunks() as usize];
-        for (header, place) in &self.found {
-            if let Some(slot) = places.get_mut(header.chunk_id as usize)
-                && slot.frame_bytes == 0
-            {
-                *slot = *place;
+        let places = vec![Place::default(); grid.n_chunks() as usize];
+        let mut layout = Layout { header: self.header, header_bytes: self.header_bytes, grid, places };
+        for (identity, place) in &self.found {
+            let id = identity.chunk_id;
+            let fits = id < layout.grid.n_chunks() && layout.grid.is_known(id) && layout.identity(id) == *identity;
+            if fits && layout.places[id as usize].frame_bytes == 0 {
+                layout.places[id as usize] = *place;
             }
         }
-        Ok(Layout { header: self.header, header_bytes: self.header_bytes, grid, places })
+        Ok(layout)
     }
 
     /// Offset of the next frame or index marker.
@@ -173,12 +180,12 @@ impl<'a, R: ReadAt> Scan<'a, R> {
         let room = self.stream_bytes - offset;
         let head = container::read(self.source, offset, room.min(MAX_HEADER_BYTES as u64), &mut self.buffer)?;
         let mut bytes = Bytes::new(head);
-        let Ok(header) = FrameHeader::read_from(&mut bytes) else { return Ok(None) };
+        let Ok(header) = FrameHeader::read_from(&mut bytes, &self.header) else { return Ok(None) };
         let frame_header_bytes = (head.len() - bytes.len()) as u64;
         // A frame takes 15 bytes or more, so ids beyond the size of the stream are forged.
         let plausible = header.payload_bytes <= self.max_payload
             && header.payload_bytes <= room - frame_header_bytes
-            && header.chunk_id < self.stream_bytes;
+            && header.identity.chunk_id < self.stream_bytes;
         if !plausible {
             return Ok(None);
         }
@@ -190,7 +197,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
         if !header.matches(payload) {
             return Ok(None);
         }
-        self.found.push((header, Place { offset, frame_bytes }));
+        self.found.push((header.identity, Place { offset, frame_bytes }));
         Ok(Some(offset + frame_bytes))
     }
 
@@ -225,61 +232,51 @@ impl<'a, R: ReadAt> Scan<'a, R> {
         Ok(())
     }
 
-    /// The grid by the index, or else by the highest id found.
-    fn grid(&mut self) -> Result<Grid> {
+    /// The grid by the index, or else by what the frames say.
+    fn grid(&self) -> Result<Grid> {
+        let Header { shape, chunk_shape, .. } = &self.header;
         if self.header.single_chunk {
-            return Ok(Grid::whole(&self.header.shape));
+            return Ok(Grid::whole(shape));
         }
         if let Some(index) = &self.index {
-            return Grid::new(&self.header.full_shape(&index.segments)?, &self.header.chunk_shape, &index.segments);
+            return Grid::new(&self.header.full_shape(&index.segments)?, chunk_shape, &index.segments);
         }
-        let Some(per_row) = chunk::count_chunks(&self.header.shape, &self.header.chunk_shape, &[1]) else {
+        let Some(chunks_per_band) = chunk::count_chunks(shape, chunk_shape, &[1]) else {
             return Err(Error::corrupt("the header implies more than 2^64 chunks per row"));
         };
-        let Some(&(last, place)) = self.found.iter().max_by_key(|(header, _)| header.chunk_id) else {
+        let bands = self.bands(chunks_per_band);
+        let Some(last) = bands.last() else {
             return Err(Error::corrupt("neither an index nor an intact chunk was found: nothing can be saved"));
         };
-        let full_rows = last.chunk_id / per_row;
-        let chunk_rows = self.header.chunk_shape[0];
-        let rows = usize::try_from(full_rows).ok().and_then(|n| n.checked_mul(chunk_rows));
-        let rows = rows.ok_or_else(|| Error::corrupt("a chunk id implies more rows than fit"))?;
-        let full =
-            Grid::new(&self.header.full_shape(&[rows, chunk_rows])?, &self.header.chunk_shape, &[rows + chunk_rows])?;
-        #[allow(unreachable_patterns)]
-        let last_rows = with_dtype!(self.header.dtype, T => self.last_rows::<T>(&full, last, place))?;
-        let segments = [rows + last_rows];
-        let grid = Grid::new(&self.header.full_shape(&segments)?, &self.header.chunk_shape, &segments)?;
+        self.header.full_shape(&[last.end()])?;
         // Without an index nothing else keeps a forged header from implying a list of chunks that fills the memory.
-        if grid.n_chunks() > self.stream_bytes.max(1 << 20) {
+        let n_chunks = (last.number + 1).checked_mul(chunks_per_band);
+        if n_chunks.is_none_or(|n| n > self.stream_bytes.max(1 << 20)) {
             return Err(Error::corrupt("the header implies far more chunks than the stream has bytes"));
         }
-        Ok(grid)
+        Grid::of_bands(shape, chunk_shape, &bands)
     }
 
-    /// How many rows the last chunk holds, which only the index says: as many as it can be decoded to.
-    fn last_rows<T: Real>(&mut self, full: &Grid, last: FrameHeader, place: Place) -> Result<usize> {
-        let mut extents = full.block(last.chunk_id).extents;
-        let chunk_rows = extents[0];
-        let row_values = chunk::n_values(&extents[1..]);
-        let row_bytes = (row_values * size_of::<T>()) as u64;
-        if last.codec == Codec::Raw {
-            let rows = last.payload_bytes / row_bytes;
-            return Ok(usize::try_from(rows).unwrap_or(usize::MAX).clamp(1, chunk_rows));
-        }
-        // Tiles hold 4096 values at most and take two bytes at least.
-        let most_values = (last.payload_bytes / 2).saturating_mul(4096).min(self.max_bytes / size_of::<T>() as u64);
-        let most_rows = usize::try_from(most_values / row_values as u64).unwrap_or(usize::MAX).min(chunk_rows);
-        let params = self.header.decode_params::<T>();
-        let frame = container::read(self.source, place.offset, place.frame_bytes, &mut self.buffer)?;
-        let (_, payload) = frame::open(frame, last.chunk_id)?;
-        let mut values: Vec<T> = crate::reader::zeroed(most_rows * row_values)?;
-        for rows in (1..=most_rows).rev().take(MAX_TRIALS) {
-            extents[0] = rows;
-            let values = &mut values[..rows * row_values];
-            if pipeline::decode_chunk(last.codec, payload, &extents, &params, values).is_ok() {
-                return Ok(rows);
+    /// The bands of the frames found. Only forged frames contradict each other; then the first one found counts.
+    fn bands(&self, chunks_per_band: u64) -> Vec<Band> {
+        let chunk_rows = self.header.chunk_shape[0];
+        let mut bands: BTreeMap<u64, Band> = BTreeMap::new();
+        for (identity, _) in &self.found {
+            let number = identity.chunk_id / chunks_per_band;
+            let (Ok(first_row), Ok(rows)) = (usize::try_from(identity.first_row), usize::try_from(identity.rows))
+            else {
+                continue;
+            };
+            if !(1..=chunk_rows).contains(&rows) || first_row.checked_add(rows).is_none() {
+                continue;
+            }
+            let band = Band { number, first_row, rows };
+            let before = bands.range(..number).next_back().map(|(_, b)| b);
+            let after = bands.range(number..).next().map(|(_, b)| b);
+            if band.can_follow(before, chunk_rows) && after.is_none_or(|b| b.can_follow(Some(&band), chunk_rows)) {
+                bands.insert(number, band);
             }
         }
-        Ok(chunk_rows)
+        bands.into_values().collect()
     }
 }

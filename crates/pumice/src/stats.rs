@@ -122,11 +122,7 @@ impl<T: Real> Inner<T> {
     }
 
     fn merge(self, other: Self) -> Self {
-        Self {
-            n_lo: self.n_lo + other.n_lo,
-            n_hi: self.n_hi + other.n_hi,
-            range: joined(self.range, other.range),
-        }
+        Self { n_lo: self.n_lo + other.n_lo, n_hi: self.n_hi + other.n_hi, range: joined(self.range, other.range) }
     }
 
     /// The range without fill values, and these.

@@ -73,7 +73,7 @@ fn whole_arrays_round_trip() {
             assert_eq!(streamed, bytes);
         }
         let tiny = compress_tiny(&data, shape, &vec![7; shape.len()], &lossless(), 2);
-        assert_eq!(decompress::<f32>(&tiny).unwrap().data, data);
+        assert!(decompress::<f32>(&tiny).unwrap().data == data, "{shape:?}");
     }
 }
 
@@ -223,7 +223,8 @@ fn limits_come_before_memory() {
     let mut forged = Vec::new();
     let plan = plan(&[1 << 40], &[1 << 40], &lossless());
     container::header::Header::new(&plan, true).write_to(&mut forged).unwrap();
-    container::frame::FrameHeader::new(pipeline::Codec::Fast, 0, &[0; 16]).write_to(&mut forged);
+    let identity = container::frame::Identity { chunk_id: 0, first_row: 0, rows: 1 << 40, single_chunk: true };
+    container::frame::FrameHeader::new(pipeline::Codec::Fast, identity, &[0; 16]).write_to(&mut forged);
     forged.extend_from_slice(&[0; 16]);
     let options = DecodeOptions::new().max_bytes(u64::MAX);
     let error = Reader::new(&forged[..], options).unwrap().read::<f32>().unwrap_err();
@@ -319,6 +320,84 @@ fn salvage_without_index() {
     // Nothing left, and a damaged header.
     assert!(salvage(&bytes[..places[0].offset as usize + 9], DecodeOptions::new()).is_err());
     assert!(salvage(&bytes[1..], DecodeOptions::new()).is_err());
+}
+
+#[test]
+fn salvage_of_segments_without_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, data) = segmented(&dir.path().join("a.pum"));
+    let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+    let places = &reader.layout.places;
+    let end = (places[29].offset + places[29].frame_bytes) as usize;
+    let salvage_without = |ids: &[usize]| {
+        let mut bytes = bytes[..end].to_vec();
+        ids.iter().for_each(|&id| bytes[places[id].offset as usize] ^= 1);
+        let salvaged = salvage(&bytes[..], DecodeOptions::new().threads(1)).unwrap();
+        let array = salvaged.read(f32::NAN).unwrap();
+        let lost = salvaged.lost();
+        for (i, (x, y)) in data.iter().zip(&array.data).enumerate() {
+            let at = [i / 35, i / 5 % 7, i % 5];
+            let is_lost = lost.iter().filter(|(_, r)| r.iter().zip(at).all(|(r, i)| r.contains(&i))).count();
+            assert!(if y.is_nan() { is_lost == 1 } else { is_lost == 0 && x == y }, "value {i}");
+        }
+        assert!(salvaged.info().segments.is_empty());
+        (array.shape, lost)
+    };
+    // Bands of six chunks: rows 0..3 and 3..4, then 4..5, then 5..8 and 8..11.
+    let known = |id: u64| (id, reader.chunk_region(id).unwrap());
+    assert_eq!(salvage_without(&[]), (vec![11, 7, 5], vec![]));
+    assert_eq!(salvage_without(&[4, 8, 29]).1, [4, 8, 29].map(known));
+    // One band lost as a whole: its rows are those between its neighbours, or before the first.
+    let band = |n: usize| (6 * n..6 * n + 6).collect::<Vec<_>>();
+    assert_eq!(salvage_without(&band(0)).1, (0..6).map(known).collect::<Vec<_>>());
+    assert_eq!(salvage_without(&band(3)).1, (18..24).map(known).collect::<Vec<_>>());
+    assert_eq!(salvage_without(&band(4)), (vec![8, 7, 5], vec![]));
+    // Two bands that could have been cut in several ways.
+    let lost = salvage_without(&[band(1), band(2), vec![21]].concat()).1;
+    assert_eq!(lost, [(6, vec![3..5, 0..7, 0..5]), known(21)]);
+}
+
+#[test]
+fn forged_identities_do_no_harm() {
+    use container::frame::FrameHeader;
+    let data = ramp(9 * 4);
+    let bytes = compress_tiny(&data, &[9, 4], &[3, 2], &lossless(), 1);
+    let layout = Reader::new(&bytes[..], DecodeOptions::new()).unwrap().layout;
+    let values = [0, 1, 2, 3, 4, 6, 9, 1 << 40, u64::MAX - 2, u64::MAX];
+    for id in 0..6 {
+        let place = layout.places[id as usize];
+        let frame = &bytes[place.offset as usize..][..place.frame_bytes as usize];
+        let (header, payload) = container::frame::open(frame, &layout.header, &layout.identity(id)).unwrap();
+        for (i, value) in values.iter().enumerate().flat_map(|(i, &v)| [(3 * i, v), (3 * i + 1, v), (3 * i + 2, v)]) {
+            let mut identity = header.identity;
+            match i % 3 {
+                0 => identity.chunk_id = value,
+                1 => identity.first_row = value,
+                _ => identity.rows = value,
+            }
+            if identity == header.identity {
+                continue;
+            }
+            let mut forged = bytes[..place.offset as usize].to_vec();
+            FrameHeader::new(header.codec, identity, payload).write_to(&mut forged);
+            forged.extend_from_slice(payload);
+            let mut index = container::index::Index::default();
+            index.segments.push(9);
+            index.frame_bytes = layout.places.iter().map(|p| p.frame_bytes).collect();
+            index.frame_bytes[id as usize] = forged.len() as u64 - place.offset;
+            forged.extend_from_slice(&bytes[(place.offset + place.frame_bytes) as usize..layout.frames_end() as usize]);
+            // Without an index, every other chunk is saved unless the forged one comes first.
+            let salvaged = salvage(&forged[..], DecodeOptions::new().threads(1));
+            assert!(id == 0 || salvaged.is_ok_and(|s| !s.intact().is_empty() && s.read(0f32).is_ok()));
+            let index_offset = forged.len() as u64;
+            index.write_to(&mut forged);
+            let index_bytes = forged.len() as u64 - index_offset;
+            container::index::Footer { index_offset, index_bytes }.write_to(&mut forged);
+            let reader = Reader::new(&forged[..], DecodeOptions::new().threads(1)).unwrap();
+            assert_eq!(reader.read_chunk::<f32>(id).unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(salvage(&forged[..], DecodeOptions::new().threads(1)).unwrap().lost().len(), 1);
+        }
+    }
 }
 
 #[test]

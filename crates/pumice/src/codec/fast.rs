@@ -67,12 +67,14 @@ fn encode_on<T: Real>(
     assert_eq!(values.len(), extents.iter().product::<usize>());
     let job = Encode { values, extents, quantizer, fills };
     // SAFETY: `Isa` names only what the machine has.
-    match isa {
-        Isa::Portable => unsafe { job.run::<Portable>(out) },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { encode_avx2(&job, out) },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { encode_avx512(&job, out) },
+    unsafe {
+        match isa {
+            Isa::Portable => job.run::<Portable>(out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => encode_avx2(&job, out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => encode_avx512(&job, out),
+        }
     }
 }
 
@@ -87,12 +89,14 @@ fn decode_on<T: Real>(
     assert_eq!(out.len(), extents.iter().product::<usize>());
     let job = Decode { payload, extents, step, fills };
     // SAFETY: `Isa` names only what the machine has.
-    match isa {
-        Isa::Portable => unsafe { job.run::<Portable>(out) },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { decode_avx2(&job, out) },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { decode_avx512(&job, out) },
+    unsafe {
+        match isa {
+            Isa::Portable => job.run::<Portable>(out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => decode_avx2(&job, out),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => decode_avx512(&job, out),
+        }
     }
 }
 
@@ -150,7 +154,7 @@ impl<T: Real> Encode<'_, T> {
         while let Some((i, tile)) = tiles.next() {
             let next = tiles.peek().map_or(tile.offset, |(_, next)| next.offset);
             let body_at = out.len();
-            if i % TILES_PER_ANCHOR == 0 {
+            if i.is_multiple_of(TILES_PER_ANCHOR) {
                 let anchor = u32::try_from((body_at - bodies_at) / 4).expect("chunks are limited to 16 GiB");
                 out[anchors_at + i / TILES_PER_ANCHOR * 4..][..4].copy_from_slice(&anchor.to_le_bytes());
             }
@@ -253,7 +257,7 @@ impl<'a> Directory<'a> {
     /// The body of tile `i`, which starts at `at`; moves `at` to its end.
     #[inline(always)]
     fn body(&self, i: usize, at: &mut usize) -> Result<&'a [u8]> {
-        if i % TILES_PER_ANCHOR == 0 && u32::from_le_bytes(self.anchors[i / TILES_PER_ANCHOR]) as usize * 4 != *at {
+        if i.is_multiple_of(TILES_PER_ANCHOR) && u32::from_le_bytes(self.anchors[i / TILES_PER_ANCHOR]) as usize * 4 != *at {
             return Err(Error::corrupt("chunk has a wrong anchor"));
         }
         let n_bytes = 4 * usize::from(u16::from_le_bytes(self.tile_words[i]));

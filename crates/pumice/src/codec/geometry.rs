@@ -114,10 +114,7 @@ impl View {
 
     pub(crate) fn n_tiles(&self) -> usize {
         let along = |n: usize, log2: u8| n.div_ceil(1 << log2);
-        self.nb
-            * along(self.nz, self.tile_z_log2)
-            * along(self.ny, self.tile_y_log2)
-            * along(self.nx, self.tile_x_log2)
+        self.nb * along(self.nz, self.tile_z_log2) * along(self.ny, self.tile_y_log2) * along(self.nx, self.tile_x_log2)
     }
 
     /// All tiles in the order of the stream.
@@ -180,9 +177,8 @@ impl Tile {
     pub(crate) fn rows(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let tile = *self;
         (0..tile.ez).flat_map(move |z| {
-            (0..tile.ey).map(move |y| {
-                (tile.offset + z * tile.stride_z + y * tile.stride_y, (z * tile.ey + y) * tile.row())
-            })
+            (0..tile.ey)
+                .map(move |y| (tile.offset + z * tile.stride_z + y * tile.stride_y, (z * tile.ey + y) * tile.row()))
         })
     }
 }

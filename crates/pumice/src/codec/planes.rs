@@ -113,13 +113,10 @@ impl Planes {
             mask |= 1 << s;
             widest |= widths;
             // Groups that do not exist must neither lower the least nor have a difference.
-            let exists = if s + 1 == n_super && n_groups_in_last < 8 {
-                (1 << (8 * n_groups_in_last)) - 1
-            } else {
-                u64::MAX
-            };
-            let least = (least_byte(widths | (!exists & EACH * 0x7F)) as u8).min(MAX_LEAST);
-            let deltas = (widths - (EACH * u64::from(least) & exists)) & exists;
+            let exists =
+                if s + 1 == n_super && n_groups_in_last < 8 { (1 << (8 * n_groups_in_last)) - 1 } else { u64::MAX };
+            let least = (least_byte(widths | (!exists & (EACH * 0x7F))) as u8).min(MAX_LEAST);
+            let deltas = (widths - ((EACH * u64::from(least)) & exists)) & exists;
             self.least[n_present] = least;
             self.deltas[n_present / 8][n_present % 8 * 8..][..8].copy_from_slice(&deltas.to_le_bytes());
             n_present += 1;

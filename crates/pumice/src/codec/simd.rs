@@ -13,8 +13,6 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod portable;
 
-/// Values in a group: those that share one width.
-pub(crate) const GROUP: usize = 8;
 /// Values in a supergroup: eight groups whose widths share one header.
 pub(crate) const SUPER: usize = 64;
 /// Bytes that [`Simd::pack`] and [`Simd::unpack`] may touch beyond what they produce or consume.
@@ -53,6 +51,9 @@ pub trait Simd<T: Value>: Copy + 'static {
     unsafe fn sub_int(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn zigzag(v: Self::I) -> Self::I;
     unsafe fn unzigzag(v: Self::I) -> Self::I;
+
+    /// [`Value::of_ordered`] of each lane.
+    unsafe fn of_ordered(v: Self::I) -> Self::F;
 
     /// Whether `!(|d| <= tolerance)` in any lane.
     unsafe fn any_over(d: Self::F, tolerance: Self::F) -> bool;
@@ -105,7 +106,11 @@ impl Isa {
         let mut all = vec![Isa::Portable];
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt") {
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+            {
                 all.push(Isa::Avx2);
                 if avx512::detected() {
                     all.push(Isa::Avx512);

@@ -5,14 +5,14 @@
 //! escapes are many the exact integers of the values instead of quantised ones. What would not shrink is stored raw.
 #![allow(unsafe_code)]
 
-use super::geometry::{Predictor, Tile};
-use super::lorenzo::{self, Carry, Codes};
+use super::geometry::{Predictor, TILE_VALUES, Tile};
+use super::lorenzo::{self, Carry, Codes, Quantization};
 use super::planes::{Content, Planes, check_end, read_mask, too_short};
-use super::simd::{SUPER, Simd};
+use super::simd::{SUPER, Simd, prefetch};
 use super::value::{Int, Value};
 use crate::array::Real;
 use crate::error::{Error, Result};
-use crate::quantize::{Quantizer, restore};
+use crate::quantize::{Quantizer, bit_mask, restore};
 
 const KIND: u8 = 3;
 const QUANTISED: u8 = 0;
@@ -33,6 +33,8 @@ const VALUES_PER_ESCAPE: usize = 16;
 /// Working space of the tile coder, reused from tile to tile.
 pub(crate) struct Workspace<T: Value> {
     codes: Codes<T>,
+    /// Integers of a tile that is coded carefully.
+    integers: Codes<T>,
     carry: Carry<T>,
     planes: Planes,
     holes: Vec<u16>,
@@ -41,7 +43,8 @@ pub(crate) struct Workspace<T: Value> {
 impl<T: Value> Workspace<T> {
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
-            codes: [T::Int::default(); super::geometry::TILE_VALUES + 64],
+            codes: [T::Int::default(); TILE_VALUES + 64],
+            integers: [T::Int::default(); TILE_VALUES + 64],
             carry: Carry::new(),
             planes: Planes::new(),
             holes: Vec::new(),
@@ -75,12 +78,14 @@ impl<T: Real> Encoder<'_, T> {
         let start = out.len();
         if let Some(quantizer) = &self.quantizer
             && let Some(first) = quantizer.quantize(values[tile.offset])
+            && !self.has_fill(values, tile)
         {
             let base = self.base(first);
             // SAFETY: this function's own contract.
             unsafe {
                 let Workspace { codes, carry, planes, .. } = &mut *work;
-                if lorenzo::quantize_differences::<S, T>(values, tile, next, self.predictor, quantizer, base, carry, codes) {
+                let with = Quantization { quantizer, base };
+                if lorenzo::quantize_differences::<S, T>(values, tile, next, self.predictor, with, carry, codes) {
                     write_base::<T>(QUANTISED, base, out);
                     // Eight integers in a difference, and zigzag.
                     let max_width = T::MANTISSA_BITS - 1 + 3 + 1;
@@ -91,9 +96,19 @@ impl<T: Real> Encoder<'_, T> {
                 }
             }
         }
+        prefetch_tile(values, tile, next);
         // SAFETY: as above.
         unsafe { self.encode_carefully::<S>(values, tile, work, out) }
         store_raw_if_smaller(values, tile, start, out);
+    }
+
+    /// Whether some value of the tile is a fill value that the quantiser might take for an ordinary one.
+    #[inline(always)]
+    fn has_fill(&self, values: &[T], tile: &Tile) -> bool {
+        self.fills.iter().filter(|fill| !fill.is_nan()).any(|fill| {
+            let equals = |found: bool, v: &T| found | (v.bits() == fill.bits());
+            tile.rows().any(|(from, _)| values[from..from + tile.ex].iter().fold(false, equals))
+        })
     }
 
     /// Without differences there is nothing to gain from a base: zero is the centre of most such data.
@@ -125,27 +140,30 @@ impl<T: Real> Encoder<'_, T> {
             },
             None => self.exact_integers(values, tile, work, out),
         };
-        let n_codes = tile.n_codes();
-        work.codes[..n_codes].iter_mut().for_each(|q| *q = q.sub(base));
-        lorenzo::difference_codes::<T>(&mut work.codes, tile, self.predictor);
+        work.integers[..tile.n_codes()].iter_mut().for_each(|q| *q = q.sub(base));
         // SAFETY: the caller has S.
-        unsafe { finish_planes::<S, T>(&mut work.planes, &mut work.codes, tile, T::Int::BITS, start, out) };
+        unsafe {
+            let Workspace { codes, integers, carry, planes, .. } = work;
+            lorenzo::difference_integers::<S, T>(integers, tile, self.predictor, carry, codes);
+            finish_planes::<S, T>(planes, codes, tile, T::Int::BITS, start, out);
+        }
     }
 
     /// Integers that keep every bit; returns the base.
     fn exact_integers(&self, values: &[T], tile: &Tile, work: &mut Workspace<T>, out: &mut Vec<u8>) -> T::Int {
         for (from, to) in tile.rows() {
-            for (code, value) in work.codes[to..].iter_mut().zip(&values[from..from + tile.ex]) {
-                *code = value.to_ordered();
+            for (q, value) in work.integers[to..].iter_mut().zip(&values[from..from + tile.ex]) {
+                *q = value.to_ordered();
             }
         }
-        let base = self.base(work.codes[0]);
+        let base = self.base(work.integers[0]);
         write_base::<T>(EXACT, base, out);
         base
     }
 
     /// Quantises what can be; leaves fill values and escapes as holes, bridged by their neighbour. Returns the first
     /// integer and, per fill value, which indices are masked; `None` if escapes are too many.
+    #[inline(always)]
     fn quantize_with_holes(
         &self,
         quantizer: &Quantizer<T>,
@@ -154,35 +172,47 @@ impl<T: Real> Encoder<'_, T> {
         work: &mut Workspace<T>,
     ) -> Option<(T::Int, [Mask; MAX_FILLS])> {
         let mut masks = [Mask::default(); MAX_FILLS];
-        let row = tile.row();
-        let limit = tile.n_values() / VALUES_PER_ESCAPE;
+        let max_escapes = tile.n_values() / VALUES_PER_ESCAPE;
         work.holes.clear();
         let mut first = None;
         for (from, to) in tile.rows() {
-            // A hole continues the row; at the start of a row, the row above (the plane before, for the first row).
-            let mut last = match to {
-                0 => T::Int::default(),
-                _ => work.codes[to - row],
-            };
-            for x in 0..tile.ex {
-                let value = values[from + x];
-                let fill = self.fills.iter().position(|f| f.bits() == value.bits());
-                if let Some(fill) = fill {
-                    masks[fill].set(to + x);
-                } else if let Some(q) = quantizer.quantize(value) {
-                    last = q;
-                    if first.is_none() {
-                        first = Some(q);
-                        // Holes before the first integer take its value, so that they cost nothing.
-                        work.codes[..to + x].fill(q);
-                    }
-                } else {
-                    if work.holes.len() >= limit {
-                        return None;
-                    }
-                    work.holes.push((to + x) as u16);
+            for x in (0..tile.ex).step_by(SUPER) {
+                let values = &values[from + x..][..SUPER.min(tile.ex - x)];
+                let at = to + x;
+                let mut holes = 0;
+                for (fill, mask) in self.fills.iter().zip(&mut masks) {
+                    let equal = bit_mask(values, |v| v.bits() == fill.bits());
+                    mask.set(at, equal);
+                    holes |= equal;
                 }
-                work.codes[to + x] = last;
+                let integers = &mut work.integers[at..][..values.len()];
+                let failed = quantizer.quantize_quickly(values, integers) & !holes;
+                for i in bits_of(failed) {
+                    match quantizer.quantize(values[i]) {
+                        Some(q) => integers[i] = q,
+                        None => {
+                            holes |= 1 << i;
+                            work.holes.push((at + i) as u16);
+                        }
+                    }
+                }
+                if work.holes.len() > max_escapes {
+                    return None;
+                }
+                if first.is_none() && holes.count_ones() < values.len() as u32 {
+                    let q = integers[holes.trailing_ones() as usize];
+                    first = Some(q);
+                    // Holes before the first integer take its value, so that they cost nothing.
+                    work.integers[..at].fill(q);
+                }
+                if holes != 0 {
+                    let before = match (x, to) {
+                        (0, 0) => first.unwrap_or_default(),
+                        (0, _) => work.integers[at - tile.row()],
+                        _ => work.integers[at - 1],
+                    };
+                    bridge::<T>(holes, before, &mut work.integers[at..][..values.len()]);
+                }
             }
         }
         // A tile of holes only: any constant will do.
@@ -211,6 +241,29 @@ impl<T: Real> Encoder<'_, T> {
                 T::extend_le_bytes(&[values[chunk_index(tile, usize::from(*at))]], out);
             }
         }
+    }
+}
+
+/// Asks for the memory of the tile that starts at `next`, taken to be as large as this one.
+#[inline(always)]
+fn prefetch_tile<T>(values: &[T], tile: &Tile, next: usize) {
+    for (at, _) in tile.rows() {
+        let row = values.as_ptr().wrapping_add(next + at - tile.offset);
+        for x in (0..tile.ex).step_by(64 / size_of::<T>()) {
+            prefetch(row.wrapping_add(x));
+        }
+    }
+}
+
+/// Gives each hole the integer before it: of its row, or of the row before.
+#[inline(always)]
+fn bridge<T: Value>(holes: u64, before: T::Int, integers: &mut [T::Int]) {
+    if holes.count_ones() as usize == integers.len() {
+        integers.fill(before);
+        return;
+    }
+    for i in bits_of(holes) {
+        integers[i] = if i == 0 { before } else { integers[i - 1] };
     }
 }
 
@@ -279,17 +332,33 @@ fn store_raw_if_smaller<T: Real>(values: &[T], tile: &Tile, start: usize, out: &
 
 /// A bit per linear index of a tile.
 #[derive(Clone, Copy)]
-struct Mask([u64; super::geometry::TILE_VALUES / SUPER]);
+struct Mask([u64; TILE_VALUES / SUPER]);
 
 impl Default for Mask {
     fn default() -> Self {
-        Self([0; super::geometry::TILE_VALUES / SUPER])
+        Self([0; TILE_VALUES / SUPER])
     }
 }
 
+/// The indices of the bits that are set, ascending.
+#[inline(always)]
+fn bits_of(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (bit < 64).then_some(bit as usize)
+    })
+}
+
 impl Mask {
-    fn set(&mut self, at: usize) {
-        self.0[at / 64] |= 1 << (at % 64);
+    /// Sets bits from index `at` on.
+    #[inline(always)]
+    fn set(&mut self, at: usize, bits: u64) {
+        let (word, shift) = (at / 64, at % 64);
+        self.0[word] |= bits << shift;
+        if shift > 0 && bits >> (64 - shift) != 0 {
+            self.0[word + 1] |= bits >> (64 - shift);
+        }
     }
 
     /// Appends the mask; returns false, writing nothing, if it is empty.
@@ -335,12 +404,26 @@ impl Mask {
     /// Puts `fill` wherever the mask is set.
     fn apply<T: Copy>(&self, tile: &Tile, fill: T, out: &mut [T]) {
         for (to, at) in tile.rows() {
-            for x in 0..tile.ex {
-                if self.0[(at + x) / 64] >> ((at + x) % 64) & 1 != 0 {
-                    out[to + x] = fill;
+            for x in (0..tile.ex).step_by(SUPER) {
+                let values = &mut out[to + x..][..SUPER.min(tile.ex - x)];
+                match self.get(at + x) {
+                    0 => {}
+                    u64::MAX => values.fill(fill),
+                    bits => {
+                        for i in bits_of(bits).take_while(|i| x + i < tile.ex) {
+                            values[i] = fill;
+                        }
+                    }
                 }
             }
         }
+    }
+
+    /// The 64 bits from index `at` on.
+    fn get(&self, at: usize) -> u64 {
+        let (word, shift) = (at / 64, at % 64);
+        let high = if shift > 0 { self.0.get(word + 1).map_or(0, |next| next << (64 - shift)) } else { 0 };
+        self.0[word] >> shift | high
     }
 }
 
@@ -412,7 +495,7 @@ impl<T: Real> Decoder<'_, T> {
         match (kind, self.step) {
             (QUANTISED, Some(step)) => Ok(restore(q, step)),
             (EXACT, _) => Ok(T::of_ordered(q)),
-            _ => Err(Error::corrupt("tile has a kind that this stream cannot have")),
+            _ => Err(wrong_kind()),
         }
     }
 
@@ -428,19 +511,29 @@ impl<T: Real> Decoder<'_, T> {
         work: &mut Workspace<T>,
         out: &mut [T],
     ) -> Result<()> {
-        if kind == QUANTISED
-            && self.predictor.lag == 1
-            && let Some(step) = self.step
-        {
-            let Workspace { codes, carry, .. } = work;
-            // SAFETY: the caller's contract; lag is 1.
-            unsafe { lorenzo::sum_restore::<S, T>(codes, tile, next, self.predictor, step, base, carry, out) }
-            return Ok(());
-        }
-        lorenzo::sum_codes::<T>(&mut work.codes, tile, self.predictor);
-        for (to, from) in tile.rows() {
-            for (value, q) in out[to..to + tile.ex].iter_mut().zip(&work.codes[from..]) {
-                *value = self.value(kind, q.add(base))?;
+        let step = match (kind, self.step) {
+            (EXACT, _) => T::default(),
+            (QUANTISED, Some(step)) => step,
+            _ => return Err(wrong_kind()),
+        };
+        let Workspace { codes, carry, .. } = work;
+        // SAFETY: the caller's contract.
+        let done = unsafe {
+            let (predictor, with) = (self.predictor, (step, base));
+            if kind == EXACT {
+                lorenzo::sum_restore::<S, T, true>(codes, tile, next, predictor, with, carry, out)
+            } else {
+                lorenzo::sum_restore::<S, T, false>(codes, tile, next, predictor, with, carry, out)
+            }
+        };
+        if !done {
+            lorenzo::sum_passes::<T>(codes, tile, self.predictor);
+            for (to, from) in tile.rows() {
+                let row = out[to..to + tile.ex].iter_mut().zip(&codes[from..]);
+                match kind {
+                    EXACT => row.for_each(|(value, q)| *value = T::of_ordered(q.add(base))),
+                    _ => row.for_each(|(value, q)| *value = restore(q.add(base), step)),
+                }
             }
         }
         Ok(())
@@ -486,6 +579,11 @@ impl<T: Real> Decoder<'_, T> {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn wrong_kind() -> Error {
+    Error::corrupt("tile has a kind that this stream cannot have")
 }
 
 struct Escapes<'a> {

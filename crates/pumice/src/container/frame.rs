@@ -1,47 +1,78 @@
-//! One chunk's frame (docs/format.md, section 3): marker, codec, id, size and checksum in front of the payload, enough
-//! to be found and trusted without any index. A payload is handed to a codec only after its checksum held.
+//! One chunk's frame (docs/format.md, section 3): marker, codec, identity, size and checksum in front of the payload,
+//! enough to be found, trusted and put in its place without any index. A payload is handed to a codec only after its
+//! checksum held.
 
+use super::header::Header;
 use super::{Bytes, checksum, varint};
+use crate::chunk::Block;
 use crate::codec::fast;
 use crate::error::{Error, Result};
 use crate::pipeline::Codec;
 
 /// First bytes of each frame.
 pub(crate) const MARKER: [u8; 4] = *b"CHNK";
-/// Least and most bytes in front of a payload.
-pub(crate) const MIN_HEADER_BYTES: usize = 4 + 1 + 1 + 1 + 8;
-pub(crate) const MAX_HEADER_BYTES: usize = 4 + 1 + 2 * varint::MAX_BYTES + 8;
+/// Least bytes in front of a payload, in a single-chunk and in a chunked stream.
+const MIN_SINGLE_HEADER_BYTES: usize = 4 + 1 + 1 + 1 + 8;
+pub(crate) const MIN_HEADER_BYTES: usize = MIN_SINGLE_HEADER_BYTES + 2;
+/// Most bytes in front of a payload.
+pub(crate) const MAX_HEADER_BYTES: usize = 4 + 1 + 4 * varint::MAX_BYTES + 8;
+
+/// Which chunk a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) chunk_id: u64,
+    /// Start and extent along axis 0 of the whole array; 0 and 1 for an array without axes.
+    pub(crate) first_row: u64,
+    pub(crate) rows: u64,
+    /// Whether the stream is a single chunk: then `first_row` and `rows` are not stored, but still checksummed.
+    pub(crate) single_chunk: bool,
+}
+
+impl Identity {
+    /// The identity of the chunk that is this box of the array.
+    pub(crate) fn of_block(chunk_id: u64, block: &Block, single_chunk: bool) -> Self {
+        let first_row = block.start.first().map_or(0, |&n| n as u64);
+        let rows = block.extents.first().map_or(1, |&n| n as u64);
+        Self { chunk_id, first_row, rows, single_chunk }
+    }
+
+    /// Bytes in front of a payload of this size.
+    pub(crate) fn header_bytes(&self, payload_bytes: u64) -> usize {
+        let stored_rows = if self.single_chunk { 0 } else { varint::size(self.first_row) + varint::size(self.rows) };
+        4 + 1 + varint::size(self.chunk_id) + stored_rows + varint::size(payload_bytes) + 8
+    }
+}
 
 /// Everything in front of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) codec: Codec,
-    pub(crate) chunk_id: u64,
+    pub(crate) identity: Identity,
     pub(crate) payload_bytes: u64,
     pub(crate) frame_checksum: u64,
 }
 
 impl FrameHeader {
     /// The header of a frame with this payload.
-    pub(crate) fn new(codec: Codec, chunk_id: u64, payload: &[u8]) -> Self {
+    pub(crate) fn new(codec: Codec, identity: Identity, payload: &[u8]) -> Self {
         let payload_bytes = payload.len() as u64;
-        Self { codec, chunk_id, payload_bytes, frame_checksum: frame_checksum(codec, chunk_id, payload) }
-    }
-
-    /// Bytes of this header.
-    pub(crate) fn size(chunk_id: u64, payload_bytes: u64) -> usize {
-        4 + 1 + varint::size(chunk_id) + varint::size(payload_bytes) + 8
+        Self { codec, identity, payload_bytes, frame_checksum: frame_checksum(codec, &identity, payload) }
     }
 
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MARKER);
         out.push(self.codec as u8);
-        varint::write_to(self.chunk_id, out);
+        varint::write_to(self.identity.chunk_id, out);
+        if !self.identity.single_chunk {
+            varint::write_to(self.identity.first_row, out);
+            varint::write_to(self.identity.rows, out);
+        }
         varint::write_to(self.payload_bytes, out);
         out.extend_from_slice(&self.frame_checksum.to_le_bytes());
     }
 
-    pub(crate) fn read_from(bytes: &mut Bytes<'_>) -> Result<Self> {
+    /// Reads the header of a frame in a stream with this header.
+    pub(crate) fn read_from(bytes: &mut Bytes<'_>, header: &Header) -> Result<Self> {
         if bytes.array()? != MARKER {
             return Err(Error::corrupt("no frame marker where a chunk should start"));
         }
@@ -51,14 +82,20 @@ impl FrameHeader {
             other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
         };
         let chunk_id = varint::read_from(bytes)?;
+        let single_chunk = header.single_chunk;
+        let (first_row, rows) = match single_chunk {
+            true => (0, header.shape.first().map_or(1, |&n| n as u64)),
+            false => (varint::read_from(bytes)?, varint::read_from(bytes)?),
+        };
+        let identity = Identity { chunk_id, first_row, rows, single_chunk };
         let payload_bytes = varint::read_from(bytes)?;
-        Ok(Self { codec, chunk_id, payload_bytes, frame_checksum: bytes.u64()? })
+        Ok(Self { codec, identity, payload_bytes, frame_checksum: bytes.u64()? })
     }
 
     /// Whether the checksum holds for this payload.
     pub(crate) fn matches(&self, payload: &[u8]) -> bool {
         self.payload_bytes == payload.len() as u64
-            && self.frame_checksum == frame_checksum(self.codec, self.chunk_id, payload)
+            && self.frame_checksum == frame_checksum(self.codec, &self.identity, payload)
     }
 
     /// Refuses sizes that cannot hold `n_values`, so that nobody allocates for them.
@@ -75,67 +112,94 @@ impl FrameHeader {
     }
 }
 
-/// Least size of a frame that holds `n_values` values, whatever its codec.
+/// Least size of a frame that holds `n_values` values, whatever its codec and stream.
 pub(crate) fn min_frame_bytes(n_values: usize, value_bytes: usize) -> u64 {
     let raw_bytes = n_values as u64 * value_bytes as u64;
-    MIN_HEADER_BYTES as u64 + raw_bytes.min(fast::min_payload_bytes(n_values) as u64)
+    MIN_SINGLE_HEADER_BYTES as u64 + raw_bytes.min(fast::min_payload_bytes(n_values) as u64)
 }
 
-/// The payload of the whole frame `bytes` that must hold chunk `chunk_id`, checked.
-pub(crate) fn open(bytes: &[u8], chunk_id: u64) -> Result<(FrameHeader, &[u8])> {
+/// The payload of the whole frame `bytes` that must hold the chunk `wanted`, checked.
+pub(crate) fn open<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> Result<(FrameHeader, &'a [u8])> {
     let mut rest = Bytes::new(bytes);
-    let header = FrameHeader::read_from(&mut rest).map_err(|e| Error::corrupt(e.to_string()))?;
-    if header.chunk_id != chunk_id {
-        return Err(Error::corrupt(format!("its frame claims to be chunk {}", header.chunk_id)));
+    let frame_header = FrameHeader::read_from(&mut rest, header).map_err(|e| Error::corrupt(e.to_string()))?;
+    let identity = &frame_header.identity;
+    if identity.chunk_id != wanted.chunk_id {
+        return Err(Error::corrupt(format!("its frame claims to be chunk {}", identity.chunk_id)));
+    }
+    if identity != wanted {
+        let (first, rows) = (identity.first_row, identity.rows);
+        return Err(Error::corrupt(format!("its frame claims {rows} rows from row {first} on, against the index")));
     }
     let payload = rest.rest();
-    if header.payload_bytes != payload.len() as u64 {
+    if frame_header.payload_bytes != payload.len() as u64 {
         return Err(Error::corrupt("its frame has another size than the index says"));
     }
-    if !header.matches(payload) {
+    if !frame_header.matches(payload) {
         return Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"));
     }
-    Ok((header, payload))
+    Ok((frame_header, payload))
 }
 
-fn frame_checksum(codec: Codec, chunk_id: u64, payload: &[u8]) -> u64 {
-    let mut covered = [0; 25];
+fn frame_checksum(codec: Codec, identity: &Identity, payload: &[u8]) -> u64 {
+    let mut covered = [0; 41];
     covered[0] = codec as u8;
-    covered[1..9].copy_from_slice(&chunk_id.to_le_bytes());
-    covered[9..17].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    covered[17..25].copy_from_slice(&checksum::payload_hash(payload).to_le_bytes());
+    let Identity { chunk_id, first_row, rows, .. } = *identity;
+    let fields = [chunk_id, first_row, rows, payload.len() as u64, checksum::payload_hash(payload)];
+    for (to, field) in covered[1..].chunks_exact_mut(8).zip(fields) {
+        to.copy_from_slice(&field.to_le_bytes());
+    }
     checksum::xxh3(&covered)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::header::tests::{chunked_header, single_header};
 
     #[test]
     fn round_trip_and_damage() {
         let payload = [7u8; 300];
-        let header = FrameHeader::new(Codec::Raw, 1000, &payload);
-        let mut frame = Vec::new();
-        header.write_to(&mut frame);
-        assert_eq!(frame.len(), FrameHeader::size(1000, 300));
-        frame.extend_from_slice(&payload);
-        assert_eq!(open(&frame, 1000).unwrap(), (header, &payload[..]));
-        assert!(open(&frame, 1001).is_err());
-        for i in 0..frame.len() {
-            let mut damaged = frame.clone();
-            damaged[i] ^= 1;
-            assert!(open(&damaged, 1000).is_err(), "byte {i}");
-            assert!(open(&frame[..i], 1000).is_err());
+        let chunked = Identity { chunk_id: 1000, first_row: 200, rows: 4, single_chunk: false };
+        let single = Identity { chunk_id: 0, first_row: 0, rows: 0, single_chunk: true };
+        for (stream_header, identity) in [(chunked_header(), chunked), (single_header(), single)] {
+            let header = FrameHeader::new(Codec::Raw, identity, &payload);
+            let mut frame = Vec::new();
+            header.write_to(&mut frame);
+            assert_eq!(frame.len(), identity.header_bytes(300));
+            frame.extend_from_slice(&payload);
+            assert_eq!(open(&frame, &stream_header, &identity).unwrap(), (header, &payload[..]));
+            for other in [
+                Identity { chunk_id: 1001, ..identity },
+                Identity { first_row: 204, ..identity },
+                Identity { rows: 3, ..identity },
+            ] {
+                assert!(open(&frame, &stream_header, &other).is_err());
+            }
+            for i in 0..frame.len() {
+                let mut damaged = frame.clone();
+                damaged[i] ^= 1;
+                assert!(open(&damaged, &stream_header, &identity).is_err(), "byte {i}");
+                assert!(open(&frame[..i], &stream_header, &identity).is_err());
+            }
         }
     }
 
     #[test]
+    fn a_single_chunk_keeps_its_checksum_when_rows_are_appended() {
+        let single = Identity { chunk_id: 0, first_row: 0, rows: 9, single_chunk: true };
+        let chunked = Identity { single_chunk: false, ..single };
+        let [a, b] = [single, chunked].map(|id| FrameHeader::new(Codec::Fast, id, &[1; 50]).frame_checksum);
+        assert_eq!(a, b);
+    }
+
+    #[test]
     fn implausible_sizes() {
-        let header = FrameHeader::new(Codec::Fast, 0, &[0; 10]);
+        let identity = Identity { chunk_id: 0, first_row: 0, rows: 1, single_chunk: true };
+        let header = FrameHeader::new(Codec::Fast, identity, &[0; 10]);
         assert!(header.check_plausible(4096, 4).is_ok());
         assert!(header.check_plausible(4097, 4).is_err());
         assert!(header.check_plausible(0, 4).is_err());
-        let header = FrameHeader::new(Codec::Raw, 0, &[0; 8]);
+        let header = FrameHeader::new(Codec::Raw, identity, &[0; 8]);
         assert!(header.check_plausible(2, 4).is_ok());
         assert!(header.check_plausible(2, 8).is_err());
     }

@@ -177,6 +177,11 @@ pub(crate) fn peek_header_bytes(bytes: &[u8]) -> Result<usize> {
 fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
     bytes.take(MAGIC.len())?;
     let [version, min_reader_version, _, _] = bytes.array()?;
+    if min_reader_version == 0 || version < min_reader_version {
+        return Err(Error::corrupt(format!(
+            "format version {version} cannot need a reader of version {min_reader_version}"
+        )));
+    }
     let [dtype, flags, preset, bound_kind, rank] = bytes.array()?;
     let dtype = match dtype {
         1 => DType::F32,
@@ -256,11 +261,11 @@ fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(Bound, f64)> {
     }
 }
 
-/// The step's bits; a step of zero says that there is none.
+/// The step's bits; a step of +0 says that there is none.
 fn read_step(bytes: &mut Bytes<'_>, dtype: DType) -> Result<Option<u64>> {
     let bits = read_value_bits(bytes, dtype)?;
     let step = value_as_f64(dtype, bits);
-    if step.is_finite() && step >= 0.0 {
+    if step.is_finite() && step.is_sign_positive() {
         return Ok((step > 0.0).then_some(bits));
     }
     Err(Error::corrupt(format!("invalid step {step}")))
@@ -339,7 +344,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn single_header() -> Header {
+    /// An array without elements.
+    pub(crate) fn single_header() -> Header {
         Header {
             dtype: DType::F32,
             single_chunk: true,
@@ -390,9 +396,21 @@ pub(crate) mod tests {
     fn refuses_wrong_fields_under_a_good_checksum() {
         let mut out = Vec::new();
         chunked_header().write_to(&mut out).unwrap();
-        // (offset, value): min_reader_version, dtype, flags, preset, bound_kind, rank, rank, chunk extent, bound sign
-        for (at, value) in [(5, 2), (8, 3), (9, 2), (10, 9), (11, 3), (12, 9), (12, 2), (15, 0), (25, 0xbf), (33, 0x7f)]
-        {
+        // (offset, value): version, min_reader_version, min_reader_version, dtype, flags, preset, bound_kind, rank, rank, chunk extent, bound sign
+        for (at, value) in [
+            (4, 0),
+            (5, 0),
+            (5, 2),
+            (8, 3),
+            (9, 2),
+            (10, 9),
+            (11, 3),
+            (12, 9),
+            (12, 2),
+            (15, 0),
+            (25, 0xbf),
+            (33, 0x7f),
+        ] {
             let mut damaged = out.clone();
             damaged[at] = value;
             if at == 33 {
@@ -400,6 +418,9 @@ pub(crate) mod tests {
             }
             assert!(Header::read_from(&resealed(damaged)).is_err(), "byte {at} = {value}");
         }
+        let mut negative_zero = Vec::new();
+        Header { step: Some(1 << 63), ..chunked_header() }.write_to(&mut negative_zero).unwrap();
+        assert_eq!(Header::read_from(&negative_zero).unwrap_err().kind(), ErrorKind::Corrupt);
         let newer = {
             let mut d = out.clone();
             d[4] = 9;

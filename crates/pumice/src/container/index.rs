@@ -145,7 +145,7 @@ mod tests {
             Index { segments: vec![4, 0, 5], ..index.clone() },
             Index { segments: vec![], frame_bytes: vec![] },
             Index { segments: vec![usize::MAX; 3], frame_bytes: vec![20; 9] },
-            Index { segments: vec![4, 5], frame_bytes: vec![20, 300, 20, 14, 20, 20] },
+            Index { segments: vec![4, 5], frame_bytes: vec![20, 300, 20, 16, 20, 20] },
         ] {
             let mut out = Vec::new();
             bad.write_to(&mut out);

@@ -12,8 +12,9 @@ pub(crate) mod varint;
 
 use crate::chunk::Grid;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pipeline::Codec;
 use crate::read_at::ReadAt;
-use frame::FrameHeader;
+use frame::{FrameHeader, Identity};
 use header::Header;
 use index::{Footer, Index};
 
@@ -111,6 +112,11 @@ impl Layout {
         Ok(Self { header, header_bytes, grid, places })
     }
 
+    /// What the frame of chunk `id` must say that it holds.
+    pub(crate) fn identity(&self, id: u64) -> Identity {
+        Identity::of_block(id, &self.grid.block(id), self.header.single_chunk)
+    }
+
     /// Where the frames end: where an appending writer goes on.
     pub(crate) fn frames_end(&self) -> u64 {
         self.places.last().map_or(self.header_bytes as u64, |p| p.offset + p.frame_bytes)
@@ -175,18 +181,19 @@ fn single_place<R: ReadAt + ?Sized>(
     let room = stream_bytes - offset;
     let head = read(source, offset, room.min(frame::MAX_HEADER_BYTES as u64), buffer)?;
     let mut bytes = Bytes::new(head);
-    let frame_header = FrameHeader::read_from(&mut bytes)?;
+    let frame_header = FrameHeader::read_from(&mut bytes, header)?;
     let frame_header_bytes = (head.len() - bytes.len()) as u64;
     match frame_header.payload_bytes.checked_add(frame_header_bytes) {
         Some(frame_bytes) if frame_bytes == room => {}
         Some(frame_bytes) if frame_bytes < room => return Err(Error::corrupt("bytes after the end of the stream")),
         _ => return Err(Error::truncated("the stream ends within its only chunk")),
     }
-    if frame_header.chunk_id != 0 {
+    if frame_header.identity.chunk_id != 0 {
         return Err(Error::corrupt("the only chunk is not chunk 0"));
     }
     // No read of an array without elements ever decodes its frame, so it is checked here.
-    if header.shape.contains(&0) && !(frame_header.payload_bytes == 0 && frame_header.matches(&[])) {
+    let is_empty = frame_header.codec == Codec::Raw && frame_header.payload_bytes == 0 && frame_header.matches(&[]);
+    if header.shape.contains(&0) && !is_empty {
         return Err(Error::corrupt("the chunk of an array without elements is not empty or has a wrong checksum"));
     }
     Ok(Place { offset, frame_bytes: room })

@@ -11,9 +11,10 @@ use super::{Summary, Writer};
 use crate::array::Real;
 use crate::chunk;
 use crate::config::Config;
-use crate::container::Layout;
+use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::index::Index;
+use crate::container::{self, Bytes, Layout};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::reader::{DecodeOptions, Reader};
@@ -151,23 +152,28 @@ impl<T: Real> FileWriter<T> {
         let header = appendable_header::<T>(layout).map_err(place)?;
         let mut bytes = Vec::new();
         header.write_to(&mut bytes)?;
+        let mut index = Index::default();
+        let mut copied = 0..0;
+        if !info.shape.contains(&0) {
+            copied = layout.header_bytes as u64..layout.frames_end();
+            index.segments = layout.grid.segment_rows();
+            index.frame_bytes = layout.places.iter().map(|p| p.frame_bytes).collect();
+        }
+        if layout.header.single_chunk && !copied.is_empty() {
+            let (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(place)?;
+            copied.start += old_bytes;
+            index.frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
+            bytes.extend_from_slice(&frame_header);
+        }
         let mut out = AtomicFile::create(path)?;
         out.write_all(&bytes)?;
-        let empty = info.shape.contains(&0);
-        let frames = if empty { 0 } else { layout.frames_end() - layout.header_bytes as u64 };
+        let n_copied = copied.end - copied.start;
         let mut source = &reader.source;
-        source.seek(SeekFrom::Start(layout.header_bytes as u64))?;
-        if io::copy(&mut io::Read::take(source, frames), &mut out)? != frames {
+        source.seek(SeekFrom::Start(copied.start))?;
+        if io::copy(&mut io::Read::take(source, n_copied), &mut out)? != n_copied {
             return Err(place(Error::truncated("the file became shorter while it was copied")));
         }
-        let index = match empty {
-            true => Index::default(),
-            false => Index {
-                segments: layout.grid.segment_rows(),
-                frame_bytes: layout.places.iter().map(|p| p.frame_bytes).collect(),
-            },
-        };
-        let offset = bytes.len() as u64 + frames;
+        let offset = bytes.len() as u64 + n_copied;
         let writer = Writer::resume(out, header.plan(), threads, index, offset)?;
         Ok(Self { writer, unchanged: Some(unchanged) })
     }
@@ -191,8 +197,22 @@ impl<T: Real> FileWriter<T> {
     }
 }
 
+/// The frame header of the only chunk as a chunked stream has it, and the size of the old one. Two fields more; the
+/// checksum covers them already, so that the payload need not be read.
+fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)> {
+    let mut buffer = Vec::new();
+    let place = layout.places[0];
+    let head = container::read(source, place.offset, place.frame_bytes.min(MAX_HEADER_BYTES as u64), &mut buffer)?;
+    let mut frame_header = FrameHeader::read_from(&mut Bytes::new(head), &layout.header)?;
+    let old_bytes = frame_header.identity.header_bytes(frame_header.payload_bytes) as u64;
+    frame_header.identity.single_chunk = false;
+    let mut out = Vec::new();
+    frame_header.write_to(&mut out);
+    Ok((old_bytes, out))
+}
+
 /// The header under which rows can be added: a single-chunk stream becomes a chunked one whose first segment is the
-/// old chunk. Its frame stays valid, as any chunk shape at least as large as the old array makes it chunk 0.
+/// old chunk: any chunk shape at least as large as the old array makes it chunk 0.
 fn appendable_header<T: Real>(layout: &Layout) -> Result<Header> {
     let header = &layout.header;
     if !header.single_chunk {

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Real;
 use crate::chunk::{self, Block, Grid, Workers};
-use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
-use crate::container::varint;
+use crate::container::frame::{FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::error::Result;
 use crate::pipeline::{self, Codec};
 use crate::plan::Plan;
@@ -20,8 +19,9 @@ pub(crate) struct Job<'a, T> {
     pub(crate) source: &'a dyn Source<T>,
     pub(crate) grid: &'a Grid,
     pub(crate) plan: &'a Plan<T>,
-    /// Id of the grid's first chunk within the stream.
+    /// Id of the grid's first chunk, and its first row, within the stream.
     pub(crate) first_id: u64,
+    pub(crate) first_row: usize,
     /// Called with the bytes of input encoded so far.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
@@ -62,8 +62,8 @@ impl<T: Real> Job<'_, T> {
             bytes.clear();
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, bytes)?;
-            let header = FrameHeader::new(codec, self.first_id + i as u64, &bytes[MAX_HEADER_BYTES..]);
-            *frame_start = MAX_HEADER_BYTES - FrameHeader::size(header.chunk_id, header.payload_bytes);
+            let header = FrameHeader::new(codec, self.identity(i as u64, &block), &bytes[MAX_HEADER_BYTES..]);
+            *frame_start = MAX_HEADER_BYTES - header.identity.header_bytes(header.payload_bytes);
             put_header(&header, &mut bytes[*frame_start..]);
             self.report(&done, &block);
             Ok(())
@@ -81,27 +81,33 @@ impl<T: Real> Job<'_, T> {
         let done = AtomicU64::new(0);
         let mut values = Vec::new();
         let mut frame_bytes = Vec::new();
-        // The size of the size is guessed to be that of the chunk before; a wrong guess costs moving one payload.
-        let mut size_bytes = varint::size(size_of::<T>() as u64 * self.grid.chunk_values(0) as u64 / 4);
+        // The size is guessed to be that of the chunk before; a guess of another length costs moving one payload.
+        let mut payload_bytes = size_of::<T>() as u64 * self.grid.chunk_values(0) as u64 / 4;
         for i in 0..self.grid.n_chunks() {
             let block = self.grid.block(i);
-            let id = self.first_id + i;
+            let identity = self.identity(i, &block);
             let start = out.len();
-            let gap = 4 + 1 + varint::size(id) + size_bytes + 8;
+            let gap = identity.header_bytes(payload_bytes);
             out.reserve(gap + block.n_values() * size_of::<T>());
             out.resize(start + gap, 0);
             let codec = self.encode(&block, &mut values, out)?;
-            let header = FrameHeader::new(codec, id, &out[start + gap..]);
-            let size = FrameHeader::size(id, header.payload_bytes);
+            let header = FrameHeader::new(codec, identity, &out[start + gap..]);
+            payload_bytes = header.payload_bytes;
+            let size = identity.header_bytes(payload_bytes);
             if size != gap {
                 move_tail(out, start + gap, start + size);
-                size_bytes = varint::size(header.payload_bytes);
             }
             put_header(&header, &mut out[start..]);
             frame_bytes.push((out.len() - start) as u64);
             self.report(&done, &block);
         }
         Ok(frame_bytes)
+    }
+
+    /// What the frame of the grid's chunk `i`, which is this box, says that it holds.
+    fn identity(&self, i: u64, block: &Block) -> Identity {
+        let local = Identity::of_block(self.first_id + i, block, self.grid.is_whole());
+        Identity { first_row: local.first_row + self.first_row as u64, ..local }
     }
 
     /// Appends the payload of one chunk; `values` is for chunks that are not one run of memory.

@@ -75,7 +75,7 @@ pub(crate) fn append_planned<T: Real>(
     let grid = grid_of(plan)?;
     let workers = workers_for(&grid, threads)?;
     Header::new(plan, grid.n_chunks() == 1).write_to(out)?;
-    let job = Job { source, grid: &grid, plan, first_id: 0, progress: &|_| () };
+    let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress: &|_| () };
     let frame_bytes = job.append_to(&workers, out)?;
     if grid.n_chunks() > 1 {
         let index_offset = out.len() as u64;
@@ -106,7 +106,7 @@ pub fn compress_from<T: Real, W: Write>(
     Header::new(&plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
     out.write_all(&bytes)?;
     let encoded = |done: u64| progress(raw_bytes / 2 + done.div_ceil(2));
-    let job = Job { source, grid: &grid, plan: &plan, first_id: 0, progress: &encoded };
+    let job = Job { source, grid: &grid, plan: &plan, first_id: 0, first_row: 0, progress: &encoded };
     let frame_bytes = job.hand_over(&workers, |frame| Ok(out.write_all(frame)?))?;
     let mut offset = bytes.len() as u64 + frame_bytes.iter().sum::<u64>();
     if grid.n_chunks() > 1 {
@@ -242,7 +242,8 @@ impl<T: Real, W: Write> Writer<T, W> {
             Header::new(&self.plan, true).write_to(&mut bytes)?;
             let source = SliceSource::new(&[], &self.plan.shape)?;
             let grid = Grid::whole(&self.plan.shape);
-            let job = Job { source: &source, grid: &grid, plan: &self.plan, first_id: 0, progress: &|_| () };
+            let job =
+                Job { source: &source, grid: &grid, plan: &self.plan, first_id: 0, first_row: 0, progress: &|_| () };
             job.append_to(&Workers::Serial, &mut bytes)?;
         } else {
             write_index(std::mem::take(&mut self.index), self.offset, &mut bytes);
@@ -276,7 +277,8 @@ impl<T: Real, W: Write> Writer<T, W> {
         let source = SliceSource::new(values, &shape)?;
         let grid = Grid::new(&shape, &self.plan.chunk_shape, &shape[..1])?;
         let first_id = self.index.frame_bytes.len() as u64;
-        let job = Job { source: &source, grid: &grid, plan: &self.plan, first_id, progress: &|_| () };
+        let first_row = self.index.segments.iter().sum::<usize>() + self.rows;
+        let job = Job { source: &source, grid: &grid, plan: &self.plan, first_id, first_row, progress: &|_| () };
         let frame_bytes = job.hand_over(&self.workers, |frame| Ok(self.out.write_all(frame)?))?;
         self.offset += frame_bytes.iter().sum::<u64>();
         self.index.frame_bytes.extend(frame_bytes);

@@ -114,6 +114,14 @@ impl Simd<f32> for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn of_ordered(v: __m256i) -> __m256 {
+        unsafe {
+            let magnitude = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(v));
+            _mm256_castsi256_ps(_mm256_xor_si256(v, magnitude))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn any_over(d: __m256, tolerance: __m256) -> bool {
         unsafe {
             let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), d);
@@ -293,6 +301,14 @@ impl Simd<f64> for Avx2 {
             let odd = _mm256_and_si256(v, _mm256_set1_epi64x(1));
             let sign = _mm256_sub_epi64(_mm256_setzero_si256(), odd);
             _mm256_xor_si256(_mm256_srli_epi64::<1>(v), sign)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn of_ordered(v: __m256i) -> __m256d {
+        unsafe {
+            let magnitude = _mm256_srli_epi64::<1>(_mm256_cmpgt_epi64(_mm256_setzero_si256(), v));
+            _mm256_castsi256_pd(_mm256_xor_si256(v, magnitude))
         }
     }
 

@@ -127,6 +127,14 @@ impl Simd<f32> for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn of_ordered(v: __m512i) -> __m512 {
+        unsafe {
+            let magnitude = _mm512_srli_epi32::<1>(_mm512_srai_epi32::<31>(v));
+            _mm512_castsi512_ps(_mm512_xor_si512(v, magnitude))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn any_over(d: __m512, tolerance: __m512) -> bool {
         unsafe { _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(_mm512_abs_ps(d), tolerance) != 0 }
     }
@@ -329,6 +337,14 @@ impl Simd<f64> for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn of_ordered(v: __m512i) -> __m512d {
+        unsafe {
+            let magnitude = _mm512_srli_epi64::<1>(_mm512_srai_epi64::<63>(v));
+            _mm512_castsi512_pd(_mm512_xor_si512(v, magnitude))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn any_over(d: __m512d, tolerance: __m512d) -> bool {
         unsafe { _mm512_cmp_pd_mask::<_CMP_NLE_UQ>(_mm512_abs_pd(d), tolerance) != 0 }
     }
@@ -467,7 +483,7 @@ unsafe fn quarter(v: __m512i, i: usize) -> __m128i {
 unsafe fn eighth(v: __m512i, i: usize) -> __m128i {
     unsafe {
         let pair = quarter(v, i / 2);
-        if i % 2 == 0 { pair } else { _mm_unpackhi_epi64(pair, pair) }
+        if i.is_multiple_of(2) { pair } else { _mm_unpackhi_epi64(pair, pair) }
     }
 }
 

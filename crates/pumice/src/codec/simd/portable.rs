@@ -5,7 +5,7 @@ use super::{SUPER, Simd, read_groups, transpose_8x8, write_groups};
 use crate::codec::value::{Int, Value};
 
 #[derive(Clone, Copy)]
-pub struct Portable;
+pub(crate) struct Portable;
 
 const LANES: usize = 8;
 
@@ -120,6 +120,11 @@ impl<T: Value> Simd<T> for Portable {
     #[inline(always)]
     unsafe fn unzigzag(v: Self::I) -> Self::I {
         v.map(Int::unzigzag)
+    }
+
+    #[inline(always)]
+    unsafe fn of_ordered(v: Self::I) -> Self::F {
+        v.map(T::of_ordered)
     }
 
     #[inline(always)]
