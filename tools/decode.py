@@ -218,6 +218,7 @@ class ElementType:
 TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i4"), 1.5 * 2.0**23),
          2: ElementType("f64", 8, np.dtype("<f8"), np.dtype("<u8"), np.dtype("<i8"), 1.5 * 2.0**52)}
 BOUND_KINDS = ("lossless", "ABS", "REL")
+PRESETS = {1: "fast"}
 
 
 @dataclass
@@ -234,13 +235,14 @@ class Header:
     chunk_shape: tuple
     requested_bound: float | None
     abs_bound: float | None
-    step: np.ndarray | None  # one value of type T
+    step: np.ndarray | None  # one value of type T above 0
     fills: np.ndarray  # bit patterns
     attributes: list
 
 
 def check_size(extents, t, what):
-    require(math.prod(extents) * t.size < 2**63, f"{what} {list(extents)}: 2^63 bytes or more")
+    require(all(extent < 2**63 for extent in extents) and math.prod(extents) * t.size < 2**63,
+            f"{what} {list(extents)}: 2^63 bytes or more")
 
 
 def read_header(data):
@@ -255,6 +257,8 @@ def read_header(data):
     require(12 <= header_bytes <= len(data), f"header: header_bytes {header_bytes} does not fit the stream")
     require(u32_at(data, header_bytes - 4) == xxh3(data[:header_bytes - 4]) & 0xFFFFFFFF,
             "header: wrong header_checksum")
+    require(1 <= min_reader_version <= version,
+            f"header: min_reader_version {min_reader_version} is not within 1 to version {version}")
     c.end = header_bytes - 4
 
     dtype = c.uint(1, "dtype")
@@ -264,6 +268,7 @@ def read_header(data):
     require(flags < 2, f"header: unknown flags {flags:#04x}")
     single_chunk = flags == 1
     preset = c.uint(1, "preset")
+    require(preset in PRESETS, f"header: unknown preset {preset}")
     bound_kind = c.uint(1, "bound_kind")
     require(bound_kind < len(BOUND_KINDS), f"header: unknown bound_kind {bound_kind}")
     bound_kind = BOUND_KINDS[bound_kind]
@@ -283,8 +288,10 @@ def read_header(data):
         if bound_kind == "REL":
             abs_bound = float(c.array("<f8", 1, "abs_bound")[0])
         step = c.array(t.float_type, 1, "step")
-        for name, value in ("requested_bound", requested_bound), ("abs_bound", abs_bound), ("step", float(step[0])):
+        for name, value in ("requested_bound", requested_bound), ("abs_bound", abs_bound):
             require(math.isfinite(value) and value > 0, f"header: {name} {value} is not finite and positive")
+        require(np.isfinite(step[0]) and not np.signbit(step[0]), f"header: step {step[0]} is not +0 or positive")
+        step = step if step[0] > 0 else None
     n_fills = c.uint(1, "n_fills")
     require(n_fills <= 2, f"header: n_fills {n_fills} is above 2")
     fills = c.array(t.uint_type, n_fills, "fills")
@@ -361,32 +368,37 @@ class Stream:
     def decode_chunk(self, chunk_id):
         box = self.chunk_box(chunk_id)
         t, extents = self.header.dtype, tuple(s.stop - s.start for s in box)
-        codec, payload = self.read_frame(chunk_id)
+        codec, payload = self.read_frame(chunk_id, box)
         what = f"chunk {chunk_id}"
         if codec == CODEC_RAW:
             size = math.prod(extents) * t.size
             require(len(payload) == size, f"{what}: raw payload of {len(payload)} bytes, {size} expected")
             bits = np.frombuffer(payload, t.uint_type).copy()
         else:
+            require(0 not in extents, f"{what}: codec fast without elements")
             bits = decode_fast(payload, extents, self.header, what)
         try:
             return bits.view(t.float_type).reshape(extents)
         except (ValueError, OverflowError) as error:  # no elements, but an extent that numpy cannot hold
             raise FormatError(f"shape {list(extents)} cannot be held by numpy") from error
 
-    def read_frame(self, chunk_id):
+    def read_frame(self, chunk_id, box):
         what = f"frame {chunk_id}"
+        # What the frame must say; a single-chunk stream does not store it, and an array without axes has one row.
+        implied = (box[0].start, box[0].stop - box[0].start) if box else (0, 1)
         c = Cursor(self.data, what, *self.frame_offsets[chunk_id:chunk_id + 2])
         require(c.take(4, "marker") == FRAME_MARKER, f"{what}: wrong marker")
         codec = c.uint(1, "codec")
         stored_id = c.varint("chunk_id")
+        first_row, rows = implied if self.header.single_chunk else (c.varint("first_row"), c.varint("rows"))
         payload_bytes = c.varint("payload_bytes")
         frame_checksum = c.uint(8, "frame_checksum")
         payload = c.take(payload_bytes, "payload")
         require(c.at == c.end, f"{what}: {c.end - c.at} bytes after the payload")
-        fields = struct.pack("<BQQQ", codec, stored_id, payload_bytes, payload_hash(payload))
+        fields = struct.pack("<BQQQQQ", codec, stored_id, first_row, rows, payload_bytes, payload_hash(payload))
         require(frame_checksum == xxh3(fields), f"{what}: wrong frame_checksum")
         require(stored_id == chunk_id, f"{what}: has chunk_id {stored_id}")
+        require((first_row, rows) == implied, f"{what}: first_row {first_row} and rows {rows} differ from the index")
         require(codec in (CODEC_RAW, CODEC_FAST), f"{what}: unknown codec {codec}")
         return codec, payload
 
@@ -420,13 +432,10 @@ def decode_fast(payload, extents, header, what):
     require(c.at == c.end, f"{what}: the bodies do not end where the payload ends")
 
     out = np.zeros(nb * nz * ny * nx, header.dtype.uint_type)
-    if n_tiles == 0:
-        return out
     boxes = out.reshape(nb, nz, ny, nx)
     for tile, (b, z, y, x) in enumerate(itertools.product(*map(range, grid))):
         box = boxes[b, z * tz:(z + 1) * tz, y * ty:(y + 1) * ty, x * tx:(x + 1) * tx]
         if tile_words[tile] == 0:
-            require(header.step is not None, f"{what}, tile {tile}: tile_words 0 in a lossless stream")
             continue
         body = bodies[4 * int(starts[tile]):4 * int(ends[tile])]
         box[:] = decode_tile(body, box.shape, predictor, header, f"{what}, tile {tile}")
@@ -458,13 +467,12 @@ def read_residuals(c, t, n_groups, n_super, sparse):
     n_coded = int(has_planes.sum())
     super_header = c.array("u1", n_coded, "super_header")
     n_delta = super_header >> 5
-    require((n_delta <= 6).all(), f"{c.what}: n_delta is above 6")
     # delta_planes as [supergroup][j][group], absent planes being zero
-    delta_planes = np.zeros((n_coded, 6), np.uint8)
-    delta_planes[np.arange(6) < n_delta[:, None]] = c.array("u1", int(n_delta.sum()), "delta_planes")
+    delta_planes = np.zeros((n_coded, 7), np.uint8)
+    delta_planes[np.arange(7) < n_delta[:, None]] = c.array("u1", int(n_delta.sum()), "delta_planes")
     delta_bits = np.unpackbits(delta_planes[:, :, None], axis=2, bitorder="little").astype(np.int64)
     deltas = np.zeros((n_super, 8), np.int64)
-    deltas[has_planes] = (delta_bits << np.arange(6)[:, None]).sum(axis=1)
+    deltas[has_planes] = (delta_bits << np.arange(7)[:, None]).sum(axis=1)
     require(not deltas.reshape(-1)[n_groups:].any(), f"{c.what}: delta bits of a group beyond the last")
     least = np.zeros((n_super, 1), np.int64)
     least[has_planes, 0] = super_header & 31
@@ -497,7 +505,7 @@ def decode_tile(body, extents, predictor, header, what):
         values = c.array(t.uint_type, ez * ey * ex, "raw values")
         require(c.at == c.end, f"{what}: bytes after the raw values")
         return values.reshape(extents)
-    require(kind != QUANTISED or header.step is not None, f"{what}: kind quantised in a lossless stream")
+    require(kind != QUANTISED or header.step is not None, f"{what}: kind quantised without a step")
     require(kind != EXACT or not (any(masks) or escapes), f"{what}: kind exact with masks or escapes")
     require(not (no_planes and sparse), f"{what}: no_planes excludes sparse")
     if wide_base:
@@ -521,9 +529,9 @@ def decode_tile(body, extents, predictor, header, what):
     a = a.reshape(ez, ey, row)
     require(c.end - c.at <= 3, f"{what}: {c.end - c.at} bytes after the planes")
     require(not any(c.take(c.end - c.at, "padding")), f"{what}: padding is not zero")
-    require(not a[:, :, ex:].any(), f"{what}: a padding index has a residual")
 
-    # Section 6.3. Unsigned and signed sums have the same bits, and numpy wraps both.
+    # Section 6.3. Padding is summed too, but no sum of it reaches another index. Unsigned and signed sums have the same
+    # bits, and numpy wraps both.
     along_x, along_y, along_z, second = (predictor >> bit & 1 for bit in range(4))
     lag = (predictor >> 4) + 1
     for axis, times, stride in (2, second + along_x, lag), (1, along_y, 1), (0, along_z, 1):

@@ -3,7 +3,7 @@
 The streams come from a second implementation of docs/format.md below: an encoder that works value by value on Python
 integers and floats, shares nothing with the decoder but its XXH3 (which has its own vectors), and returns with each
 stream the bit patterns that it must decode to. It makes random use of whatever freedom the page leaves: widths that
-are larger than needed, stray mask bits on padding, wide bases for small numbers.
+are larger than needed, stray mask bits and residuals on padding, wide bases for small numbers.
 """
 
 import hashlib
@@ -94,7 +94,8 @@ def header(t, shape, chunk_shape=None, bound=1, fills=(), attributes=(), step=ST
         out += varint(len(raw)) + raw
     out += over.get("extra", b"")
     size = 8 + len(out) + 4
-    out = b"PUM\x1a" + bytes([1, over.get("min_reader_version", 1)]) + struct.pack("<H", size) + out
+    versions = bytes([over.get("version", 1), over.get("min_reader_version", 1)])
+    out = b"PUM\x1a" + versions + struct.pack("<H", size) + out
     return out + u64(d.xxh3(out))[:4]
 
 
@@ -103,9 +104,15 @@ def payload_hash(payload):
     return hashes[0] if len(hashes) == 1 else d.xxh3(b"".join(map(u64, hashes)))
 
 
-def frame(codec, chunk_id, payload):
-    checksum = d.xxh3(bytes([codec]) + u64(chunk_id) + u64(len(payload)) + u64(payload_hash(payload)))
-    return b"CHNK" + bytes([codec]) + varint(chunk_id) + varint(len(payload)) + u64(checksum) + payload
+def frame(codec, chunk_id, payload, first_row=0, rows=1, single_chunk=False):
+    fields = bytes([codec]) + u64(chunk_id) + u64(first_row) + u64(rows) + u64(len(payload))
+    head = b"CHNK" + bytes([codec]) + varint(chunk_id)
+    head += b"" if single_chunk else varint(first_row) + varint(rows)
+    return head + varint(len(payload)) + u64(d.xxh3(fields + u64(payload_hash(payload)))) + payload
+
+
+def only_frame(codec, shape, payload, chunk_id=0):
+    return frame(codec, chunk_id, payload, 0, shape[0] if shape else 1, True)
 
 
 def tail(offset, rows, frame_sizes):
@@ -166,10 +173,8 @@ def encode_planes(rng, t, residuals, n_groups, n_super, sparse):
         widths = [min(t.bits, max(g).bit_length() + (slack and rng.randrange(3))) for g in s]
         least = min(31, min(widths))
         least = rng.randint(0, least) if slack else least
-        least = max(least, max(widths) - 63)  # six delta planes reach no further
-        widths = [max(width, least) for width in widths]
         deltas = [width - least for width in widths]
-        n_delta = min(6, max(deltas).bit_length() + (slack and rng.randrange(2)))
+        n_delta = min(7, max(deltas).bit_length() + (slack and rng.randrange(3)))
         headers += bytes([least | n_delta << 5])
         delta_planes += bytes(sum((delta >> j & 1) << g for g, delta in enumerate(deltas)) for j in range(n_delta))
         for group, width in zip(s, widths):
@@ -190,6 +195,9 @@ def encode_tile(rng, t, extents, predictor, kind, q, base, fills=(), masks=((), 
     n_super = -(-n_groups // 8)
     real = [i for i in range(8 * n_groups) if i % row < ex]
     residuals = dict(zip(real, differences(t, [value - base for value in q], extents, predictor)))
+    if not no_planes and rng.random() < 0.2:
+        for i in set(range(8 * n_groups)) - residuals.keys():
+            residuals[i] = rng.randrange(-t.modulus // 2, t.modulus // 2) >> rng.randrange(t.bits)
     wide_base = wide_base or not -2**23 <= base < 2**23
     flags = kind | wide_base << 2 | sparse << 3 | no_planes << 4 | bool(escapes) << 7
     flags |= bool(masks[0]) << 5 | bool(masks[1]) << 6
@@ -211,7 +219,7 @@ def encode_tile(rng, t, extents, predictor, kind, q, base, fills=(), masks=((), 
 
 
 KINDS_LOSSY = ("zero", "quantised", "quantised", "quantised", "flat", "exact", "exact flat", "raw")
-KINDS_LOSSLESS = ("exact", "exact", "exact flat", "raw")
+KINDS_LOSSLESS = ("zero", "exact", "exact", "exact flat", "raw")
 
 
 def random_tile(rng, t, extents, predictor, fills, step):
@@ -278,7 +286,7 @@ def encode_fast(rng, t, extents, axes, tile_log2, predictor, fills=(), step=STEP
 
 
 def single(t, shape, payload, codec=d.CODEC_FAST, **options):
-    return header(t, shape, **options) + frame(codec, 0, payload)
+    return header(t, shape, **options) + only_frame(codec, shape, payload)
 
 
 def bits_of(array):
@@ -368,8 +376,8 @@ class RoundTrips(unittest.TestCase):
     def test_no_elements(self):
         for shape in (0,), (3, 0, 4), (0, 2**40):
             self.check(single(F32, shape, b"", codec=d.CODEC_RAW, bound=0), shape, [])
-            axes = bytes([len(shape), 0, 0])
-            self.check(single(F32, shape, bytes([0, *axes, 3, 0, 0, 0])), shape, [])
+            with self.assertRaisesRegex(d.FormatError, "without elements"):
+                d.decode(single(F32, shape, bytes([0, len(shape), 0, 0, 3, 0, 0, 0])))
 
     def test_quantised_beyond_the_magic_range(self):
         # Any value x is reached by q = bits(x) - M, and stands for (x - M_T) * step.
@@ -421,12 +429,13 @@ class RoundTrips(unittest.TestCase):
             for origin in itertools.product(*starts):
                 box = tuple(slice(o, min(o + c, e)) for o, c, e in zip(origin, chunk_shape, ends))
                 extents = tuple(s.stop - s.start for s in box)
-                if rng.random() < 0.2:
+                codec = d.CODEC_RAW if rng.random() < 0.2 else d.CODEC_FAST
+                if codec == d.CODEC_RAW:
                     bits = [rng.getrandbits(t.bits) for _ in range(math.prod(extents))]
-                    frames.append(frame(d.CODEC_RAW, len(frames), b"".join(map(t.pack, bits))))
+                    payload = b"".join(map(t.pack, bits))
                 else:
                     payload, bits = encode_fast(rng, t, extents, (1, bool(rest), 0), (4, 2, 0), 3, NAN_FILLS[t])
-                    frames.append(frame(d.CODEC_FAST, len(frames), payload))
+                frames.append(frame(codec, len(frames), payload, box[0].start, extents[0]))
                 expected[box] = np.array(bits, expected.dtype).reshape(extents)
                 boxes.append(box)
             first += extent
@@ -535,10 +544,14 @@ class Refusals(unittest.TestCase):
         zero = fast_payload([0, 1, 0, 0, 3, 0, 0, 0], [b""])
 
         def check(message, shape=(5,), **over):
-            self.refuse(header(F32, shape, **over) + frame(d.CODEC_FAST, 0, zero), message)
+            self.refuse(single(F32, shape, zero, **over), message)
 
-        self.assertEqual(d.decode(single(F32, (5,), zero, preset=200)).tolist(), [0] * 5)
+        for good in {}, {"version": 200}, {"step": 0.0}, {"bound": 0}:
+            self.assertEqual(d.decode(single(F32, (5,), zero, **good)).tolist(), [0] * 5)
         check("newer release", min_reader_version=2)
+        check("min_reader_version 0", min_reader_version=0)
+        check("to version 0", version=0)
+        check("preset 200", preset=200)
         check("dtype", dtype=b"\3")
         check("flags", flags=3)
         check("bound_kind", bound=3)
@@ -551,21 +564,33 @@ class Refusals(unittest.TestCase):
         for value in 0.0, -1.0, math.inf, math.nan:
             check("requested_bound", requested_bound=value)
             check("abs_bound", bound=2, abs_bound=value)
+        for value in -0.0, -1.0, math.inf, -math.inf, math.nan, -math.nan:
             check("step", step=value)
         check("chunk_shape .* zero", chunk_shape=(0,))
         check("chunk_shape .* 2\\^63", chunk_shape=(2**61,))
         check("without elements", shape=(3, 0), chunk_shape=(1, 1))
-        self.refuse(single(F32, (0, 2**64 - 1), b"", codec=d.CODEC_RAW), "cannot be held")
+        check("2\\^63", shape=(0, 2**63))
+        self.refuse(single(F32, (0, 2**63 - 1), b"", codec=d.CODEC_RAW), "cannot be held")
         for varint_bytes, message in ((b"\x85\0", "superfluous"), (b"\xff" * 10, "ten bytes"),
                                       (b"\xff" * 9 + b"\2", "2\\^64")):
             good = header(F32, (5,), bound=0)[:-4]
             bad = good[:13] + varint_bytes + good[14:]
             bad = bad[:6] + struct.pack("<H", len(bad) + 4) + bad[8:]
-            self.refuse(bad + u64(d.xxh3(bad))[:4] + frame(d.CODEC_FAST, 0, zero), message)
+            self.refuse(bad + u64(d.xxh3(bad))[:4] + only_frame(d.CODEC_FAST, (5,), zero), message)
+
+    def test_frames(self):
+        head, payload = header(F32, (2,), bound=0), bytes(8)
+        self.assertEqual(d.decode(head + only_frame(d.CODEC_RAW, (2,), payload)).tolist(), [0, 0])
+        self.refuse(head + only_frame(d.CODEC_RAW, (3,), payload), "frame_checksum")
+        self.refuse(head + only_frame(d.CODEC_RAW, (2,), payload, chunk_id=1), "chunk_id 1")
+        self.refuse(head + only_frame(2, (2,), payload), "codec 2")
+        self.refuse(head + only_frame(d.CODEC_RAW, (2,), payload) + b"\0", "after the payload")
+        self.refuse(head + only_frame(d.CODEC_RAW, (2,), payload + payload), "raw payload of 16")
+        self.refuse(head + only_frame(d.CODEC_RAW, (2,), payload).replace(b"CHNK", b"CHNL"), "marker")
 
     def test_index(self):
         head = header(F32, (4,), (2,), bound=0)
-        frames = [frame(d.CODEC_RAW, i, bytes(8)) for i in range(2)]
+        frames = [frame(d.CODEC_RAW, i, bytes(8), 2 * i, 2) for i in range(2)]
         self.assertEqual(d.decode(chunked(head, [4], frames)).tolist(), [0] * 4)
         self.refuse(chunked(head, [], frames), "n_segments")
         self.refuse(chunked(head, [4, 0], frames), "no rows")
@@ -574,8 +599,10 @@ class Refusals(unittest.TestCase):
         huge = header(F32, (2**50,), (2**50,), bound=0)
         self.refuse(chunked(huge, [2**50], frames[:1]), "more values")
         self.refuse(chunked(head, [4], frames[::-1]), "chunk_id 1")
-        self.refuse(chunked(head, [4], [frames[0], frame(2, 1, bytes(8))]), "codec 2")
-        self.refuse(chunked(head, [4], [frames[0], frame(0, 1, bytes(9))]), "raw payload of 9")
+        self.refuse(chunked(head, [4], [frames[0], frame(2, 1, bytes(8), 2, 2)]), "codec 2")
+        self.refuse(chunked(head, [4], [frames[0], frame(0, 1, bytes(9), 2, 2)]), "raw payload of 9")
+        self.refuse(chunked(head, [4], [frames[0], frame(0, 1, bytes(8), 1, 2)]), "first_row 1")
+        self.refuse(chunked(head, [4], [frames[0], frame(0, 1, bytes(8), 2, 1)]), "rows 1")
         body = head + b"".join(frames)
         sizes = list(map(len, frames))
         self.refuse(body + tail(len(body) - 1, [4], sizes), "index_offset")
@@ -608,8 +635,8 @@ class Refusals(unittest.TestCase):
         check("raw with other flags", bytes([2 + 16, 0, 0, 0]))
         check("raw with other flags", bytes([2, 1, 0, 0]) + bytes(80))
         check("after the raw values", bytes([2, 0, 0, 0]) + bytes(84))
-        check("lossless", flat, bound=0)
-        check("lossless", b"", bound=0)
+        check("without a step", flat, bound=0)
+        check("without a step", flat, step=0.0)
         check("exact with", bytes([1 + 16 + 32, 0, 0, 0]), fills=[0])
         check("exact with", bytes([1 + 16 + 128, 0, 0, 0]))
         check("excludes sparse", bytes([16 + 8, 0, 0, 0]))
@@ -625,10 +652,8 @@ class Refusals(unittest.TestCase):
         for index in 20, 23, 24, 65535:
             check("padding", escaped + struct.pack("<HH", 1, index) + bytes(4))
         check("super_mask: spare", bytes([8, 0, 0, 0, 2]))
-        check("n_delta", bytes([0, 0, 0, 0, 7 << 5]) + bytes(7))
         check("beyond the last", bytes([0, 0, 0, 0, 1 << 5, 8, 0]))
         check("width", bytes([0, 0, 0, 0, 31 | 1 << 5 | 1 << 6]) + bytes([1, 1, 0]) + bytes(31 * 3 + 3))
-        check("residual", bytes([0, 0, 0, 0, 1, 0, 0, 0x10]))
         check("bytes after", flat + bytes(4))
         check("padding is not zero", bytes([0, 0, 0, 0, 0, 0, 0, 1]))
         check("ends within planes", bytes([0, 0, 0, 0, 4]) + bytes(3))

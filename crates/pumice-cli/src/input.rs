@@ -54,8 +54,11 @@ impl Input {
         } else {
             (raw(n_bytes)?, 0)
         };
-        if layout.n_bytes() != Some(n_bytes.saturating_sub(data_offset)) {
-            return Err(Failure::new(ErrorKind::Truncated, format!("{}: the .npy file is incomplete", path.display())));
+        let (found, needed) = (n_bytes.saturating_sub(data_offset), layout.n_bytes().unwrap_or(u64::MAX));
+        if found != needed {
+            let kind = if found < needed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
+            let message = format!("{}: the header asks for {needed} bytes of values, found {found}", path.display());
+            return Err(Failure::new(kind, message));
         }
         Ok(Self { path: path.into(), file, data_offset, layout })
     }
@@ -153,7 +156,7 @@ pub(crate) fn open_reader(path: &Path, threads: usize) -> Result<Reader<File>> {
 
 /// Puts the file in front of an error in its contents, and says how to go on; other errors name their file already.
 pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
-    if failure.kind() == ErrorKind::Io {
+    if matches!(failure.kind(), ErrorKind::Io | ErrorKind::InvalidArgument) {
         return failure;
     }
     let failure = failure.at(path);

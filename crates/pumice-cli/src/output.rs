@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(runs(&[4, 3, 5], &[1..3, 0..3, 0..5]), (30, vec![15]));
         assert_eq!(runs(&[4, 3, 5], &[1..3, 1..2, 0..5]), (5, vec![20, 35]));
         assert_eq!(runs(&[4, 3, 5], &[0..2, 1..3, 2..4]), (2, vec![7, 12, 22, 27]));
-        assert_eq!(runs(&[7], &[2..5]), (3, vec![2]));
+        assert_eq!(runs(&[7], std::slice::from_ref(&(2..5))), (3, vec![2]));
         assert_eq!(runs(&[], &[]), (1, vec![0]));
     }
 }

@@ -62,6 +62,12 @@ pub(crate) fn ratio(value: f64) -> String {
     if value.is_finite() { format!("{value:.decimals$}x") } else { "-".into() }
 }
 
+/// A share of a limit in percent, rounded down: it reads 100 only where the limit is reached.
+pub(crate) fn percent(share: f64, decimals: usize) -> String {
+    let scale = 10f64.powi(decimals as i32);
+    format!("{:.decimals$} %", (share * 100.0 * scale).floor() / scale)
+}
+
 /// `0.25 s`.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 0.0995 { format!("{} ms", number(value * 1e3, 2)) } else { format!("{} s", number(value, 3)) }
@@ -139,6 +145,13 @@ mod tests {
         assert_eq!(number(1e20, 4), "1e20");
         assert_eq!(number(123_456.0, 4), "123456");
         assert_eq!(number(f64::INFINITY, 4), "inf");
+    }
+
+    #[test]
+    fn shares_are_not_rounded_up() {
+        assert_eq!(percent(0.99999, 1), "99.9 %");
+        assert_eq!(percent(1.0, 1), "100.0 %");
+        assert_eq!(percent(1.5, 2), "150.00 %");
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl Ui {
 
     /// A bar that counts bytes; it draws nothing where nobody would look at it.
     pub(crate) fn bytes_bar(&self, total: u64, what: &'static str) -> ProgressBar {
-        let style = ProgressStyle::with_template("{msg:12} [{bar:36}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        let style = ProgressStyle::with_template(
+            "{msg:12} [{bar:36}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+        );
         self.bar(total, what, style.expect("the template is valid").progress_chars("=> "))
     }
 

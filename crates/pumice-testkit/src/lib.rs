@@ -1,1 +1,17 @@
-//! Test support for Pumice: deterministic fields, an independent bound checker, golden files.
+//! Test support for Pumice: deterministic fields, an independent bound checker, golden files, real data.
+//!
+//! Nothing here depends on Pumice itself: what checks the codec must not share its code, and a development dependency
+//! that came back round would bring the codec's types in twice.
+
+pub mod check;
+pub mod data;
+pub mod fields;
+mod float;
+pub mod golden;
+mod rng;
+mod sha256;
+mod table;
+
+pub use float::{DType, Float};
+pub use rng::Rng;
+pub use sha256::sha256_hex;

@@ -239,8 +239,8 @@ impl Grid {
         })
     }
 
-    /// The grid of an array of which these bands are known, ascending, each able to follow the one before. Bands between
-    /// them are part of the grid where only one cut of the rows is possible; see [`Self::gaps`] for the others.
+    /// The grid of an array of which these bands are known, ascending, each able to follow the one before. Bands
+    /// between them are part of the grid where only one cut of the rows is possible; see [`Self::gaps`] for the rest.
     pub(crate) fn of_bands(row_shape: &[usize], chunk_shape: &[usize], bands: &[Band]) -> Result<Self> {
         let rows = bands.last().map_or(0, Band::end);
         let shape: Vec<usize> = std::iter::once(rows).chain(row_shape.iter().copied()).collect();

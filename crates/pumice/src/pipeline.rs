@@ -12,6 +12,8 @@
 //! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
 //! every byte as hostile.
 
+use std::ops::Range;
+
 use crate::array::Real;
 use crate::codec::fast;
 use crate::error::{Error, Result};
@@ -59,9 +61,21 @@ pub(crate) fn decode_chunk<T: Real>(
     params: &DecodeParams<T>,
     out: &mut [T],
 ) -> Result<()> {
+    decode_part(codec, payload, extents, None, params, out)
+}
+
+/// As [`decode_chunk`], but only the box `wanted` of `out` is sure to be written: less work for few values.
+pub(crate) fn decode_part<T: Real>(
+    codec: Codec,
+    payload: &[u8],
+    extents: &[usize],
+    wanted: Option<&[Range<usize>]>,
+    params: &DecodeParams<T>,
+    out: &mut [T],
+) -> Result<()> {
     let _floats = DefaultFloats::set();
     match codec {
-        Codec::Fast => fast::decode(payload, extents, params.step, &params.fills, out),
+        Codec::Fast => fast::decode(payload, extents, wanted, params.step, &params.fills, out),
         Codec::Raw if payload.len() == size_of_val(out) => {
             T::copy_from_le_bytes(payload, out);
             Ok(())

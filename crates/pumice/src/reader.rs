@@ -49,7 +49,7 @@ impl DecodeOptions {
     }
 
     /// Most memory that one call may take for decoded values; beyond it, the call fails with
-    /// [`ErrorKind::LimitExceeded`](crate::ErrorKind::LimitExceeded).
+    /// [`ErrorKind::LimitExceeded`].
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;

@@ -1,8 +1,8 @@
 //! `pumice bench`: speed and ratio on the user's own files, beside memcpy of the same buffer in the same run.
 //!
-//! Small inputs are repeated along the slowest axis up to `--min-size`, so that caches do not flatter; the ratio is that
-//! of the file as it is. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and the
-//! best of each counts. The time of a relative bound includes finding the value range.
+//! Small inputs are repeated along the slowest axis up to `--min-size`, so that caches do not flatter; the ratio is
+//! that of the file as it is. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and
+//! the best of each counts. The time of a relative bound includes finding the value range.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -156,7 +156,10 @@ fn measure<T: Real>(
     // Run 0 warms buffers, caches and threads up and is not counted.
     for run in 0..=args.runs {
         let times = [
-            timed(|| Ok(restored.copy_from_slice(black_box(values))))?,
+            timed(|| {
+                restored.copy_from_slice(black_box(values));
+                Ok(())
+            })?,
             timed(|| pumice::compress_into(black_box(values), &sample.shape, &config, &mut packed).map(drop))?,
             timed(|| pumice::decompress_into(black_box(&packed), restored, &options))?,
         ];
@@ -191,32 +194,26 @@ fn timed(step: impl FnOnce() -> pumice::Result<()>) -> pumice::Result<f64> {
 }
 
 fn describe(rows: &[Row]) -> String {
-    let heading = [
-        "file",
-        "preset",
-        "rel",
-        "ratio",
-        "compress",
-        "of memcpy",
-        "decompress",
-        "of memcpy",
-        "memcpy",
-        "max err/bound",
-    ];
+    let heading =
+        ["file", "preset", "rel", "ratio", "compress", "of memcpy", "decompress", "of memcpy", "memcpy", "max error"];
     let mut table = Table::new(&heading, 2);
     for row in rows {
         let file = Path::new(&row.file).file_name().map_or_else(|| row.file.clone(), |n| n.to_string_lossy().into());
-        let mut cells = vec![file, row.preset.into(), text::number(row.rel, 3)];
+        let mut cells = vec![file, row.preset.into(), format!("{:e}", row.rel)];
         cells.extend(figures(|f| f(row)));
-        cells.push(format!("{:.4}{}", row.max_err_over_bound, if row.bound_kept { "" } else { " BROKEN" }));
+        cells.push(text::percent(row.max_err_over_bound, 2) + if row.bound_kept { "" } else { " BROKEN" });
         table.row(cells);
     }
     let mut means = vec!["geometric mean".to_string(), String::new(), String::new()];
     means.extend(figures(|f| geometric_mean(rows.iter().map(f))));
     means.push(String::new());
     table.row(means);
-    let threads = rows.first().map_or(1, |row| row.threads);
-    format!("{}speeds in GB/s of array, {threads} thread(s), 0 = one per core\n", table.render())
+    let threads = match rows.first().map_or(1, |row| row.threads) {
+        0 => "one thread per core".into(),
+        1 => "one thread".into(),
+        n => format!("{n} threads"),
+    };
+    format!("{}speeds in GB/s of array, {threads}; errors in percent of the bound\n", table.render())
 }
 
 /// The measured columns; `pick` says what to make of one figure of a row.

@@ -92,6 +92,9 @@ fn any_number_or_null<S: serde::Serializer>(
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    if input::is_pumice(&args.original)? {
+        return Err(Failure::invalid(format!("{} is compressed: the original comes first", args.original.display())));
+    }
     let (layout, findings, bound, ratio) =
         if input::is_pumice(&args.other)? { against_compressed(args, ui)? } else { against_plain(args, ui)? };
     let report = report(args, layout, &findings, bound, ratio);
@@ -218,7 +221,7 @@ fn error_text(report: &Report) -> String {
     let error = text::number(report.max_abs_error, 6);
     match report.bound {
         Some(bound) if bound > 0.0 => {
-            let share = text::number(report.max_abs_error / bound, 4);
+            let share = text::percent(report.max_abs_error / bound, 2);
             format!("{error} ({share} of the bound {})", text::number(bound, 6))
         }
         Some(_) => format!("{error} (bound 0)"),

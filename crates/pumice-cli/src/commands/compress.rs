@@ -1,10 +1,11 @@
 //! `pumice compress`: a raw file, a `.npy` file or a stream becomes a Pumice file.
 //!
-//! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives where the bound
-//! is known beforehand; otherwise (REL without `--range`, or `--verify`) it is first kept in an unnamed temporary file.
+//! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives where the
+//! bound is known beforehand; otherwise (REL without `--range`, or `--verify`) it is first kept in an unnamed
+//! temporary file.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::fs;
+use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -239,17 +240,17 @@ fn spool(stream: &mut Stream, args: &Args, ui: &Ui) -> Result<Input> {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
         _ => PathBuf::from("."),
     };
-    let mut file: File =
-        tempfile::tempfile_in(&directory).map_err(io_context("make a temporary file in", &directory))?;
+    let file = tempfile::tempfile_in(&directory).map_err(io_context("make a temporary file in", &directory))?;
     let (n_bytes, _) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "reading");
-    let copied = io::copy(&mut bar.wrap_read((&mut stream.bytes).take(n_bytes)), &mut file)?;
+    let mut writer = BufWriter::with_capacity(STREAM_BLOCK, file);
+    let copied = io::copy(&mut bar.wrap_read((&mut stream.bytes).take(n_bytes)), &mut writer)?;
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     bar.finish_and_clear();
     if copied < n_bytes {
         return Err(too_short(io::ErrorKind::UnexpectedEof.into(), n_bytes));
     }
     expect_end(&mut stream.bytes, n_bytes)?;
-    file.rewind()?;
     Ok(Input::from_spool(&args.input, file, stream.layout.clone()))
 }
 

@@ -135,7 +135,7 @@ fn describe(report: &Report) -> String {
             format!("{} %", text::number(row.rel * 100.0, 3)),
             text::bytes(row.compressed_bytes),
             text::ratio(row.ratio),
-            format!("{:.1} % of bound", row.max_err_over_bound * 100.0),
+            format!("{} of bound", text::percent(row.max_err_over_bound, 1)),
             if row.bound_kept { "yes".into() } else { "NO".into() },
         ]);
     }
@@ -162,4 +162,29 @@ fn next_steps(report: &Report) -> String {
          {program} --help\n",
         text::seconds(report.seconds),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_a_field_once_and_ends_with_what_to_try() {
+        let row = |rel| Row {
+            field: "turbulence",
+            shape: vec![64, 128],
+            raw_bytes: 32_768,
+            rel,
+            abs_bound: rel,
+            compressed_bytes: 1024,
+            ratio: 32.0,
+            max_err_over_bound: 0.9999,
+            bound_kept: true,
+        };
+        let files = vec!["d/turbulence_64x128.f32".into(), "d/turbulence.png".into()];
+        let text = describe(&Report { rows: BOUNDS.map(row).into(), files, seconds: 1.0 });
+        assert_eq!(text.matches("turbulence  64 x 128 f32").count(), 1, "{text}");
+        assert_eq!(text.matches("99.9 % of bound").count(), 3, "{text}");
+        assert!(text.contains("check d/turbulence_64x128.f32 d/turbulence_64x128.pum"), "{text}");
+    }
 }

@@ -47,7 +47,5 @@ fn the_demo_shows_and_draws() {
         let picture = sandbox.read(&format!("pictures/{field}.png"));
         assert_eq!(picture[..8], *b"\x89PNG\r\n\x1a\n");
     }
-    let text = sandbox.run("demo");
-    assert!(text.contains("bound kept") && text.contains("Try next"), "{text}");
-    assert!(sandbox.path("pumice-demo/turbulence_64x128x128.f32").exists());
+    assert!(sandbox.path("pictures/turbulence_64x128x128.f32").exists());
 }

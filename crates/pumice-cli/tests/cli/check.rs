@@ -94,4 +94,5 @@ fn arrays_of_other_sizes_are_refused() {
     assert!(sandbox.fails("check short.f32 x.pum", 2).contains("96000 bytes"));
     sandbox.fails("check x_12x40x50.f32 short.f32", 2);
     sandbox.fails("check missing.f32 x.pum", 6);
+    assert!(sandbox.fails("check x.pum y.f32", 2).contains("original comes first"));
 }

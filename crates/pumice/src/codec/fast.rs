@@ -1,6 +1,8 @@
 //! The `fast` codec: a chunk as a directory and independent tiles (docs/format.md, 6.1).
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use super::choose::{Choice, choose};
 use super::geometry::{Predictor, TILE_VALUES, Tile, View};
 use super::simd::portable::Portable;
@@ -32,6 +34,7 @@ struct Decode<'a, T> {
     extents: &'a [usize],
     step: Option<T>,
     fills: &'a [T],
+    wanted: Option<&'a [Range<usize>]>,
 }
 
 /// Appends the payload of a chunk, on the best instruction set of this machine.
@@ -45,15 +48,16 @@ pub(crate) fn encode<T: Real>(
     encode_on(Isa::detect(), values, extents, quantizer, fills, out);
 }
 
-/// Decodes a chunk, on the best instruction set of this machine.
+/// Decodes a chunk, or at least the tiles of it that hold the box `wanted`, on the best instruction set of this machine.
 pub(crate) fn decode<T: Real>(
     payload: &[u8],
     extents: &[usize],
+    wanted: Option<&[Range<usize>]>,
     step: Option<T>,
     fills: &[T],
     out: &mut [T],
 ) -> Result<()> {
-    decode_on(Isa::detect(), payload, extents, step, fills, out)
+    decode_on(Isa::detect(), &Decode { payload, extents, step, fills, wanted }, out)
 }
 
 fn encode_on<T: Real>(
@@ -78,24 +82,16 @@ fn encode_on<T: Real>(
     }
 }
 
-fn decode_on<T: Real>(
-    isa: Isa,
-    payload: &[u8],
-    extents: &[usize],
-    step: Option<T>,
-    fills: &[T],
-    out: &mut [T],
-) -> Result<()> {
-    assert_eq!(out.len(), extents.iter().product::<usize>());
-    let job = Decode { payload, extents, step, fills };
+fn decode_on<T: Real>(isa: Isa, job: &Decode<'_, T>, out: &mut [T]) -> Result<()> {
+    assert_eq!(out.len(), job.extents.iter().product::<usize>());
     // SAFETY: `Isa` names only what the machine has.
     unsafe {
         match isa {
             Isa::Portable => job.run::<Portable>(out),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => decode_avx2(&job, out),
+            Isa::Avx2 => decode_avx2(job, out),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => decode_avx512(&job, out),
+            Isa::Avx512 => decode_avx512(job, out),
         }
     }
 }
@@ -186,10 +182,14 @@ impl<T: Real> Decode<'_, T> {
         let decoder = Decoder { predictor: directory.predictor, step: self.step, fills: self.fills };
         let mut work = Workspace::new();
         let mut at = 0;
+        let part = self.wanted.map(|wanted| directory.view.part(self.extents, wanted));
         let mut tiles = directory.view.tiles().enumerate().peekable();
         while let Some((i, tile)) = tiles.next() {
             let next = tiles.peek().map_or(tile.offset, |(_, next)| next.offset);
             let body = directory.body(i, &mut at)?;
+            if part.as_ref().is_some_and(|part| !tile.touches(part)) {
+                continue;
+            }
             // SAFETY: the caller has S; the view's tiles lie within the chunk.
             unsafe { decode_tile::<S, T>(&decoder, body, &directory, at, (&tile, next), &mut work, out)? };
         }
@@ -257,12 +257,107 @@ impl<'a> Directory<'a> {
     /// The body of tile `i`, which starts at `at`; moves `at` to its end.
     #[inline(always)]
     fn body(&self, i: usize, at: &mut usize) -> Result<&'a [u8]> {
-        if i.is_multiple_of(TILES_PER_ANCHOR) && u32::from_le_bytes(self.anchors[i / TILES_PER_ANCHOR]) as usize * 4 != *at {
+        if i.is_multiple_of(TILES_PER_ANCHOR)
+            && u32::from_le_bytes(self.anchors[i / TILES_PER_ANCHOR]) as usize * 4 != *at
+        {
             return Err(Error::corrupt("chunk has a wrong anchor"));
         }
         let n_bytes = 4 * usize::from(u16::from_le_bytes(self.tile_words[i]));
         let body = self.bodies.get(*at..*at + n_bytes);
         *at += n_bytes;
         body.ok_or_else(|| Error::corrupt("chunk is shorter than its tiles"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fields that between them need every kind of tile, width and predictor.
+    fn fields<T: Real>() -> Vec<(Vec<usize>, Vec<T>)> {
+        let mut state = 7_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
+        };
+        let shapes: [&[usize]; 6] = [&[9000], &[70, 131], &[17, 33, 65], &[3, 9, 40, 41], &[3000, 3], &[5]];
+        let mut all = Vec::new();
+        for shape in shapes {
+            let n: usize = shape.iter().product();
+            for scale in [0.0, 1e-3, 0.05, 10.0, 1e5, 1e30] {
+                let mut sum = 0.0;
+                let mut values: Vec<T> = Vec::with_capacity(n);
+                for i in 0..n {
+                    sum += random() * scale;
+                    values.push(T::from_f64(sum + (i as f64 / 50.0).sin()));
+                }
+                all.push((shape.to_vec(), values.clone()));
+                for special in [f64::NAN, f64::INFINITY, 1e20, -1e-40, -0.0] {
+                    values[(random().abs() * n as f64) as usize] = T::from_f64(special);
+                }
+                values[n / 3..n / 2].fill(T::from_f64(1e20));
+                all.push((shape.to_vec(), values));
+            }
+        }
+        all
+    }
+
+    fn all_instruction_sets_agree<T: Real>() {
+        let fills = [T::from_f64(1e20), T::from_f64(f64::NAN)];
+        for (extents, values) in fields::<T>() {
+            for bound in [Some(1e-6), Some(1e-3), Some(0.3), None] {
+                let quantizer = bound.and_then(|bound| Quantizer::<T>::new(bound, Some(2.0)));
+                let step = quantizer.map(|q| q.step);
+                let mut expected = Vec::new();
+                encode_on(Isa::Portable, &values, &extents, quantizer, &fills, &mut expected);
+                let job = Decode { payload: &expected, extents: &extents, step, fills: &fills, wanted: None };
+                let mut restored = vec![T::default(); values.len()];
+                decode_on(Isa::Portable, &job, &mut restored).expect("own payloads decode");
+                for (x, y) in values.iter().zip(&restored) {
+                    let exact = x.to_bits_u64() == y.to_bits_u64();
+                    let within = bound.is_some_and(|b| (x.to_f64() - y.to_f64()).abs() <= b);
+                    assert!(exact || within, "{x} became {y}");
+                }
+                for isa in Isa::available() {
+                    let mut payload = Vec::new();
+                    encode_on(isa, &values, &extents, quantizer, &fills, &mut payload);
+                    assert!(payload == expected, "{} encodes {extents:?} otherwise", isa.name());
+                    let mut again = vec![T::default(); values.len()];
+                    decode_on(isa, &job, &mut again).expect("own payloads decode");
+                    let equal = again.iter().zip(&restored).all(|(a, b)| a.to_bits_u64() == b.to_bits_u64());
+                    assert!(equal, "{} decodes {extents:?} otherwise", isa.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_instruction_sets_agree_f32() {
+        all_instruction_sets_agree::<f32>();
+    }
+
+    #[test]
+    fn all_instruction_sets_agree_f64() {
+        all_instruction_sets_agree::<f64>();
+    }
+
+    #[test]
+    fn a_wanted_box_is_decoded() {
+        let (extents, values) = fields::<f32>().swap_remove(28);
+        let quantizer = Quantizer::new(1e-3, None);
+        let (mut payload, mut whole) = (Vec::new(), vec![0.0; values.len()]);
+        encode(&values, &extents, quantizer, &[], &mut payload);
+        let step = quantizer.map(|q| q.step);
+        decode(&payload, &extents, None, step, &[], &mut whole).unwrap();
+        let wanted = [5..9, 20..21, 0..65];
+        let mut part = vec![f32::NAN; values.len()];
+        decode(&payload, &extents, Some(&wanted), step, &[], &mut part).unwrap();
+        for z in wanted[0].clone() {
+            for x in wanted[2].clone() {
+                let at = (z * 33 + 20) * 65 + x;
+                assert_eq!(part[at].to_bits(), whole[at].to_bits());
+            }
+        }
+        assert!(part.iter().any(|v| v.is_nan()), "tiles that are not wanted are left alone");
     }
 }

@@ -3,6 +3,8 @@
 //! A [`View`] merges the chunk's axes into at most three plus a batch; its tiles hold at most [`TILE_VALUES`] values
 //! and are independent of each other.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 
 /// Most values in a tile.
@@ -117,6 +119,20 @@ impl View {
         self.nb * along(self.nz, self.tile_z_log2) * along(self.ny, self.tile_y_log2) * along(self.nx, self.tile_x_log2)
     }
 
+    /// The part of the view, as ranges of (batch, z, y, x), that holds a box of the chunk. Where axes are merged it is
+    /// the span of the box, so it may hold more.
+    pub(crate) fn part(&self, extents: &[usize], wanted: &[Range<usize>]) -> [Range<usize>; 4] {
+        let n_batch = extents.len() - usize::from(self.x_axes + self.y_axes + self.z_axes);
+        let mut axes = extents.iter().zip(wanted);
+        [n_batch, usize::from(self.z_axes), usize::from(self.y_axes), usize::from(self.x_axes)].map(|n| {
+            let span = |(first, last): (usize, usize), (n, range): (&usize, &Range<usize>)| {
+                (first * n + range.start, last * n + range.end.saturating_sub(1))
+            };
+            let (first, last) = axes.by_ref().take(n).fold((0, 0), span);
+            first..last + 1
+        })
+    }
+
     /// All tiles in the order of the stream.
     pub(crate) fn tiles(self) -> impl Iterator<Item = Tile> {
         let starts = |n: usize, log2: u8| (0..n).step_by(1 << log2);
@@ -125,6 +141,7 @@ impl View {
             starts(self.nz, self.tile_z_log2).flat_map(move |z| {
                 starts(self.ny, self.tile_y_log2).flat_map(move |y| {
                     starts(self.nx, self.tile_x_log2).map(move |x| Tile {
+                        start: [b, z, y, x],
                         offset: ((b * self.nz + z) * self.ny + y) * self.nx + x,
                         ez: clip(self.nz, z, self.tile_z_log2),
                         ey: clip(self.ny, y, self.tile_y_log2),
@@ -141,6 +158,8 @@ impl View {
 /// Where a tile lies in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile {
+    /// Position of its first value in the view: batch, z, y, x.
+    pub(crate) start: [usize; 4],
     /// Index in the chunk of its first value.
     pub(crate) offset: usize,
     pub(crate) ez: usize,
@@ -151,6 +170,13 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
+    /// Whether it has values in a part of the view.
+    #[inline(always)]
+    pub(crate) fn touches(&self, part: &[Range<usize>; 4]) -> bool {
+        let extents = [1, self.ez, self.ey, self.ex];
+        (0..4).all(|i| self.start[i] < part[i].end && part[i].start < self.start[i] + extents[i])
+    }
+
     /// Values of a row with its padding.
     #[inline(always)]
     pub(crate) fn row(&self) -> usize {
@@ -212,6 +238,12 @@ mod tests {
                 }
             }
             assert!(seen.iter().all(|n| *n == 1));
+            let wanted: Vec<Range<usize>> = extents.iter().map(|n| n / 2..n / 2 + 1).collect();
+            let part = view.part(&extents, &wanted);
+            let middle = extents.iter().fold(0, |at, n| at * n + n / 2);
+            let holding = view.tiles().filter(|t| t.touches(&part)).collect::<Vec<_>>();
+            assert_eq!(holding.len(), 1);
+            assert!(holding[0].rows().any(|(at, _)| (at..at + holding[0].ex).contains(&middle)));
             assert_eq!(view.tiles().count(), view.n_tiles());
         }
     }

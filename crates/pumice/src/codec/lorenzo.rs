@@ -353,6 +353,10 @@ unsafe fn difference_kernel<S: Simd<T>, T: Value, In: Input<S, T>, const AXES: u
                     let code = differences.code::<AXES>(v, at);
                     S::store_int(to.add(at), S::keep_first(code, rest));
                 }
+                // Vectors may be shorter than a group.
+                for padding in (padded_row..row).step_by(lanes) {
+                    S::store_int(to.add(padding), zero);
+                }
             }
         }
     }
@@ -538,7 +542,7 @@ mod tests {
             (state >> 40) as i32 - (1 << 23)
         };
         for (ez, ey, ex) in [(8, 16, 32), (3, 5, 19), (1, 1, 4096), (1, 7, 33), (1, 512, 3), (2, 256, 7)] {
-            let tile = Tile { offset: 0, ez, ey, ex, stride_z: ey * ex, stride_y: ex };
+            let tile = Tile { start: [0; 4], offset: 0, ez, ey, ex, stride_z: ey * ex, stride_y: ex };
             for axes in [0, X, X | XX, Y, X | Y, Y | Z, X | Y | Z] {
                 let predictor = Predictor::new(axes);
                 let mut integers = [0; TILE_VALUES + 64];

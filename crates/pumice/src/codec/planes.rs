@@ -48,7 +48,7 @@ impl Planes {
     }
 
     /// Appends mask, headers, width differences and planes of `n_codes` codes. Codes after them are overwritten by 0. Refuses
-    /// codes of more than about `max_width` bits.
+    /// codes of more than `max_width` bits.
     ///
     /// # Safety
     /// The machine has instruction set S.
@@ -73,11 +73,7 @@ impl Planes {
             return Content::Nothing;
         }
         let n_groups_in_last = (n_codes - (n_super - 1) * SUPER) / 8;
-        let (mask, widest) = self.split_widths(n_super, n_groups_in_last);
-        // Sets the high bit of each byte that is above the limit.
-        if (widest + EACH * (0x7F - u64::from(max_width))) & (EACH * 0x80) != 0 {
-            return Content::TooWide;
-        }
+        let Some(mask) = self.split_widths(n_super, n_groups_in_last, max_width) else { return Content::TooWide };
         let n_present = mask.count_ones() as usize;
         let content = if n_present == n_super { Content::Dense } else { Content::Sparse };
         if content == Content::Sparse {
@@ -99,11 +95,14 @@ impl Planes {
         content
     }
 
-    /// Fills `least` and `deltas` for the supergroups that have planes; returns the mask of these, and all widths or-ed.
+    /// Fills `least` and `deltas` for the supergroups that have planes; returns the mask of these, or
+    /// `None` if a group is too wide.
     #[inline(always)]
-    fn split_widths(&mut self, n_super: usize, n_groups_in_last: usize) -> (u64, u64) {
+    fn split_widths(&mut self, n_super: usize, n_groups_in_last: usize, max_width: u32) -> Option<u64> {
         let mut mask = 0;
-        let mut widest = 0;
+        // The high bit of a byte is set here by a width above the limit.
+        let mut over = 0;
+        let headroom = EACH * (0x7F - u64::from(max_width));
         let mut n_present = 0;
         for s in 0..n_super {
             let widths = u64::from_le_bytes(self.widths[s]);
@@ -111,7 +110,7 @@ impl Planes {
                 continue;
             }
             mask |= 1 << s;
-            widest |= widths;
+            over |= widths + headroom;
             // Groups that do not exist must neither lower the least nor have a difference.
             let exists =
                 if s + 1 == n_super && n_groups_in_last < 8 { (1 << (8 * n_groups_in_last)) - 1 } else { u64::MAX };
@@ -124,7 +123,7 @@ impl Planes {
         if n_present % 8 != 0 {
             self.deltas[n_present / 8][n_present % 8 * 8..].fill(0);
         }
-        (mask, widest)
+        (over & (EACH * 0x80) == 0).then_some(mask)
     }
 
     /// Reads what [`Planes::encode`] wrote, into `n_codes` codes; `body` must end with the tile's padding. `slack` more

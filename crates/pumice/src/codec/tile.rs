@@ -145,7 +145,8 @@ impl<T: Real> Encoder<'_, T> {
         unsafe {
             let Workspace { codes, integers, carry, planes, .. } = work;
             lorenzo::difference_integers::<S, T>(integers, tile, self.predictor, carry, codes);
-            finish_planes::<S, T>(planes, codes, tile, T::Int::BITS, start, out);
+            let complete = finish_planes::<S, T>(planes, codes, tile, T::Int::BITS, start, out);
+            debug_assert!(complete, "no code is wider than its type");
         }
     }
 

@@ -396,7 +396,8 @@ pub(crate) mod tests {
     fn refuses_wrong_fields_under_a_good_checksum() {
         let mut out = Vec::new();
         chunked_header().write_to(&mut out).unwrap();
-        // (offset, value): version, min_reader_version, min_reader_version, dtype, flags, preset, bound_kind, rank, rank, chunk extent, bound sign
+        // (offset, value): version, min_reader_version twice, dtype, flags, preset, bound_kind, rank twice, chunk
+        // extent, bound sign, abs_bound
         for (at, value) in [
             (4, 0),
             (5, 0),

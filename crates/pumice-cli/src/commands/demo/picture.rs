@@ -1,6 +1,6 @@
 //! Pictures of a field: original, restored and error side by side, each with a caption and a colour bar.
 //!
-//! Volumes are shown by their middle slice; lists of positions by how many particles of a stretch of the list are where.
+//! Volumes are shown by their middle slice; lists of positions by how many particles lie where, along the list.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -1,0 +1,298 @@
+//! Golden files: streams that every later release must decode to the same bits, and the hashes of what the encoder
+//! writes today.
+//!
+//! ```text
+//! assets/golden/v1/{case}.pum          written once, never edited
+//! assets/golden/v1/manifest.toml       generator, seed, config and hash of the decoded bits of each
+//! assets/golden/encoder-hashes.toml    hash of the compressed bytes: the same for every instruction set and thread count
+//! assets/golden-errors/{case}.pum      hostile files
+//! assets/golden-errors/manifest.toml   the kind of error each must give
+//! ```
+//!
+//! [`CASES`] is what the first three are made of. `UPDATE_GOLDEN=1` lets the tests write files that are absent and
+//! change the encoder's hashes; nothing ever changes a file that is there.
+
+use crate::fields::Field;
+use crate::table::{self, Table};
+use crate::{DType, sha256_hex};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Largest golden file.
+pub const MAX_BYTES: usize = 64 << 10;
+
+/// What is asked of the encoder.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// Absolute.
+    Abs(f64),
+    /// Relative to the value range.
+    Rel(f64),
+    /// Bit for bit.
+    Lossless,
+}
+
+/// An input and what is asked for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// File name without extension.
+    pub name: &'static str,
+    /// What the values are made of.
+    pub field: Field,
+    /// Seed of the field.
+    pub seed: u64,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents, slowest first.
+    pub shape: &'static [usize],
+    /// The error bound.
+    pub bound: Bound,
+    /// Fill value named by the user.
+    pub fill: Option<f64>,
+    /// Value range named by the user.
+    pub range: Option<(f64, f64)>,
+    /// Chunk extents named by the user; none means the default.
+    pub chunk: &'static [usize],
+    /// Rows of each writing session; none means one call with the whole array.
+    pub sessions: &'static [usize],
+    /// Attributes.
+    pub attributes: &'static [(&'static str, &'static str)],
+}
+
+impl Case {
+    const fn new(name: &'static str, field: Field, dtype: DType, shape: &'static [usize], bound: Bound) -> Self {
+        Self {
+            name,
+            field,
+            seed: 1,
+            dtype,
+            shape,
+            bound,
+            fill: None,
+            range: None,
+            chunk: &[],
+            sessions: &[],
+            attributes: &[],
+        }
+    }
+
+    const fn chunk(self, chunk: &'static [usize]) -> Self {
+        Self { chunk, ..self }
+    }
+
+    const fn sessions(self, sessions: &'static [usize]) -> Self {
+        Self { sessions, ..self }
+    }
+
+    /// The configuration in words.
+    fn config(&self) -> String {
+        let mut text = match self.bound {
+            Bound::Abs(e) => format!("abs {e:e}"),
+            Bound::Rel(e) => format!("rel {e:e}"),
+            Bound::Lossless => "lossless".into(),
+        };
+        text += &self.fill.map_or(String::new(), |fill| format!("; fill {fill:e}"));
+        text += &self.range.map_or(String::new(), |(min, max)| format!("; range {min:e},{max:e}"));
+        for (what, extents) in [("chunk", self.chunk), ("sessions", self.sessions)] {
+            if !extents.is_empty() {
+                text += &format!("; {what} {extents:?}");
+            }
+        }
+        self.attributes.iter().for_each(|(key, value)| text += &format!("; attribute {key}: {value}"));
+        text
+    }
+}
+
+use Bound::{Abs, Lossless, Rel};
+use DType::{F32, F64};
+
+/// Every feature of the format, in arrays as small as show it.
+pub const CASES: &[Case] = &[
+    Case::new("smooth_1d_f32", Field::Smooth, F32, &[5000], Abs(1e-3)),
+    Case::new("smooth_2d_f32", Field::Smooth, F32, &[70, 65], Rel(1e-3)),
+    Case::new("smooth_3d_f64", Field::Smooth, F64, &[9, 30, 41], Rel(1e-6)),
+    Case::new("smooth_4d_f64", Field::Smooth, F64, &[3, 5, 17, 20], Abs(1e-4)),
+    Case::new("smooth_6d_f32", Field::Smooth, F32, &[2, 3, 2, 5, 7, 9], Rel(1e-3)),
+    Case::new("smooth_8d_f64", Field::Smooth, F64, &[1, 2, 1, 3, 2, 3, 2, 5], Rel(1e-3)),
+    Case::new("turbulence_3d_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)),
+    Case::new("turbulence_2d_f64", Field::Turbulence, F64, &[60, 90], Abs(1e-5)),
+    Case::new("walk_1d_f32", Field::Walk, F32, &[4500], Rel(1e-4)),
+    Case::new("walk_1d_f64", Field::Walk, F64, &[3000], Abs(1e-2)),
+    Case::new("noise_f32", Field::Noise, F32, &[50, 100], Abs(1e-2)),
+    Case::new("parabola_f32", Field::Parabola, F32, &[9000], Abs(1e-3)),
+    Case::new("parabola_f64", Field::Parabola, F64, &[5000], Abs(1e-6)),
+    Case::new("lag_3_f32", Field::Interleaved, F32, &[2000, 3], Abs(1e-2)),
+    Case::new("lag_1d_f64", Field::Interleaved, F64, &[5000], Abs(1e-2)),
+    Case::new("wide_base_f64", Field::OffsetRamp, F64, &[4200], Abs(1e-6)),
+    Case::new("offset_ramp_f32", Field::OffsetRamp, F32, &[4200], Abs(0.5)),
+    Case::new("sparse_f32", Field::Sparse, F32, &[10, 40, 60], Abs(1e-3)),
+    Case::new("sparse_f64", Field::Sparse, F64, &[9000], Rel(1e-3)),
+    Case::new("zero_f32", Field::Zero, F32, &[100, 100], Abs(1e-3)),
+    Case::new("constant_f32", Field::Constant, F32, &[100, 100], Abs(1e-3)),
+    Case::new("constant_lossless_f64", Field::Constant, F64, &[9, 500], Lossless),
+    Case::new("spikes_f32", Field::Spikes, F32, &[90, 100], Abs(1e-3)),
+    Case::new("spikes_f64", Field::Spikes, F64, &[40, 100], Abs(1e-3)),
+    Case::new("mixed_magnitudes_f32", Field::MixedMagnitudes, F32, &[3000], Abs(1e-3)),
+    Case::new("subnormal_f32", Field::Subnormal, F32, &[3000], Abs(1e-42)),
+    Case::new("subnormal_f64", Field::Subnormal, F64, &[800], Abs(1e-310)),
+    Case::new("specials_f32", Field::Specials, F32, &[30, 100], Rel(1e-3)),
+    Case::new("specials_f64", Field::Specials, F64, &[30, 100], Rel(1e-3)),
+    Case::new("specials_lossless_f32", Field::Specials, F32, &[30, 100], Lossless),
+    Case::new("all_nan_f32", Field::AllNan, F32, &[70, 70], Rel(1e-3)),
+    Case::new("one_fill_f32", Field::Patches, F32, &[60, 90], Rel(1e-3)),
+    Case::new("one_fill_f64", Field::Patches, F64, &[5000], Rel(1e-3)),
+    Case { fill: Some(1e20), ..Case::new("named_fill_f32", Field::Patches, F32, &[4096], Abs(1e-3)) },
+    Case::new("two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)),
+    Case::new("two_fills_f64", Field::TwoFills, F64, &[8, 20, 30], Rel(1e-3)),
+    Case { fill: Some(1e36), ..Case::new("fill_and_nan_f32", Field::TwoFills, F32, &[60, 90], Abs(1e-3)) },
+    Case::new("exact_f32", Field::Smooth, F32, &[40, 110], Lossless),
+    Case::new("exact_f64", Field::Smooth, F64, &[40, 110], Lossless),
+    Case::new("raw_tile_f32", Field::HalfRandom, F32, &[12000], Lossless),
+    Case::new("raw_tile_f64", Field::HalfRandom, F64, &[7000], Lossless),
+    Case::new("raw_chunk_f32", Field::AnyBits, F32, &[500], Lossless),
+    Case::new("raw_chunk_f64", Field::AnyBits, F64, &[300], Abs(1e-3)),
+    Case::new("one_value_f32", Field::Constant, F32, &[1], Abs(1e-3)),
+    Case::new("rank_0_f64", Field::Constant, F64, &[], Lossless),
+    Case::new("empty_f32", Field::Zero, F32, &[4, 0, 3], Rel(1e-3)),
+    Case { range: Some((-5.0, 5.0)), ..Case::new("named_range_f32", Field::Smooth, F32, &[70, 65], Rel(1e-3)) },
+    Case {
+        attributes: &[("units", "K"), ("naïve name", "Ωμέγα")],
+        ..Case::new("attributes_f32", Field::Smooth, F32, &[1, 1, 900], Abs(1e-3))
+    },
+    Case::new("chunked_1d_f64", Field::Walk, F64, &[9001], Rel(1e-3)).chunk(&[4000]),
+    Case::new("chunked_3d_f32", Field::Smooth, F32, &[30, 50, 31], Abs(1e-3)).chunk(&[13, 50, 17]),
+    Case::new("chunked_fills_f32", Field::Patches, F32, &[170, 200], Rel(1e-2)).chunk(&[60, 140]),
+    Case::new("sessions_f32", Field::Smooth, F32, &[190, 100], Abs(1e-3)).chunk(&[80, 100]).sessions(&[90, 1, 99]),
+    Case::new("sessions_f64", Field::Specials, F64, &[50, 120], Abs(1e-2)).chunk(&[40, 110]).sessions(&[10, 40]),
+    Case::new("sessions_default_chunks_f32", Field::Walk, F32, &[60, 50], Abs(1e-1)).sessions(&[20, 40]),
+];
+
+/// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.
+fn folder(name: &str) -> PathBuf {
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets");
+    std::env::var_os("PUMICE_GOLDEN").map_or(assets, PathBuf::from).join(name)
+}
+
+/// Whether absent files are to be written and hashes of the encoder updated.
+pub fn is_update() -> bool {
+    std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1")
+}
+
+/// One stream to decode, and what must come of it.
+#[derive(Clone, Debug)]
+pub struct Golden {
+    /// Name of the case.
+    pub name: String,
+    /// The stream.
+    pub bytes: Vec<u8>,
+    /// What the manifest says about it.
+    pub entry: BTreeMap<String, String>,
+}
+
+/// A folder of files that are written once, with a manifest.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+    about: &'static str,
+}
+
+impl Folder {
+    /// Streams of format version 1.
+    pub fn v1() -> Self {
+        let about = "# Streams that every release must decode to these bits. Written once, never edited: see\n\
+                     # crates/pumice-testkit/src/golden.rs. `sha256` is of the decoded values, little-endian in C order.\n";
+        Self { path: folder("golden").join("v1"), about }
+    }
+
+    /// Hostile streams.
+    pub fn errors() -> Self {
+        let about = "# Hostile streams and the kind of error each must give. Written once, never edited: see\n\
+                     # crates/pumice-testkit/src/golden.rs.\n";
+        Self { path: folder("golden-errors"), about }
+    }
+
+    fn manifest(&self) -> PathBuf {
+        self.path.join("manifest.toml")
+    }
+
+    /// All files that the manifest lists.
+    pub fn load(&self) -> Vec<Golden> {
+        let manifest = read(&self.manifest());
+        let load = |(name, entry): (String, _)| {
+            let path = self.path.join(format!("{name}.pum"));
+            let bytes = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            Golden { name, bytes, entry }
+        };
+        table::parse(&manifest).into_iter().map(load).collect()
+    }
+
+    /// Adds a file and its entry, unless there is one of that name.
+    pub fn add<'a>(&self, name: &str, bytes: &[u8], entry: impl IntoIterator<Item = (&'a str, String)>) {
+        let path = self.path.join(format!("{name}.pum"));
+        if path.exists() {
+            return;
+        }
+        assert!(bytes.len() < MAX_BYTES, "{name} has {} bytes, too many for a golden file", bytes.len());
+        fs::create_dir_all(&self.path).expect("the folder can be made");
+        let manifest = self.manifest();
+        let before = fs::read_to_string(&manifest).unwrap_or_else(|_| self.about.to_owned());
+        fs::write(&manifest, format!("{before}\n{}", table::section(name, entry))).expect("the manifest can be written");
+        fs::write(&path, bytes).expect("the file can be written");
+        println!("wrote {}", path.display());
+    }
+}
+
+/// The manifest's entry of a case whose decoded values have these bytes.
+pub fn entry(case: &Case, decoded: &[u8]) -> [(&'static str, String); 6] {
+    [
+        ("generator", format!("{:?}", case.field)),
+        ("seed", case.seed.to_string()),
+        ("dtype", case.dtype.name().to_owned()),
+        ("shape", format!("{:?}", case.shape)),
+        ("config", case.config()),
+        ("sha256", sha256_hex(decoded)),
+    ]
+}
+
+/// Hashes of what the encoder writes, by case.
+pub fn encoder_hashes() -> BTreeMap<String, String> {
+    let mut table: Table = table::parse(&read(&hashes_path()));
+    table.remove("sha256").unwrap_or_default()
+}
+
+/// Writes [`encoder_hashes`].
+pub fn write_encoder_hashes(hashes: &BTreeMap<String, String>) {
+    let about = "# SHA-256 of what the encoder writes for each case of crates/pumice-testkit/src/golden.rs: the same for\n\
+                 # every instruction set, backend and thread count. Changed only by UPDATE_GOLDEN=1.\n\n";
+    let entries = hashes.iter().map(|(name, hash)| (name.as_str(), hash.clone()));
+    fs::create_dir_all(folder("golden")).expect("the folder can be made");
+    fs::write(hashes_path(), about.to_owned() + &table::section("sha256", entries)).expect("the table can be written");
+}
+
+fn hashes_path() -> PathBuf {
+    folder("golden").join("encoder-hashes.toml")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}; UPDATE_GOLDEN=1 writes what is absent", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CASES.len());
+    }
+
+    #[test]
+    fn configs_in_words() {
+        let case = CASES.iter().find(|case| case.name == "sessions_f32").expect("the case");
+        assert_eq!(case.config(), "abs 1e-3; chunk [80, 100]; sessions [90, 1, 99]");
+    }
+}

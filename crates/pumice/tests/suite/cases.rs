@@ -1,0 +1,67 @@
+//! The cases of the golden files, compressed and decompressed by the library.
+
+use pumice::{Bound, Config, DecodeOptions, FileWriter, Fill, Reader, Real};
+use pumice_testkit::golden::{self, Case};
+use pumice_testkit::{DType, Float, check};
+
+/// Stream and decoded values of a case. The bound is checked on the way.
+pub(crate) fn round_trip(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
+    match case.dtype {
+        DType::F32 => round_trip_as::<f32>(case, threads),
+        DType::F64 => round_trip_as::<f64>(case, threads),
+    }
+}
+
+fn round_trip_as<T: Real + Float>(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
+    let values = case.field.generate::<T>(case.shape, case.seed);
+    let config = config(case).threads(threads);
+    let stream = match case.sessions {
+        [] => pumice::compress(&values, case.shape, &config).unwrap(),
+        sessions => in_sessions(&values, case.shape, sessions, &config, threads),
+    };
+    let reader = Reader::new(&stream[..], DecodeOptions::new().threads(threads)).unwrap();
+    let restored = reader.read::<T>().unwrap();
+    assert_eq!(restored.shape, case.shape, "{}", case.name);
+    let info = reader.info();
+    check::verify(&values, &restored.data, info.abs_bound, &info.fills)
+        .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    (stream, check::bits(&restored.data))
+}
+
+fn config(case: &Case) -> Config {
+    let mut config = Config::new(match case.bound {
+        golden::Bound::Abs(e) => Bound::Abs(e),
+        golden::Bound::Rel(e) => Bound::Rel(e),
+        golden::Bound::Lossless => Bound::Lossless,
+    });
+    if let Some(fill) = case.fill {
+        config = config.fill(Fill::Value(fill));
+    }
+    if let Some((min, max)) = case.range {
+        config = config.range(min, max);
+    }
+    if !case.chunk.is_empty() {
+        config = config.chunk_shape(case.chunk);
+    }
+    case.attributes.iter().fold(config, |config, (key, value)| config.attribute(*key, *value))
+}
+
+/// The file that writing sessions of these rows leave.
+fn in_sessions<T: Real>(values: &[T], shape: &[usize], sessions: &[usize], config: &Config, threads: usize) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sessions.pum");
+    let row: usize = shape[1..].iter().product();
+    let mut rest = values;
+    for (i, rows) in sessions.iter().enumerate() {
+        let mut writer = match i {
+            0 => FileWriter::create(&path, &shape[1..], config).unwrap(),
+            _ => FileWriter::append(&path, threads).unwrap(),
+        };
+        let (session, after) = rest.split_at(rows * row);
+        writer.write_rows(session).unwrap();
+        writer.finish().unwrap();
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    std::fs::read(&path).unwrap()
+}

@@ -1,0 +1,247 @@
+//! Golden files decode to the recorded bits, hostile ones fail as recorded, and the encoder writes the bytes it wrote
+//! before. `UPDATE_GOLDEN=1 cargo test -p pumice --test suite golden` writes files that are absent, and the
+//! encoder's hashes.
+
+use crate::{cases, forge};
+use pumice::{DType, ErrorKind};
+use pumice_testkit::golden::{self, CASES, Case, Folder};
+use pumice_testkit::{check, sha256_hex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+/// Streams of all cases; absent files are written on the way where that is asked for.
+static STREAMS: LazyLock<Vec<(&Case, Vec<u8>)>> = LazyLock::new(|| {
+    let mut streams = Vec::new();
+    for case in CASES {
+        let (stream, decoded) = cases::round_trip(case, 1);
+        if golden::is_update() {
+            Folder::v1().add(case.name, &stream, golden::entry(case, &decoded));
+        }
+        streams.push((case, stream));
+    }
+    if golden::is_update() {
+        golden::write_encoder_hashes(&hashes(&streams));
+    }
+    streams
+});
+
+fn hashes(streams: &[(&Case, Vec<u8>)]) -> BTreeMap<String, String> {
+    streams.iter().map(|(case, stream)| (case.name.to_owned(), sha256_hex(stream))).collect()
+}
+
+#[test]
+fn golden_files_decode_to_the_recorded_bits() {
+    LazyLock::force(&STREAMS);
+    let files = Folder::v1().load();
+    assert!(files.len() >= CASES.len());
+    for file in files {
+        let info = pumice::inspect(&file.bytes).unwrap();
+        let decoded = match info.dtype {
+            DType::F32 => check::bits(&pumice::decompress::<f32>(&file.bytes).unwrap().data),
+            _ => check::bits(&pumice::decompress::<f64>(&file.bytes).unwrap().data),
+        };
+        assert_eq!(sha256_hex(&decoded), file.entry["sha256"], "{}", file.name);
+        assert_eq!(format!("{:?}", info.shape), file.entry["shape"], "{}", file.name);
+        assert_eq!(info.dtype.name(), file.entry["dtype"], "{}", file.name);
+    }
+}
+
+#[test]
+fn the_encoder_writes_the_same_bytes_as_before() {
+    let now = hashes(&STREAMS);
+    let before = golden::encoder_hashes();
+    let changed: Vec<&String> = now.keys().filter(|name| now.get(*name) != before.get(*name)).collect();
+    assert!(
+        changed.is_empty(),
+        "changed: {changed:?}; if that is meant, run with UPDATE_GOLDEN=1 and say so in CHANGELOG"
+    );
+    assert_eq!(now.len(), before.len());
+}
+
+#[test]
+fn cases_cover_every_feature_of_the_codec() {
+    let seen: BTreeSet<&str> = STREAMS.iter().flat_map(|(case, stream)| features(case.shape, stream)).collect();
+    let all = [
+        "quantised",
+        "exact",
+        "raw tile",
+        "empty tile",
+        "wide base",
+        "sparse",
+        "no planes",
+        "mask 0",
+        "mask 1",
+        "escapes",
+        "x",
+        "y",
+        "z",
+        "second difference",
+        "lag",
+        "no difference",
+        "raw chunk",
+        "chunked",
+        "partial supergroup",
+    ];
+    let missing: Vec<_> = all.iter().filter(|feature| !seen.contains(*feature)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// What a stream makes use of, by docs/format.md, section 6.
+fn features(shape: &[usize], stream: &[u8]) -> Vec<&'static str> {
+    const SINGLE_CHUNK: u8 = 1;
+    if stream[9] & SINGLE_CHUNK == 0 {
+        return vec!["chunked"];
+    }
+    if stream[forge::header_bytes(stream) + 4] == 0 {
+        return vec!["raw chunk"];
+    }
+    let payload = &stream[forge::payload_start(stream)..];
+    let predictor = payload[0];
+    let bits = ["x", "y", "z", "second difference"];
+    let mut features: Vec<&str> = (0..4).filter(|bit| predictor >> bit & 1 != 0).map(|bit| bits[bit]).collect();
+    features.extend((predictor >> 4 != 0).then_some("lag"));
+    features.extend((predictor == 0).then_some("no difference"));
+    // Tiles per box, axis by axis: x takes the trailing axes, then y, then z; the rest are a batch.
+    let mut rest = shape;
+    let mut n_tiles = 1;
+    for axis in 0..3 {
+        let (before, merged) = rest.split_at(rest.len() - usize::from(payload[1 + axis]));
+        let extent: usize = merged.iter().product();
+        n_tiles *= extent.div_ceil(1 << payload[4 + axis]);
+        rest = before;
+        let is_partial = axis == 0 && payload[2] == 0 && extent % 64 != 0;
+        features.extend(is_partial.then_some("partial supergroup"));
+    }
+    n_tiles *= rest.iter().product::<usize>();
+    let words_at = 8 + 4 * n_tiles.div_ceil(32);
+    let mut body_at = (words_at + 2 * n_tiles).next_multiple_of(4);
+    for words in payload[words_at..words_at + 2 * n_tiles].as_chunks().0 {
+        let body_bytes = 4 * usize::from(u16::from_le_bytes(*words));
+        match payload[body_at..body_at + body_bytes].first() {
+            None => features.push("empty tile"),
+            Some(flags) => {
+                features.push(["quantised", "exact", "raw tile", "invalid"][usize::from(flags & 3)]);
+                let bits = ["wide base", "sparse", "no planes", "mask 0", "mask 1", "escapes"];
+                features.extend((0..6).filter(|bit| flags >> (2 + bit) & 1 != 0).map(|bit| bits[bit]));
+            }
+        }
+        body_at += body_bytes;
+    }
+    assert_eq!(body_at, payload.len());
+    features
+}
+
+/// Hostile streams: name, bytes and the error that they must give.
+fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
+    use ErrorKind::{Corrupt, LimitExceeded, Truncated, Unsupported};
+    let stream = |name: &str| STREAMS.iter().find(|(case, _)| case.name == name).expect("the case").1.clone();
+    let (single, chunked) = (stream("attributes_f32"), stream("chunked_3d_f32"));
+    let header = forge::header_bytes(&single);
+    let in_header = |at: usize, value: u8| {
+        let mut bytes = single.clone();
+        bytes[at] = value;
+        forge::seal_header(&mut bytes);
+        forge::seal_frame(&mut bytes);
+        bytes
+    };
+    let in_payload = |name: &str, at: usize, value: u8| {
+        let mut bytes = stream(name);
+        let start = forge::payload_start(&bytes);
+        bytes[start + at] = value;
+        forge::seal_frame(&mut bytes);
+        bytes
+    };
+    let damaged = |bytes: &[u8], at: usize| {
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 0x10;
+        bytes
+    };
+    let huge = {
+        // The last extent, 900 in two bytes, becomes 2^41 in six.
+        let mut bytes = single.clone();
+        assert_eq!(bytes[13..17], [1, 1, 0x84, 7]);
+        bytes.splice(15..17, [0x80, 0x80, 0x80, 0x80, 0x80, 0x40]);
+        bytes[6] += 4;
+        forge::seal_header(&mut bytes);
+        bytes
+    };
+    let unknown_codec = {
+        let mut bytes = single.clone();
+        bytes[header + 4] = 9;
+        forge::seal_frame(&mut bytes);
+        bytes
+    };
+    let in_index = |at: usize, value: u8| {
+        let mut bytes = chunked.clone();
+        let start = forge::index_range(&bytes).start;
+        bytes[start + at] = value;
+        forge::seal_index(&mut bytes);
+        bytes
+    };
+    // Bodies of the one tile of a small stream start after 8 bytes of parameters, an anchor, a size and padding.
+    const BODY: usize = 16;
+    vec![
+        ("no_bytes", Vec::new(), Truncated),
+        ("cut_in_magic", single[..3].to_vec(), Truncated),
+        ("cut_in_header", single[..header - 1].to_vec(), Truncated),
+        ("cut_in_frame_header", single[..header + 7].to_vec(), Truncated),
+        ("cut_in_payload", single[..single.len() - 1].to_vec(), Truncated),
+        ("cut_before_index", chunked[..forge::index_range(&chunked).start].to_vec(), Truncated),
+        ("cut_in_footer", chunked[..chunked.len() - 1].to_vec(), Truncated),
+        ("wrong_magic", damaged(&single, 0), Corrupt),
+        ("wrong_header_checksum", damaged(&single, header - 1), Corrupt),
+        ("wrong_frame_checksum", damaged(&single, single.len() - 1), Corrupt),
+        ("wrong_index_checksum", damaged(&chunked, chunked.len() - 21), Corrupt),
+        ("bytes_after_frame", [&single[..], &[0]].concat(), Corrupt),
+        ("newer_reader_needed", in_header(5, 2), Unsupported),
+        ("unknown_dtype", in_header(8, 3), Unsupported),
+        ("unknown_flag", in_header(9, 0x81), Unsupported),
+        ("unknown_preset", in_header(10, 0), Unsupported),
+        ("unknown_bound_kind", in_header(11, 7), Unsupported),
+        ("rank_9", in_header(12, 9), Corrupt),
+        ("wrong_shape", in_header(13, 2), Corrupt),
+        ("huge_shape", huge, LimitExceeded),
+        (
+            "unknown_codec",
+            {
+                let mut bytes = single.clone();
+                bytes[header + 4] = 9;
+                forge::seal_frame(&mut bytes);
+                bytes
+            },
+            Unsupported,
+        ),
+        ("no_segments", in_index(4, 0), Corrupt),
+        ("wrong_number_of_chunks", in_index(6, 1), Corrupt),
+        ("unknown_predictor", in_payload("attributes_f32", 0, 0x18), Corrupt),
+        ("too_many_axes", in_payload("attributes_f32", 1, 9), Corrupt),
+        ("tile_too_large", in_payload("attributes_f32", 4, 13), Corrupt),
+        ("reserved_byte", in_payload("attributes_f32", 7, 1), Corrupt),
+        ("wrong_anchor", in_payload("attributes_f32", 8, 1), Corrupt),
+        ("wrong_tile_size", in_payload("attributes_f32", 12, 1), Corrupt),
+        ("directory_padding", in_payload("attributes_f32", 14, 1), Corrupt),
+        ("tile_kind_3", in_payload("attributes_f32", BODY, 3), Corrupt),
+        ("mask_without_fill", in_payload("attributes_f32", BODY, 0x20), Corrupt),
+        ("quantised_in_lossless", in_payload("constant_lossless_f64", BODY, 0x10), Corrupt),
+    ]
+}
+
+#[test]
+fn hostile_files_fail_as_recorded() {
+    if golden::is_update() {
+        for (name, bytes, kind) in hostile() {
+            Folder::errors().add(name, &bytes, [("kind", format!("{kind:?}"))]);
+        }
+    }
+    let files = Folder::errors().load();
+    assert!(files.len() >= hostile().len());
+    for file in files {
+        let error = pumice::decompress::<f32>(&file.bytes).map(drop).expect_err(&file.name);
+        // A stream of f64 fails before its type is of interest to anybody.
+        let error = match error.kind() {
+            ErrorKind::InvalidArgument => pumice::decompress::<f64>(&file.bytes).map(drop).expect_err(&file.name),
+            _ => error,
+        };
+        assert_eq!(format!("{:?}", error.kind()), file.entry["kind"], "{}: {error}", file.name);
+    }
+}

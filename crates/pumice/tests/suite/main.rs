@@ -1,0 +1,14 @@
+//! Tests of the whole library through its public interface.
+//!
+//! They are one binary on purpose: the codec is generic, so each further binary would compile all of it once more.
+
+mod cases;
+mod determinism;
+mod edge_cases;
+mod forge;
+mod golden;
+mod hostile;
+mod memory;
+mod property;
+mod real_data;
+mod streaming;

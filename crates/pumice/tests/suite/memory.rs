@@ -1,0 +1,164 @@
+//! Memory: hostile streams get none, and honest ones no more than promised. A counting allocator looks on.
+#![allow(unsafe_code)]
+
+use crate::forge;
+use pumice::{Bound, Config, DecodeOptions, ErrorKind, Reader, SliceSource};
+use pumice_testkit::Rng;
+use pumice_testkit::fields::Field;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Counts what each thread takes: tests run side by side, and the library is told to use the caller's thread only.
+struct Counting;
+
+thread_local! {
+    static IN_USE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    let in_use = IN_USE.get() + bytes;
+    IN_USE.set(in_use);
+    PEAK.set(PEAK.get().max(in_use));
+}
+
+// SAFETY: every call is passed on to the system's allocator as it is; the counters are plain cells without destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's contract is that of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most memory in use at a time while `f` runs, beyond what was before.
+fn peak<R>(f: impl FnOnce() -> R) -> (usize, R) {
+    let before = IN_USE.get();
+    PEAK.set(before);
+    let result = f();
+    ((PEAK.get() - before) as usize, result)
+}
+
+fn options() -> DecodeOptions {
+    DecodeOptions::new().threads(1)
+}
+
+/// A stream of three values whose header claims `extent` instead.
+fn claiming(extent: u64) -> Vec<u8> {
+    let mut bytes = pumice::compress(&[1_f32, 2.0, 3.0], &[3], &Config::new(Bound::Lossless)).unwrap();
+    assert_eq!(bytes[12..14], [1, 3], "rank and extent");
+    let mut varint = Vec::new();
+    let mut rest = extent;
+    while rest >= 0x80 {
+        varint.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    varint.push(rest as u8);
+    bytes[6] += varint.len() as u8 - 1;
+    bytes.splice(13..14, varint);
+    forge::seal_header(&mut bytes);
+    forge::seal_frame(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_giant_claim_is_refused_before_memory_is_taken() {
+    assert_eq!(pumice::decompress::<f32>(&claiming(3)).unwrap().data, [1.0, 2.0, 3.0]);
+    for extent in [4, 1000, 1 << 30, 1 << 33, 1 << 40, 1 << 60, 1 << 61, 1 << 62, u64::MAX] {
+        let bytes = claiming(extent);
+        for max_bytes in [1 << 20, 16 << 30, u64::MAX] {
+            let (peak, result) = peak(|| {
+                let reader = Reader::new(&bytes[..], options().max_bytes(max_bytes))?;
+                reader.read::<f32>().map(drop)
+            });
+            let kind = result.unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::LimitExceeded | ErrorKind::Corrupt), "{extent}: {kind:?}");
+            assert!(peak < 1 << 16, "{extent}: {peak} bytes");
+        }
+        let (peak, _) = peak(|| pumice::salvage(&bytes[..], options()).map(drop));
+        assert!(peak < 1 << 16, "salvage, {extent}: {peak} bytes");
+    }
+}
+
+#[test]
+fn forged_headers_and_indices_get_little_memory() {
+    let values = Field::Smooth.generate::<f32>(&[170, 200], 1);
+    let config = Config::new(Bound::Abs(1e-2)).chunk_shape(&[60, 140]).threads(1);
+    let stream = pumice::compress(&values, &[170, 200], &config).unwrap();
+    let limit = size_of_val(&values[..]);
+    let mut rng = Rng::new(9);
+    for i in 0..4000 {
+        let mut forged = stream.clone();
+        let (range, seal): (_, fn(&mut [u8])) = match i % 2 {
+            0 => (8..forge::header_bytes(&stream) - 4, forge::seal_header),
+            _ => (forge::index_range(&stream), forge::seal_index),
+        };
+        for _ in 0..1 + rng.below(4) {
+            forged[range.start + rng.below(range.len())] = rng.bits() as u8;
+        }
+        seal(&mut forged);
+        let (peak, _) = peak(|| {
+            let reader = Reader::new(&forged[..], options().max_bytes(limit as u64))?;
+            reader.read::<f32>().map(drop)
+        });
+        // The array itself, one chunk that is not a run of it, the tile workspace.
+        assert!(peak < 2 * limit + (1 << 18), "{peak} bytes");
+    }
+}
+
+#[test]
+fn the_limit_is_kept_to_the_byte() {
+    let values = Field::Noise.generate::<f64>(&[20_000], 1);
+    let config = Config::new(Bound::Abs(1e-3)).chunk_shape(&[5000]);
+    let bytes = pumice::compress(&values, &[20_000], &config).unwrap();
+    let read = |max_bytes| Reader::new(&bytes[..], options().max_bytes(max_bytes))?.read::<f64>().map(drop);
+    read(160_000).unwrap();
+    assert_eq!(read(159_999).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    // Chunk by chunk, a quarter of it is enough.
+    let reader = Reader::new(&bytes[..], options().max_bytes(40_000)).unwrap();
+    let (peak, result) = peak(|| reader.for_each_chunk::<f64>(0..4, |_, _| Ok(())));
+    result.unwrap();
+    assert!(peak < 40_000 + (1 << 18), "{peak} bytes");
+}
+
+#[test]
+fn compression_takes_little_beside_the_output() {
+    let shape = [64, 128, 128];
+    let values = Field::Turbulence.generate::<f32>(&shape, 1);
+    let config = Config::new(Bound::Rel(1e-3)).threads(1);
+    let (taken, bytes) = peak(|| pumice::compress(&values, &shape, &config).unwrap());
+    assert!(taken < 3 * bytes.len() + (8 << 20), "{taken} bytes for {} of output", bytes.len());
+    let (taken, _) = peak(|| pumice::decompress_into(&bytes, &mut values.clone(), &options()).unwrap());
+    assert!(taken < size_of_val(&values[..]) + (8 << 20), "{taken} bytes");
+}
+
+#[test]
+fn streaming_takes_memory_for_a_few_chunks() {
+    let shape = [128, 128, 128];
+    let values = Field::Smooth.generate::<f32>(&shape, 1);
+    let source = SliceSource::new(&values, &shape).unwrap();
+    let config = Config::new(Bound::Rel(1e-3)).chunk_shape(&[16, 64, 128]).threads(1);
+    let (taken, _) = peak(|| pumice::compress_from(&source, &config, &mut std::io::sink(), &|_| ()).unwrap());
+    assert!(taken < 8 * 16 * 64 * 128 * 4, "{taken} bytes");
+}

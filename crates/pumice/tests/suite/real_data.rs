@@ -1,0 +1,55 @@
+//! The real fields of shared/data, where they are: bounds, special values, and ratios that may not get worse.
+
+use pumice::{Bound, Config, DecodeOptions, Real};
+use pumice_testkit::data::{self, DataFile};
+use pumice_testkit::{DType, Float, check};
+
+/// Checks one file at one bound and returns the ratio.
+fn ratio<T: Real + Float>(file: &DataFile, values: &[T], rel: f64) -> f64 {
+    let bytes = pumice::compress(values, &file.shape, &Config::new(Bound::Rel(rel))).unwrap();
+    let mut restored = vec![T::default(); values.len()];
+    pumice::decompress_into(&bytes, &mut restored, &DecodeOptions::new()).unwrap();
+    let info = pumice::inspect(&bytes).unwrap();
+    check::verify(values, &restored, info.abs_bound, &info.fills).unwrap_or_else(|e| panic!("{}: {e}", file.name));
+    assert_eq!(info.abs_bound, rel * range(values, &info.fills), "{}", file.name);
+    size_of_val(values) as f64 / bytes.len() as f64
+}
+
+fn range<T: Float>(values: &[T], fills: &[f64]) -> f64 {
+    let counted = || values.iter().map(|v| v.to_f64()).filter(|v| v.is_finite() && !fills.contains(v));
+    counted().fold(f64::NEG_INFINITY, f64::max) - counted().fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn f32_fields_keep_the_bound_and_reach_the_ratio() {
+    let Some(files) = data::files() else { return };
+    let files: Vec<_> = files.into_iter().filter(|file| file.dtype == DType::F32).collect();
+    let bounds = [(1e-2, 16.3), (1e-3, 8.2), (1e-4, 4.9)];
+    let mut log_sums = [0.0; 3];
+    let mut n_files = 0;
+    for file in &files {
+        let values = file.read::<f32>();
+        let ratios = bounds.map(|(rel, _)| ratio(file, &values, rel));
+        println!("{:40} {:8.2} {:8.2} {:8.2}", file.name, ratios[0], ratios[1], ratios[2]);
+        if !file.flags.contains("FILL") {
+            log_sums.iter_mut().zip(ratios).for_each(|(sum, ratio)| *sum += ratio.ln());
+            n_files += 1;
+        }
+    }
+    for ((rel, least), log_sum) in bounds.into_iter().zip(log_sums) {
+        let mean = (log_sum / f64::from(n_files)).exp();
+        println!("REL {rel:e}: geometric mean {mean:.3}, at least {least}");
+        assert!(mean >= least, "REL {rel:e}: {mean}");
+    }
+}
+
+#[test]
+fn f64_fields_keep_the_bound() {
+    let Some(files) = data::files() else { return };
+    for file in files.iter().filter(|file| file.dtype == DType::F64) {
+        let values = file.read::<f64>();
+        let ratios = [1e-2, 1e-3, 1e-4, 1e-6].map(|rel| ratio(file, &values, rel));
+        println!("{:40} {ratios:.2?}", file.name);
+        assert!(ratios.iter().all(|ratio| *ratio > 1.0), "{}", file.name);
+    }
+}

@@ -1,0 +1,208 @@
+//! Rows that arrive over time, files that appear whole or not at all, and what is left of damaged ones.
+
+use pumice::{AtomicFile, Bound, Config, DecodeOptions, ErrorKind, FileWriter, Reader, Writer};
+use pumice_testkit::check;
+use pumice_testkit::fields::Field;
+use std::io::Write;
+use std::path::Path;
+
+const SHAPE: [usize; 2] = [250, 101];
+
+/// Chunks of a bit more than the least size allowed.
+fn config() -> Config {
+    Config::new(Bound::Abs(1e-3)).chunk_shape(&[80, 101])
+}
+
+fn values() -> Vec<f32> {
+    Field::Turbulence.generate(&SHAPE, 3)
+}
+
+fn append(path: &Path, rows: &[f32]) {
+    let mut writer = FileWriter::append(path, 2).unwrap();
+    writer.write_rows(rows).unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn batches_of_any_size_give_the_same_bytes() {
+    let stream = |batch: usize, threads: usize| {
+        let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config().threads(threads)).unwrap();
+        values().chunks(batch * SHAPE[1]).for_each(|rows| writer.write_rows(rows).unwrap());
+        writer.finish().unwrap()
+    };
+    let (expected, summary) = stream(250, 1);
+    check::verify(&values(), &pumice::decompress::<f32>(&expected).unwrap().data, 1e-3, &[]).unwrap();
+    assert_eq!((summary.compressed_bytes, summary.n_chunks), (expected.len() as u64, 4));
+    for batch in [1, 7, 80, 81, 249] {
+        for threads in [1, 3] {
+            assert!(stream(batch, threads) == (expected.clone(), summary), "{batch} rows on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn a_writer_keeps_the_bound_of_the_one_shot_call() {
+    let (streamed, _) = {
+        let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config()).unwrap();
+        writer.write_rows(&values()).unwrap();
+        writer.finish().unwrap()
+    };
+    let whole = pumice::compress(&values(), &SHAPE, &config()).unwrap();
+    let (a, b) = (pumice::inspect(&streamed).unwrap(), pumice::inspect(&whole).unwrap());
+    assert_eq!((a.shape, a.chunk_shape, a.abs_bound), (b.shape, b.chunk_shape, b.abs_bound));
+    // The step is chosen without knowledge of the values, which costs little.
+    assert!(streamed.len() < whole.len() + whole.len() / 50, "{} and {} bytes", streamed.len(), whole.len());
+}
+
+#[test]
+fn rows_that_are_not_whole_are_refused() {
+    let mut writer = Writer::<f32, _>::new(Vec::new(), &[10], &Config::new(Bound::Lossless)).unwrap();
+    assert_eq!(writer.write_rows(&[0.0; 15]).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    writer.write_rows(&[0.0; 20]).unwrap();
+    assert_eq!(pumice::decompress::<f32>(&writer.finish().unwrap().0).unwrap().shape, [2, 10]);
+}
+
+#[test]
+fn appended_rows_follow_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pum");
+    let values = values();
+    let mut writer = FileWriter::create(&path, &SHAPE[1..], &config()).unwrap();
+    writer.write_rows(&values[..90 * 101]).unwrap();
+    writer.finish().unwrap();
+    append(&path, &values[90 * 101..91 * 101]);
+    append(&path, &values[91 * 101..]);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!(reader.info().segments, [90, 1, 159]);
+    let whole = reader.read::<f32>().unwrap();
+    assert_eq!(whole.shape, SHAPE);
+    check::verify(&values, &whole.data, 1e-3, &[]).unwrap();
+    let region = [85..100, 3..99];
+    let part = reader.read_region::<f32>(&region).unwrap();
+    assert_eq!(part.data, check::cut(&whole.data, &SHAPE, &region));
+}
+
+#[test]
+fn a_single_chunk_can_be_appended_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pum");
+    let values = values();
+    let config = Config::new(Bound::Rel(1e-3)).attribute("name", "u");
+    std::fs::write(&path, pumice::compress(&values[..50 * 101], &[50, 101], &config).unwrap()).unwrap();
+    let bound = Reader::open(&path).unwrap().info().abs_bound;
+    append(&path, &values[50 * 101..]);
+    let reader = Reader::open(&path).unwrap();
+    assert_eq!((reader.info().abs_bound, &reader.info().shape[..]), (bound, &SHAPE[..]));
+    assert_eq!(reader.info().attributes, [("name".to_owned(), "u".to_owned())]);
+    check::verify(&values, &reader.read::<f32>().unwrap().data, bound, &[]).unwrap();
+}
+
+#[test]
+fn a_file_is_the_old_one_until_it_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pum");
+    let old = pumice::compress(&values(), &SHAPE, &config()).unwrap();
+    std::fs::write(&path, &old).unwrap();
+    let mut writers = [
+        FileWriter::<f32>::create(&path, &SHAPE[1..], &config()).unwrap(),
+        FileWriter::<f32>::append(&path, 1).unwrap(),
+    ];
+    writers.iter_mut().for_each(|writer| writer.write_rows(&values()).unwrap());
+    assert!(std::fs::read(&path).unwrap() == old);
+    drop(writers);
+    assert!(std::fs::read(&path).unwrap() == old);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "temporary files are removed");
+}
+
+#[test]
+fn an_atomic_file_appears_on_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    for (text, before) in [("old", None), ("new", Some("old"))] {
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), before);
+        file.commit().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    assert_eq!(AtomicFile::create(folder.path().join("no/such/folder")).unwrap_err().kind(), ErrorKind::Io);
+}
+
+/// A process that is killed in the middle of a write leaves the old file.
+#[test]
+fn a_killed_writer_leaves_the_old_file() {
+    const TARGET: &str = "PUMICE_TEST_KILLED_TARGET";
+    if let Some(path) = std::env::var_os(TARGET) {
+        let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
+        loop {
+            writer.write_rows(&values()).unwrap();
+            println!("wrote");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pum");
+    let old = pumice::compress(&values(), &SHAPE, &config()).unwrap();
+    std::fs::write(&path, &old).unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "streaming::a_killed_writer_leaves_the_old_file", "--nocapture"])
+        .env(TARGET, &path)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert_eq!(lines.map(Result::unwrap).filter(|line| line.contains("wrote")).take(3).count(), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(std::fs::read(&path).unwrap() == old);
+}
+
+#[test]
+fn salvage_finds_all_chunks_but_the_damaged_one() {
+    let (mut bytes, _) = {
+        let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config()).unwrap();
+        writer.write_rows(&values()).unwrap();
+        writer.finish().unwrap()
+    };
+    let whole = pumice::decompress::<f32>(&bytes).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x20;
+    assert_eq!(pumice::decompress::<f32>(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
+    // With the index, and without.
+    for bytes in [&bytes[..], &bytes[..bytes.len() - 30]] {
+        let salvage = pumice::salvage(bytes, DecodeOptions::new()).unwrap();
+        assert_eq!(salvage.info().shape, SHAPE);
+        assert_eq!(salvage.intact().len(), 3);
+        let lost = salvage.lost();
+        let [(_, region)] = &lost[..] else { panic!("{lost:?}") };
+        let array = salvage.read(f32::NAN).unwrap();
+        for (i, (x, y)) in whole.data.iter().zip(&array.data).enumerate() {
+            let is_lost = region[0].contains(&(i / SHAPE[1]));
+            assert!(if is_lost { y.is_nan() } else { x == y }, "value {i}");
+        }
+    }
+}
+
+/// Whatever is cut off, what remains is found, and nothing else is made up.
+#[test]
+fn salvage_of_every_prefix() {
+    let (bytes, _) = {
+        let config = Config::new(Bound::Abs(1e-2)).chunk_shape(&[8000]);
+        let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
+        writer.write_rows(&Field::Smooth.generate::<f32>(&[20_000], 1)).unwrap();
+        writer.finish().unwrap()
+    };
+    let whole = pumice::decompress::<f32>(&bytes).unwrap();
+    let mut most = 0;
+    for n in (0..bytes.len()).step_by(3) {
+        let Ok(salvage) = pumice::salvage(&bytes[..n], DecodeOptions::new().threads(1)) else { continue };
+        assert!(salvage.intact().len() >= most, "{n} bytes");
+        most = salvage.intact().len();
+        salvage
+            .for_each_chunk::<f32>(|region, values| {
+                assert_eq!(values, &whole.data[region[0].clone()], "{n} bytes");
+                Ok(())
+            })
+            .unwrap();
+    }
+    assert_eq!(most, 3);
+}

@@ -1,0 +1,57 @@
+//! Fuzz targets: plain functions that take any bytes and panic on a finding. Two engines run the very same functions:
+//! [`campaign`], a deterministic mutation loop for stable Rust that CI runs for a few seconds, and libFuzzer with
+//! coverage guidance (`fuzz/libfuzzer`) for long campaigns. `cargo xtask fuzz` starts either.
+//!
+//! Checksums would stop nearly all mutated bytes at the door, so the targets build or repair them
+//! ([`stream`], written from docs/format.md): what is tested is the code behind them.
+
+pub mod campaign;
+pub mod seeds;
+pub mod stream;
+pub mod targets;
+
+/// A target by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The name on the command line and of the libFuzzer binary.
+    pub name: &'static str,
+    /// What it attacks.
+    pub about: &'static str,
+    /// The target itself: panics on a finding.
+    pub run: fn(&[u8]),
+    /// Inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 4] = [
+    Target {
+        name: "header",
+        about: "header fields under a right checksum",
+        run: targets::header,
+        seeds: seeds::header,
+    },
+    Target {
+        name: "container",
+        about: "whole streams with repaired checksums: reader and salvage",
+        run: targets::container,
+        seeds: seeds::container,
+    },
+    Target {
+        name: "codec",
+        about: "payloads of the `fast` codec in a valid stream",
+        run: targets::codec,
+        seeds: seeds::codec,
+    },
+    Target {
+        name: "round_trip",
+        about: "any values, shapes and bounds: the bound is kept",
+        run: targets::round_trip,
+        seeds: seeds::round_trip,
+    },
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|t| t.name == name)
+}

@@ -1,0 +1,153 @@
+//! Inputs to start from: small streams of the library that between them use every feature, and the golden files.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use pumice::{Bound, Config, Fill, Real, Writer};
+
+use crate::{stream, targets};
+
+/// Golden files above this size make slow seeds.
+const MAX_GOLDEN_BYTES: usize = 3000;
+
+/// A stream that the library wrote.
+struct Sample {
+    is_f64: bool,
+    shape: Vec<usize>,
+    fills: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+/// Seeds of [`targets::header`].
+pub fn header() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for bytes in samples().iter().map(|s| &s.bytes).chain(goldens()) {
+        if let Some(header_bytes) = stream::HeaderFacts::of(bytes).map(|facts| facts.header_bytes) {
+            seeds.push([&[0], &bytes[8..header_bytes - 4]].concat());
+            seeds.push([&[0x80], &bytes[..bytes.len().min(header_bytes + 40)]].concat());
+        }
+    }
+    seeds
+}
+
+/// Seeds of [`targets::container`].
+pub fn container() -> Vec<Vec<u8>> {
+    let all = samples().iter().map(|s| &s.bytes).chain(goldens());
+    all.flat_map(|bytes| [15, 11, 7].map(|repairs| [&[repairs], &bytes[..]].concat())).collect()
+}
+
+/// Seeds of [`targets::codec`].
+pub fn codec() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for sample in samples() {
+        let Some((1, payload)) = stream::first_payload(&sample.bytes) else { continue };
+        let shape: Vec<u16> = sample.shape.iter().map(|&n| n as u16).collect();
+        for step in [0.0, 0.02] {
+            seeds.push(targets::codec_input(sample.is_f64, &shape, step, &sample.fills, payload));
+        }
+    }
+    seeds
+}
+
+/// Seeds of [`targets::round_trip`].
+pub fn round_trip() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for flags in (0..8).chain([0x22, 0x4b, 0x94, 0xf5]) {
+        for kind in (0..7).chain([0x80, 0x83, 0x84]) {
+            let rank = (flags ^ kind) % 5;
+            let mut seed = vec![flags, kind, rank];
+            seed.extend([7, 5, 13, 3, 2].iter().take(rank.into()));
+            seed.extend([0xf8, 77, 4, 4, 4, 4, 4]);
+            seed.extend((0..60u8).map(|i| i.wrapping_mul(37)));
+            seeds.push(seed);
+        }
+    }
+    seeds
+}
+
+fn samples() -> &'static [Sample] {
+    static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        let mut out = Vec::new();
+        samples_of::<f32>(&mut out);
+        samples_of::<f64>(&mut out);
+        out
+    })
+}
+
+fn samples_of<T: Real>(out: &mut Vec<Sample>) {
+    for row_shape in [&[][..], &[5], &[3, 7]] {
+        let shape = [&[11], row_shape].concat();
+        out.push(Sample { is_f64: size_of::<T>() == 8, shape, fills: vec![], bytes: chunked::<T>(row_shape) });
+    }
+    let shapes: [&[usize]; 10] =
+        [&[], &[0, 3], &[1], &[40], &[300], &[7, 13], &[20, 30], &[7, 13, 5], &[2, 3, 4, 5], &[2, 1, 3, 2, 2, 3]];
+    for (k, shape) in shapes.into_iter().enumerate() {
+        for content in 0..5 {
+            let values: Vec<T> = (0..shape.iter().product()).map(|i| value(content, i)).collect();
+            let bound = match (k + content) % 4 {
+                0 => Bound::Lossless,
+                1 => Bound::Rel(1e-2),
+                _ => Bound::Abs(0.01),
+            };
+            let config = Config::new(bound).threads(1).fill(Fill::Value(-9999.0));
+            let mut push = |bytes| {
+                let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
+                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+            };
+            push(pumice::compress(&values, shape, &config).expect("a valid configuration"));
+            if content == 2 && !values.is_empty() && !shape.is_empty() && !matches!(bound, Bound::Rel(_)) {
+                let mut writer = Writer::new(Vec::new(), &shape[1..], &config).expect("a valid configuration");
+                writer.write_rows(&values).expect("whole rows");
+                push(writer.finish().expect("memory is writable").0);
+            }
+        }
+    }
+}
+
+/// Three chunks along axis 0, the last one clipped, smaller than the library would make them. The second half of the
+/// rows is a second segment.
+fn chunked<T: Real>(row_shape: &[usize]) -> Vec<u8> {
+    let config = Config::new(Bound::Abs(0.01)).threads(1).attribute("units", "K");
+    let row_values: usize = row_shape.iter().product();
+    let mut first_value = 0;
+    let chunks: Vec<Vec<u8>> = [4, 4, 3]
+        .map(|rows| {
+            let values: Vec<T> = (0..rows * row_values).map(|i| value(0, first_value + i)).collect();
+            first_value += values.len();
+            pumice::compress(&values, &[&[rows], row_shape].concat(), &config).expect("a valid configuration")
+        })
+        .into();
+    stream::joined(&chunks, &[4, 7], &[&[4], row_shape].concat()).expect("streams of the library")
+}
+
+/// Smooth, with fill values and NaN, rough, constant, or with spikes and infinities.
+fn value<T: Real>(content: usize, i: usize) -> T {
+    let smooth = (i as f64 * 0.1).sin();
+    let value = match content {
+        0 => smooth,
+        1 if i % 16 < 5 => -9999.0,
+        1 if i % 61 == 7 => f64::NAN,
+        1 => smooth * 3.0,
+        2 => ((i as f64 * 12.9898).sin() * 43758.5453).fract() * 1e4,
+        3 => 2.5,
+        _ if i % 29 == 3 => 1e30,
+        _ if i % 31 == 3 => f64::INFINITY,
+        _ => smooth * 1e-3 + i as f64,
+    };
+    T::from_f64(value)
+}
+
+/// Golden files, where the checkout has them.
+fn goldens() -> &'static [Vec<u8>] {
+    static GOLDENS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    GOLDENS.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/golden/v1");
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|e| e == "pum"));
+        paths.sort();
+        let files = paths.iter().filter_map(|path| std::fs::read(path).ok());
+        files.filter(|bytes| bytes.len() <= MAX_GOLDEN_BYTES).collect()
+    })
+}

@@ -1,0 +1,356 @@
+//! The targets. Each takes any bytes, never fails by itself, and panics if the library panics, answers with a kind of
+//! error that decoding must not give, contradicts itself, or breaks a bound.
+
+use std::ops::Range;
+
+use pumice::{Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Reader, Real, Writer, with_dtype};
+
+use crate::stream::{self, Repairs};
+
+/// Most memory that a decode may take: small, so that executions stay fast and the limit is met often.
+const MAX_BYTES: u64 = 1 << 18;
+/// Smaller chunks are refused.
+const MIN_CHUNK_BYTES: usize = 32_000;
+/// Most values of a round trip, or of a row of it where it is chunked.
+const MAX_VALUES: usize = 8192;
+
+/// Header fields. Input: a selector, then the header from `dtype` to its last attribute; where the selector's high bit
+/// is set, a stream as it is.
+pub fn header(data: &[u8]) {
+    let Some((&selector, fields)) = data.split_first() else { return };
+    if selector & 0x80 != 0 {
+        return examine(fields);
+    }
+    let mut bytes = stream::sealed_header(fields);
+    let rows = stream::HeaderFacts::of(&bytes).map_or(1, |facts| facts.rows);
+    stream::push_frame(0, rows, &[0; 128][..usize::from(selector)], &mut bytes);
+    examine(&bytes);
+}
+
+/// Whole streams. Input: a selector whose low four bits say which checksums are repaired, then a stream.
+pub fn container(data: &[u8]) {
+    let Some((&selector, bytes)) = data.split_first() else { return };
+    let mut bytes = bytes.to_vec();
+    stream::reseal(&mut bytes, Repairs::from_bits(selector));
+    examine(&bytes);
+}
+
+/// Payloads of the `fast` codec in a single-chunk stream that is valid otherwise. Input: see [`codec_input`].
+pub fn codec(data: &[u8]) {
+    let mut input = Input(data);
+    let layout = input.byte();
+    let is_f64 = layout & 1 != 0;
+    let is_lossless = layout & 8 != 0;
+    let mut fields = vec![1 + u8::from(is_f64), 1, 1, u8::from(!is_lossless)];
+    let rank = (layout >> 4).min(6);
+    fields.push(rank);
+    for _ in 0..rank {
+        stream::push_varint(u64::from(u16::from_le_bytes(input.array()) & 0xfff), &mut fields);
+    }
+    if !is_lossless {
+        let step = f64::from_le_bytes(input.array()).abs();
+        let step = if step.is_finite() { step } else { 1.0 };
+        fields.extend_from_slice(&1f64.to_le_bytes());
+        match is_f64 {
+            true => fields.extend_from_slice(&step.to_le_bytes()),
+            false => fields.extend_from_slice(&(step as f32).min(f32::MAX).to_le_bytes()),
+        }
+    }
+    let n_fills = (layout >> 1 & 3).min(2);
+    fields.push(n_fills);
+    for _ in 0..n_fills {
+        let bits: [u8; 8] = input.array();
+        fields.extend_from_slice(&bits[..if is_f64 { 8 } else { 4 }]);
+    }
+    fields.push(0);
+    let mut bytes = stream::sealed_header(&fields);
+    let rows = stream::HeaderFacts::of(&bytes).map_or(1, |facts| facts.rows);
+    stream::push_frame(1, rows, input.0, &mut bytes);
+    examine(&bytes);
+}
+
+/// The input by which [`codec`] sees this payload: a byte of flags and rank, u16 extents, the step as f64 unless it is
+/// 0 (lossless), u64 fill bits, payload.
+pub fn codec_input(is_f64: bool, shape: &[u16], step: f64, fills: &[u64], payload: &[u8]) -> Vec<u8> {
+    let is_lossless = step == 0.0;
+    let flags = u8::from(is_f64) | (fills.len() as u8) << 1 | u8::from(is_lossless) << 3;
+    let mut out = vec![flags | (shape.len() as u8) << 4];
+    shape.iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+    if !is_lossless {
+        out.extend_from_slice(&step.to_le_bytes());
+    }
+    fills.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()));
+    out.extend_from_slice(payload);
+    out
+}
+
+/// Any array at any bound comes back within it. Input: flags, kind of values, rank, extents, bound, chunk extents,
+/// then values.
+pub fn round_trip(data: &[u8]) {
+    let mut input = Input(data);
+    let flags = input.byte();
+    match flags & 1 {
+        0 => round_trip_of::<f32>(flags, input),
+        _ => round_trip_of::<f64>(flags, input),
+    }
+}
+
+fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
+    let kind = input.byte();
+    let rank = usize::from(input.byte() % 6);
+    let mut shape: Vec<usize> = (0..rank).map(|_| usize::from(input.byte())).collect();
+    if rank == 1 {
+        shape[0] *= 17;
+    }
+    while shape.iter().product::<usize>() > MAX_VALUES {
+        shape.iter_mut().for_each(|n| *n = n.div_ceil(2));
+    }
+    // A bound of any magnitude that the type has, and a few beyond.
+    let exponent = i32::from(input.byte() as i8) * if T::DTYPE.size() == 4 { 1 } else { 8 } - 16;
+    let bound = (1.0 + f64::from(input.byte()) / 256.0) * 2f64.powi(exponent.max(-1070));
+    let mut config = match flags >> 1 & 3 {
+        0 => Config::new(Bound::Lossless),
+        1 => Config::new(Bound::Abs(bound)),
+        _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
+    };
+    config = config.threads(1);
+    if flags & 0x08 != 0 {
+        config = config.fill(Fill::Value(-9999.0));
+    }
+    let is_chunked = kind & 0x80 != 0 && rank > 0 && !shape.contains(&0);
+    if is_chunked {
+        // Enough rows for two chunks of the least size, and one clipped.
+        let row_bytes = shape[1..].iter().product::<usize>() * size_of::<T>();
+        let mut chunk_shape = shape.clone();
+        chunk_shape[0] = MIN_CHUNK_BYTES.div_ceil(row_bytes) + usize::from(input.byte() % 8);
+        shape[0] = 2 * chunk_shape[0] + shape[0] % chunk_shape[0];
+        config = config.chunk_shape(&chunk_shape);
+    }
+    let values: Vec<T> = values(kind & 7, shape.iter().product(), input);
+    let bytes = match pumice::compress(&values, &shape, &config) {
+        Ok(bytes) => bytes,
+        Err(e) => panic!("{shape:?} {config:?}: {e}"),
+    };
+    if !is_chunked {
+        let raw_bytes = values.len() * size_of::<T>();
+        assert!(bytes.len() <= raw_bytes + raw_bytes / 1000 + 128, "{raw_bytes} bytes became {}", bytes.len());
+    }
+    let restored = pumice::decompress::<T>(&bytes).expect("what was compressed can be read");
+    assert_eq!(restored.shape, shape);
+    let info = pumice::inspect(&bytes).expect("what was compressed can be read");
+    check_bound(&values, &restored.data, &info, config.bound());
+    if is_chunked && !values.is_empty() && !matches!(config.bound(), Bound::Rel(_)) {
+        check_writer(&values, &shape, &config, &info);
+    }
+}
+
+/// Row by row gives values within the bound too.
+fn check_writer<T: Real>(values: &[T], shape: &[usize], config: &Config, info: &Info) {
+    let mut writer = Writer::<T, _>::new(Vec::new(), &shape[1..], config).expect("the same configuration");
+    for row in values.chunks(values.len() / shape[0]) {
+        writer.write_rows(row).expect("rows of the right size");
+    }
+    let (bytes, _) = writer.finish().expect("memory is always writable");
+    let restored = pumice::decompress::<T>(&bytes).expect("what was written can be read");
+    assert_eq!(restored.shape, shape);
+    check_bound(values, &restored.data, info, config.bound());
+}
+
+/// Values of one of several kinds, from the input as far as it goes and then going on in the same manner.
+fn values<T: Real>(kind: u8, n: usize, mut input: Input<'_>) -> Vec<T> {
+    let scale = 2f64.powi(i32::from(input.byte() as i8));
+    let mut last = 0u64;
+    let next = |i: usize| match kind {
+        0 => T::from_bits_u64(u64::from_le_bytes(input.array())),
+        1 => T::from_f64(f64::from(input.byte() as i8) * scale),
+        2 => {
+            last = last.wrapping_add(i64::from(input.byte() as i8) as u64);
+            T::from_bits_u64(last)
+        }
+        3 => T::from_f64((i as f64 * 0.05).sin() * scale + f64::from(input.byte()) * scale / 4096.0),
+        4 => match input.byte() {
+            0..8 => T::from_f64(f64::NAN),
+            8 => T::from_f64(f64::INFINITY),
+            9 => T::from_f64(f64::NEG_INFINITY),
+            10..64 => T::from_f64(-9999.0),
+            64..80 => T::from_f64(-0.0),
+            80..88 => T::from_bits_u64(u64::from_le_bytes(input.array())),
+            byte => T::from_f64(f64::from(byte) * scale),
+        },
+        5 => T::from_bits_u64(u64::from(input.byte())),
+        _ => T::from_f64(if input.byte() < 4 { 1e30 } else { i as f64 * scale }),
+    };
+    (0..n).map(next).collect()
+}
+
+fn check_bound<T: Real>(values: &[T], restored: &[T], info: &Info, asked: Bound) {
+    match asked {
+        Bound::Abs(e) => assert!(info.abs_bound <= e, "asked for {e:e}, got {:e}", info.abs_bound),
+        Bound::Rel(e) => {
+            let finite = || values.iter().filter(|v| v.is_finite()).map(|v| v.to_f64());
+            let range = finite().fold(f64::MIN, f64::max) - finite().fold(f64::MAX, f64::min);
+            let most = (e * range.max(0.0)).next_up();
+            assert!(info.abs_bound <= most, "asked for {most:e}, got {:e}", info.abs_bound);
+        }
+        _ => assert_eq!(info.abs_bound, 0.0),
+    }
+    for (i, (x, y)) in values.iter().zip(restored).enumerate() {
+        let is_fine = match x.is_finite() && info.abs_bound > 0.0 {
+            true => y.is_finite() && is_within(x.to_f64(), y.to_f64(), info.abs_bound),
+            false => x.to_bits_u64() == y.to_bits_u64(),
+        };
+        assert!(is_fine, "value {i}: {x:e} became {y:e} at bound {:e}", info.abs_bound, x = x.to_f64(), y = y.to_f64());
+    }
+}
+
+/// Whether `|x - y| <= bound`, without rounding: the difference as a sum of two numbers (Knuth's two-sum).
+pub fn is_within(x: f64, y: f64, bound: f64) -> bool {
+    let difference = x - y;
+    let back = difference - x;
+    let rest = (x - (difference - back)) + (-y - back);
+    let (size, rest) = if difference < 0.0 { (-difference, -rest) } else { (difference, rest) };
+    size < bound || (size == bound && rest <= 0.0)
+}
+
+/// Opens, reads and salvages a stream in every way, and compares the answers.
+fn examine(bytes: &[u8]) {
+    let options = DecodeOptions::new().threads(1).max_bytes(MAX_BYTES);
+    match Reader::new(bytes, options.clone()) {
+        Ok(reader) => {
+            check_info(reader.info(), bytes.len());
+            with_dtype!(reader.info().dtype, T => read::<T>(&reader, bytes, &options));
+        }
+        Err(error) => check_error(&error),
+    }
+    salvage(bytes, options);
+}
+
+fn check_info(info: &Info, stream_bytes: usize) {
+    let n_values = match info.shape.contains(&0) {
+        true => 0,
+        false => info.shape.iter().try_fold(1u64, |n, &extent| n.checked_mul(extent as u64)).expect("fits"),
+    };
+    assert_eq!(info.raw_bytes, n_values * info.dtype.size() as u64);
+    assert_eq!(info.compressed_bytes, stream_bytes as u64);
+    assert_eq!(info.chunk_shape.len(), info.shape.len());
+    assert!(info.abs_bound >= 0.0 && info.abs_bound.is_finite());
+    assert!(info.fills.len() <= 2);
+}
+
+fn check_error(error: &Error) {
+    let kinds = [ErrorKind::Corrupt, ErrorKind::Truncated, ErrorKind::Unsupported, ErrorKind::LimitExceeded];
+    assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
+}
+
+fn read<T: Real>(reader: &Reader<&[u8]>, bytes: &[u8], options: &DecodeOptions) {
+    let shape = &reader.info().shape;
+    let whole = match reader.read::<T>() {
+        Ok(array) => array,
+        Err(error) => return check_error(&error),
+    };
+    assert_eq!(&whole.shape, shape);
+    assert!(whole.data.len() as u64 * size_of::<T>() as u64 <= MAX_BYTES);
+
+    let mut again = vec![T::default(); whole.data.len()];
+    pumice::decompress_into(bytes, &mut again, options).expect("it was read before");
+    assert!(same(&whole.data, &again));
+
+    // A region, chosen by what the stream looks like.
+    let mut dice = bytes.iter().fold(bytes.len(), |sum, &b| sum.wrapping_mul(31).wrapping_add(usize::from(b)));
+    let mut region: Vec<Range<usize>> = Vec::new();
+    for &n in shape {
+        let from = if n == 0 { 0 } else { dice % n };
+        dice /= 7;
+        region.push(from..from + (dice % (n - from + 1)));
+        dice /= 5;
+    }
+    let part = reader.read_region::<T>(&region).expect("it was read before");
+    assert!(same(&part.data, &crop(&whole.data, shape, &region)));
+    if reader.n_chunks() > 0 {
+        let id = dice as u64 % reader.n_chunks();
+        let region = reader.chunk_region(id).expect("it exists");
+        let chunk = reader.read_chunk::<T>(id).expect("it was read before");
+        assert!(same(&chunk.data, &crop(&whole.data, shape, &region)));
+    }
+
+    let salvaged = pumice::salvage(bytes, options.clone()).expect("it was read before");
+    assert!(salvaged.lost().is_empty());
+    assert!(same(&whole.data, &salvaged.read(T::default()).expect("it was read before").data));
+}
+
+fn salvage(bytes: &[u8], options: DecodeOptions) {
+    match pumice::salvage(bytes, options) {
+        Ok(salvaged) => {
+            let info = salvaged.info();
+            check_info(info, bytes.len());
+            // The list of what is lost may be long.
+            if info.n_chunks <= 256 {
+                assert_eq!(salvaged.lost().len() + salvaged.intact().len(), info.n_chunks as usize);
+            }
+            let read = with_dtype!(info.dtype, T => salvaged.read(T::from_f64(f64::NAN)).map(drop));
+            read.unwrap_or_else(|error| check_error(&error));
+        }
+        Err(error) => check_error(&error),
+    }
+}
+
+/// Bit for bit; the payload of a NaN that the quantiser's formula gives is not specified.
+fn same<T: Real>(a: &[T], b: &[T]) -> bool {
+    let equal = |(x, y): (&T, &T)| x.to_bits_u64() == y.to_bits_u64() || x.is_nan() && y.is_nan();
+    a.len() == b.len() && a.iter().zip(b).all(equal)
+}
+
+/// The values of a region, in C order.
+fn crop<T: Real>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec<T> {
+    let Some((range, inner)) = region.split_first() else { return data.to_vec() };
+    if region.iter().any(Range::is_empty) {
+        return Vec::new();
+    }
+    let row = data.len() / shape[0];
+    range.clone().flat_map(|i| crop(&data[i * row..(i + 1) * row], &shape[1..], inner)).collect()
+}
+
+/// Bytes that go on as zeros.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let [byte] = self.array();
+        byte
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        let n = N.min(self.0.len());
+        out[..n].copy_from_slice(&self.0[..n]);
+        self.0 = &self.0[n..];
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn within_is_exact() {
+        let tiny = f64::from_bits(1);
+        assert!(is_within(1.5, 1.0, 0.5) && is_within(-1.5, -1.0, 0.5) && is_within(1.0, 1.5, 0.5));
+        assert!(!is_within(1.0, tiny, 1.0 - f64::EPSILON));
+        // The difference rounds to the bound and is yet above it, or below.
+        assert!(!is_within(1.0, -tiny, 1.0) && !is_within(-1.0, tiny, 1.0));
+        assert!(is_within(1.0, tiny, 1.0) && is_within(-1.0, -tiny, 1.0));
+        assert!(is_within(tiny, 0.0, tiny) && !is_within(2.0 * tiny, 0.0, tiny));
+        assert!(!is_within(f64::MAX, -f64::MAX, f64::MAX));
+    }
+
+    #[test]
+    fn the_codec_target_sees_valid_streams() {
+        let data: Vec<f32> = (0..600).map(|i| (i as f32 * 0.1).sin()).collect();
+        let stream = pumice::compress(&data, &[20, 30], &Config::new(Bound::Abs(0.01))).unwrap();
+        let (codec, payload) = stream::first_payload(&stream).unwrap();
+        assert_eq!(codec, 1);
+        let input = codec_input(false, &[20, 30], 0.02, &[], payload);
+        super::codec(&input);
+    }
+}

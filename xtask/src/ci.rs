@@ -1,0 +1,2 @@
+//! `cargo xtask ci`.
+pub(crate) fn run() -> crate::shell::Result { todo!() }
