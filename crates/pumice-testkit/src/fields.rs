@@ -76,7 +76,8 @@ impl Field {
     pub fn generate<T: Float>(self, shape: &[usize], seed: u64) -> Vec<T> {
         let n = n_values(shape);
         let mut rng = Rng::new(seed);
-        let mut each = |f: &mut dyn FnMut(usize, &mut Rng) -> f64| (0..n).map(|i| T::from_f64(f(i, &mut rng))).collect();
+        let mut each =
+            |f: &mut dyn FnMut(usize, &mut Rng) -> f64| (0..n).map(|i| T::from_f64(f(i, &mut rng))).collect();
         match self {
             Field::Smooth => waves(shape, seed, 4, 2.0),
             Field::Turbulence => waves(shape, seed, 24, 40.0),

@@ -237,7 +237,8 @@ impl Folder {
         fs::create_dir_all(&self.path).expect("the folder can be made");
         let manifest = self.manifest();
         let before = fs::read_to_string(&manifest).unwrap_or_else(|_| self.about.to_owned());
-        fs::write(&manifest, format!("{before}\n{}", table::section(name, entry))).expect("the manifest can be written");
+        fs::write(&manifest, format!("{before}\n{}", table::section(name, entry)))
+            .expect("the manifest can be written");
         fs::write(&path, bytes).expect("the file can be written");
         println!("wrote {}", path.display());
     }
@@ -275,7 +276,8 @@ fn hashes_path() -> PathBuf {
 }
 
 fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}; UPDATE_GOLDEN=1 writes what is absent", path.display()))
+    fs::read_to_string(path)
+        .unwrap_or_else(|e| panic!("{}: {e}; UPDATE_GOLDEN=1 writes what is absent", path.display()))
 }
 
 #[cfg(test)]

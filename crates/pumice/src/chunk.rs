@@ -54,6 +54,11 @@ impl Block {
         self.start.iter().zip(&self.extents).map(|(&s, &n)| s..s + n).collect()
     }
 
+    /// The ranges in an array whose values are those of `outer`, inside which this lies.
+    pub(crate) fn ranges_in(&self, outer: &Block) -> Vec<Range<usize>> {
+        self.start_in(outer).iter().zip(&self.extents).map(|(&s, &n)| s..s + n).collect()
+    }
+
     /// What both have in common; some extents are zero if nothing.
     pub(crate) fn intersection(&self, other: &Block) -> Block {
         let mut common = self.clone();

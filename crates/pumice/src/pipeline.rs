@@ -52,20 +52,9 @@ pub(crate) fn encode_chunk<T: Real>(values: &[T], extents: &[usize], plan: &Plan
     Codec::Raw
 }
 
-/// Decodes one chunk into `out`, whose length is the product of `extents`. Treats every byte as hostile. `out` may be
-/// partly written on error.
+/// Decodes one chunk into `out`, whose length is the product of `extents`. Where a box is `wanted`, only that is sure to
+/// be written, which is less work. Treats every byte as hostile. `out` may be partly written on error.
 pub(crate) fn decode_chunk<T: Real>(
-    codec: Codec,
-    payload: &[u8],
-    extents: &[usize],
-    params: &DecodeParams<T>,
-    out: &mut [T],
-) -> Result<()> {
-    decode_part(codec, payload, extents, None, params, out)
-}
-
-/// As [`decode_chunk`], but only the box `wanted` of `out` is sure to be written: less work for few values.
-pub(crate) fn decode_part<T: Real>(
     codec: Codec,
     payload: &[u8],
     extents: &[usize],

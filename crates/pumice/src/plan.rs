@@ -2,6 +2,7 @@
 //! The same plan gives the same bytes whatever the thread count, instruction set or backend.
 
 use crate::array::Real;
+use crate::chunk;
 use crate::codec::MAX_FILLS;
 use crate::config::{Bound, Config, Fill, Preset};
 use crate::error::{Error, Result};
@@ -81,10 +82,9 @@ fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
             shape.len()
         )));
     }
-    let bytes = shape.iter().try_fold(T::DTYPE.size() as u64, |n, e| n.checked_mul(*e as u64));
-    match bytes {
-        Some(bytes) if bytes < 1 << 63 => Ok(()),
-        _ => Err(Error::invalid(format!("shape {shape:?} is too large"))),
+    match chunk::checked_bytes(shape, T::DTYPE.size()) {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(format!("shape {shape:?} is too large"))),
     }
 }
 

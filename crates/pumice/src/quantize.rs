@@ -24,8 +24,9 @@ use crate::array::Real;
 use crate::codec::value::{Int, Value};
 
 /// Step, its reciprocal and the tolerance of the check.
+#[allow(unreachable_pub, reason = "stands in the sealed trait of element types")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quantizer<T> {
+pub struct Quantizer<T> {
     pub(crate) step: T,
     pub(crate) inv_step: T,
     pub(crate) tolerance: T,

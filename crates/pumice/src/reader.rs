@@ -258,7 +258,7 @@ impl<R: ReadAt> Reader<R> {
         let params = self.layout.header.decode_params::<T>();
         // Two windows are in use at a time.
         let window = self.window::<T>(2, WINDOW_PER_WORKER)?;
-        let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], &params, slot);
+        let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, slot);
         chunk::ordered(&self.workers, ids.len(), window, work, |i, slot| {
             f(&self.layout.grid.block(ids[i]).ranges(), &slot.values)
         })
@@ -273,7 +273,7 @@ impl<R: ReadAt> Reader<R> {
             (0..self.n_chunks()).filter(|&id| self.layout.places[id as usize].frame_bytes > 0).collect();
         let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {
             let checked = container::check_places(&self.layout, &[found[i]]);
-            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], &params, slot));
+            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], None, &params, slot));
             *ok = decoded.is_ok();
             match decoded {
                 Err(e) if e.kind() == ErrorKind::LimitExceeded => Err(e),
@@ -349,10 +349,10 @@ impl<R: ReadAt> Reader<R> {
         let mut slot = Slot::default();
         for &id in ids {
             match self.run_in(id, region) {
-                Some(run) => self.decode_frame(id, params, &mut slot.bytes, &mut out[run])?,
+                Some(run) => self.decode_frame(id, None, params, &mut slot.bytes, &mut out[run])?,
                 None => {
                     self.window::<T>(1, 1)?;
-                    self.decode_to_slot(id, params, &mut slot)?;
+                    self.decode_to_slot(id, Some(region), params, &mut slot)?;
                     scatter(&self.layout.grid.block(id), &slot.values, region, out);
                 }
             }
@@ -377,7 +377,8 @@ impl<R: ReadAt> Reader<R> {
             slots.push((id, &mut head[run.start - at..]));
             (rest, at) = (tail, run.end);
         }
-        self.workers.for_each(&mut slots, |_, (id, values)| self.decode_frame(*id, params, &mut Vec::new(), values))
+        self.workers
+            .for_each(&mut slots, |_, (id, values)| self.decode_frame(*id, None, params, &mut Vec::new(), values))
     }
 
     /// Decodes chunks through buffers: a window of them in parallel, then their parts of `out`, again in parallel.
@@ -395,7 +396,7 @@ impl<R: ReadAt> Reader<R> {
         let mut slots: Vec<Slot<T>> = (0..window).map(|_| Slot::default()).collect();
         for ids in ids.chunks(window) {
             let slots = &mut slots[..ids.len()];
-            self.workers.for_each(slots, |i, slot| self.decode_to_slot(ids[i], params, slot))?;
+            self.workers.for_each(slots, |i, slot| self.decode_to_slot(ids[i], Some(region), params, slot))?;
             let parts: Vec<(Block, &[T])> =
                 ids.iter().map(|&id| self.layout.grid.block(id)).zip(slots.iter().map(|s| &s.values[..])).collect();
             self.scatter_all(&parts, region, out)?;
@@ -425,21 +426,30 @@ impl<R: ReadAt> Reader<R> {
         })
     }
 
-    /// Decodes a whole chunk into the slot's own values.
-    fn decode_to_slot<T: Real>(&self, id: u64, params: &DecodeParams<T>, slot: &mut Slot<T>) -> Result<()> {
+    /// Decodes a chunk, or at least what it has in common with `region`, into the slot's own values.
+    fn decode_to_slot<T: Real>(
+        &self,
+        id: u64,
+        region: Option<&Block>,
+        params: &DecodeParams<T>,
+        slot: &mut Slot<T>,
+    ) -> Result<()> {
         let n = self.layout.grid.chunk_values(id);
         if slot.values.len() < n {
             let more = n - slot.values.len();
             container::reserve(&mut slot.values, more)?;
         }
         slot.values.resize(n, T::default());
-        self.decode_frame(id, params, &mut slot.bytes, &mut slot.values)
+        let block = self.layout.grid.block(id);
+        let wanted = region.map(|region| block.intersection(region).ranges_in(&block));
+        self.decode_frame(id, wanted.as_deref(), params, &mut slot.bytes, &mut slot.values)
     }
 
-    /// Decodes chunk `id` into `out`, which has its size.
+    /// Decodes chunk `id`, or at least the box `wanted` of it, into `out`, which has the size of the chunk.
     fn decode_frame<T: Real>(
         &self,
         id: u64,
+        wanted: Option<&[Range<usize>]>,
         params: &DecodeParams<T>,
         buffer: &mut Vec<u8>,
         out: &mut [T],
@@ -450,7 +460,7 @@ impl<R: ReadAt> Reader<R> {
             let bytes = container::read(&self.source, place.offset, place.frame_bytes, buffer)?;
             let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), size_of::<T>())?;
-            pipeline::decode_chunk(frame_header.codec, payload, &extents, params, out)
+            pipeline::decode_chunk(frame_header.codec, payload, &extents, wanted, params, out)
         };
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
     }

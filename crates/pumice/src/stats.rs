@@ -4,13 +4,15 @@
 //! the others' range (or beyond 1e15 when the others do not). It is kept exactly and left out of the range, so taking a value
 //! for one can only tighten the bound. A second pass is needed only where the first suggests such a value.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::array::Real;
+use crate::chunk::{self, Workers};
 use crate::codec::MAX_FILLS;
 use crate::codec::value::Int;
 use crate::config::Fill;
 use crate::error::Result;
 use crate::source::Source;
-use rayon::prelude::*;
 
 /// What the plan needs to know about the data.
 #[derive(Clone, Debug)]
@@ -27,11 +29,11 @@ const HUGE: f64 = 1e15;
 /// Values looked at to decide whether a second pass is worth it.
 const N_SAMPLES: usize = 4096;
 
-/// Scans all of `source`, on `threads` threads (0: all).
+/// Scans all of `source`; `progress` gets the number of bytes done so far.
 pub(crate) fn scan<T: Real>(
     source: &dyn Source<T>,
     fill: Fill,
-    threads: usize,
+    workers: &Workers,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Stats<T>> {
     let blocks = Blocks::new(source);
@@ -41,7 +43,7 @@ pub(crate) fn scan<T: Real>(
         _ => None,
     };
     let skip = given.map(|v| [v; 2]);
-    let first = blocks.fold(threads, progress, |start, values| Scan::new(start, values, skip, stride), Scan::merge)?;
+    let first = blocks.fold(workers, progress, |start, values| Scan::new(start, values, skip, stride), Scan::merge)?;
     let Some(first) = first else { return Ok(Stats { range: None, fills: given.into_iter().collect() }) };
 
     let mut range = first.range;
@@ -50,7 +52,7 @@ pub(crate) fn scan<T: Real>(
         && let Some((lo, hi)) = range
         && first.is_suspicious(lo, hi)
     {
-        let inner = blocks.fold(threads, &|_| {}, |_, values| Inner::new(values, [lo, hi]), Inner::merge)?;
+        let inner = blocks.fold(workers, &|_| {}, |_, values| Inner::new(values, [lo, hi]), Inner::merge)?;
         if let Some(inner) = inner {
             (range, fills) = inner.decide(lo, hi);
         }
@@ -157,18 +159,19 @@ struct Blocks<'a, T> {
 
 /// Values per block: few enough to stay in cache when they come from a file.
 const BLOCK_VALUES: usize = 1 << 16;
+const TASKS_PER_WORKER: usize = 4;
 
 impl<'a, T: Real> Blocks<'a, T> {
     fn new(source: &'a dyn Source<T>) -> Self {
         let shape = source.shape();
         let mut inner = 1;
         let mut axis = shape.len().saturating_sub(1);
-        while axis > 0 && inner * shape[axis] <= BLOCK_VALUES {
+        while axis > 0 && shape[axis] <= BLOCK_VALUES / inner.max(1) {
             inner *= shape[axis];
             axis -= 1;
         }
         let rows_per_block = (BLOCK_VALUES / inner.max(1)).max(1);
-        Self { source, axis, rows_per_block, inner, n_values: shape.iter().product() }
+        Self { source, axis, rows_per_block, inner, n_values: chunk::n_values(shape) }
     }
 
     fn n_blocks(&self) -> usize {
@@ -198,7 +201,8 @@ impl<'a, T: Real> Blocks<'a, T> {
         (start, extents, first)
     }
 
-    fn map<R>(&self, i: usize, progress: &(dyn Fn(u64) + Sync), f: &impl Fn(usize, &[T]) -> R) -> Result<R> {
+    /// Maps block `i`; also returns its size in bytes.
+    fn map<R>(&self, i: usize, f: &impl Fn(usize, &[T]) -> R) -> Result<(R, u64)> {
         let (start, extents, first) = self.block(i);
         let mapped = match self.source.contiguous(&start, &extents) {
             Some(values) => f(first, values),
@@ -208,30 +212,34 @@ impl<'a, T: Real> Blocks<'a, T> {
                 f(first, &values)
             }
         };
-        progress((extents.iter().product::<usize>() * size_of::<T>()) as u64);
-        Ok(mapped)
+        Ok((mapped, (extents.iter().product::<usize>() * size_of::<T>()) as u64))
     }
 
     /// Maps every block and merges the results; `None` for an array without values.
     fn fold<R: Send>(
         &self,
-        threads: usize,
+        workers: &Workers,
         progress: &(dyn Fn(u64) + Sync),
         f: impl Fn(usize, &[T]) -> R + Sync,
         merge: impl Fn(R, R) -> R + Sync,
     ) -> Result<Option<R>> {
-        let merge_results = |a: Option<R>, b: Option<R>| match (a, b) {
-            (Some(a), Some(b)) => Some(merge(a, b)),
-            (a, b) => a.or(b),
-        };
-        let blocks = 0..self.n_blocks();
-        if threads == 1 {
-            return blocks.map(|i| self.map(i, progress, &f).map(Some)).try_fold(None, |a, b| Ok(merge_results(a, b?)));
-        }
-        blocks
-            .into_par_iter()
-            .map(|i| self.map(i, progress, &f).map(Some))
-            .try_reduce(|| None, |a, b| Ok(merge_results(a, b)))
+        let n_blocks = self.n_blocks();
+        let done = AtomicU64::new(0);
+        // A few runs of blocks per worker, so that all finish at about the same time.
+        let n_runs = (TASKS_PER_WORKER * workers.count()).min(n_blocks);
+        let mut results: Vec<Option<R>> = (0..n_runs).map(|_| None).collect();
+        workers.for_each(&mut results, |run, result| {
+            for i in n_blocks * run / n_runs..n_blocks * (run + 1) / n_runs {
+                let (mapped, n_bytes) = self.map(i, &f)?;
+                *result = Some(match result.take() {
+                    Some(before) => merge(before, mapped),
+                    None => mapped,
+                });
+                progress(done.fetch_add(n_bytes, Ordering::Relaxed) + n_bytes);
+            }
+            Ok(())
+        })?;
+        Ok(results.into_iter().flatten().reduce(merge))
     }
 }
 
@@ -346,7 +354,7 @@ mod tests {
 
     fn scanned(values: &[f32], fill: Fill) -> Stats<f32> {
         let shape = [values.len()];
-        scan(&SliceSource::new(values, &shape).unwrap(), fill, 1, &|_| {}).unwrap()
+        scan(&SliceSource::new(values, &shape).unwrap(), fill, &Workers::Serial, &|_| {}).unwrap()
     }
 
     fn ramp(n: usize) -> Vec<f32> {

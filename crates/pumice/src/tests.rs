@@ -1,5 +1,6 @@
 //! Whole streams, there and back: every way to write, every way to read, and damage of every kind.
 
+use crate::chunk::Workers;
 use crate::*;
 
 fn ramp(n: usize) -> Vec<f32> {
@@ -20,7 +21,8 @@ fn plan(shape: &[usize], chunk_shape: &[usize], config: &Config) -> plan::Plan<f
 fn compress_tiny(data: &[f32], shape: &[usize], chunk_shape: &[usize], config: &Config, threads: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let source = SliceSource::new(data, shape).unwrap();
-    writer::append_planned(&source, &plan(shape, chunk_shape, config), threads, &mut out).unwrap();
+    let workers = Workers::new(threads).unwrap();
+    writer::append_planned(&source, &plan(shape, chunk_shape, config), &workers, &mut out).unwrap();
     out
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
 }
 
 /// A chunk to encode; see [`encode`].
-struct Encode<'a, T> {
+pub struct Encode<'a, T> {
     values: &'a [T],
     extents: &'a [usize],
     quantizer: Option<Quantizer<T>>,
@@ -29,13 +29,39 @@ struct Encode<'a, T> {
 }
 
 /// A chunk to decode; see [`decode`].
-struct Decode<'a, T> {
+pub struct Decode<'a, T> {
     payload: &'a [u8],
     extents: &'a [usize],
     step: Option<T>,
     fills: &'a [T],
     wanted: Option<&'a [Range<usize>]>,
 }
+
+/// An element type with kernels. Its functions are not generic, so that all kernels are compiled with this crate and not
+/// again with each one that uses it.
+pub trait Kernels: Sized {
+    #[doc(hidden)]
+    fn run_encode(isa: Isa, job: &Encode<'_, Self>, out: &mut Vec<u8>);
+    #[doc(hidden)]
+    fn run_decode(isa: Isa, job: &Decode<'_, Self>, out: &mut [Self]) -> Result<()>;
+}
+
+macro_rules! impl_kernels {
+    ($T:ty) => {
+        impl Kernels for $T {
+            fn run_encode(isa: Isa, job: &Encode<'_, Self>, out: &mut Vec<u8>) {
+                encode_on(isa, job, out);
+            }
+
+            fn run_decode(isa: Isa, job: &Decode<'_, Self>, out: &mut [Self]) -> Result<()> {
+                decode_on(isa, job, out)
+            }
+        }
+    };
+}
+
+impl_kernels!(f32);
+impl_kernels!(f64);
 
 /// Appends the payload of a chunk, on the best instruction set of this machine.
 pub(crate) fn encode<T: Real>(
@@ -45,7 +71,7 @@ pub(crate) fn encode<T: Real>(
     fills: &[T],
     out: &mut Vec<u8>,
 ) {
-    encode_on(Isa::detect(), values, extents, quantizer, fills, out);
+    T::run_encode(Isa::detect(), &Encode { values, extents, quantizer, fills }, out);
 }
 
 /// Decodes a chunk, or at least the tiles of it that hold the box `wanted`, on the best instruction set of this machine.
@@ -57,27 +83,19 @@ pub(crate) fn decode<T: Real>(
     fills: &[T],
     out: &mut [T],
 ) -> Result<()> {
-    decode_on(Isa::detect(), &Decode { payload, extents, step, fills, wanted }, out)
+    T::run_decode(Isa::detect(), &Decode { payload, extents, step, fills, wanted }, out)
 }
 
-fn encode_on<T: Real>(
-    isa: Isa,
-    values: &[T],
-    extents: &[usize],
-    quantizer: Option<Quantizer<T>>,
-    fills: &[T],
-    out: &mut Vec<u8>,
-) {
-    assert_eq!(values.len(), extents.iter().product::<usize>());
-    let job = Encode { values, extents, quantizer, fills };
+fn encode_on<T: Real>(isa: Isa, job: &Encode<'_, T>, out: &mut Vec<u8>) {
+    assert_eq!(job.values.len(), job.extents.iter().product::<usize>());
     // SAFETY: `Isa` names only what the machine has.
     unsafe {
         match isa {
             Isa::Portable => job.run::<Portable>(out),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => encode_avx2(&job, out),
+            Isa::Avx2 => encode_avx2(job, out),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => encode_avx512(&job, out),
+            Isa::Avx512 => encode_avx512(job, out),
         }
     }
 }
@@ -309,10 +327,11 @@ mod tests {
                 let quantizer = bound.and_then(|bound| Quantizer::<T>::new(bound, Some(2.0)));
                 let step = quantizer.map(|q| q.step);
                 let mut expected = Vec::new();
-                encode_on(Isa::Portable, &values, &extents, quantizer, &fills, &mut expected);
-                let job = Decode { payload: &expected, extents: &extents, step, fills: &fills, wanted: None };
+                let job = Encode { values: &values, extents: &extents, quantizer, fills: &fills };
+                encode_on(Isa::Portable, &job, &mut expected);
+                let back = Decode { payload: &expected, extents: &extents, step, fills: &fills, wanted: None };
                 let mut restored = vec![T::default(); values.len()];
-                decode_on(Isa::Portable, &job, &mut restored).expect("own payloads decode");
+                decode_on(Isa::Portable, &back, &mut restored).expect("own payloads decode");
                 for (x, y) in values.iter().zip(&restored) {
                     let exact = x.to_bits_u64() == y.to_bits_u64();
                     let within = bound.is_some_and(|b| (x.to_f64() - y.to_f64()).abs() <= b);
@@ -320,10 +339,10 @@ mod tests {
                 }
                 for isa in Isa::available() {
                     let mut payload = Vec::new();
-                    encode_on(isa, &values, &extents, quantizer, &fills, &mut payload);
+                    encode_on(isa, &job, &mut payload);
                     assert!(payload == expected, "{} encodes {extents:?} otherwise", isa.name());
                     let mut again = vec![T::default(); values.len()];
-                    decode_on(isa, &job, &mut again).expect("own payloads decode");
+                    decode_on(isa, &back, &mut again).expect("own payloads decode");
                     let equal = again.iter().zip(&restored).all(|(a, b)| a.to_bits_u64() == b.to_bits_u64());
                     assert!(equal, "{} decodes {extents:?} otherwise", isa.name());
                 }

@@ -79,7 +79,7 @@ pub trait Simd<T: Value>: Copy + 'static {
 
 /// The instruction sets that have kernels of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Isa {
+pub enum Isa {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,

@@ -61,22 +61,22 @@ pub fn compress<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Result
 pub fn compress_into<T: Real>(data: &[T], shape: &[usize], config: &Config, out: &mut Vec<u8>) -> Result<Summary> {
     out.clear();
     let source = SliceSource::new(data, shape)?;
-    let stats = stats::scan(&source, config.fill, config.threads, &|_| ())?;
-    append_planned(&source, &Plan::new(config, shape, Some(&stats))?, config.threads, out)
+    let workers = workers_for(data.len(), config.threads)?;
+    let stats = stats::scan(&source, config.fill, &workers, &|_| ())?;
+    append_planned(&source, &Plan::new(config, shape, Some(&stats))?, &workers, out)
 }
 
 /// Appends the stream of an array for which everything is decided to `out`, which is empty.
 pub(crate) fn append_planned<T: Real>(
     source: &SliceSource<'_, T>,
     plan: &Plan<T>,
-    threads: usize,
+    workers: &Workers,
     out: &mut Vec<u8>,
 ) -> Result<Summary> {
     let grid = grid_of(plan)?;
-    let workers = workers_for(&grid, threads)?;
     Header::new(plan, grid.n_chunks() == 1).write_to(out)?;
     let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress: &|_| () };
-    let frame_bytes = job.append_to(&workers, out)?;
+    let frame_bytes = job.append_to(workers, out)?;
     if grid.n_chunks() > 1 {
         let index_offset = out.len() as u64;
         write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, index_offset, out);
@@ -98,10 +98,10 @@ pub fn compress_from<T: Real, W: Write>(
     let shape = source.shape();
     let raw_bytes = chunk::checked_bytes(shape, size_of::<T>());
     let raw_bytes = raw_bytes.ok_or_else(|| Error::invalid(format!("shape {shape:?} is too large")))?;
-    let stats = stats::scan(source, config.fill, config.threads, &|done| progress(done / 2))?;
+    let workers = workers_for(chunk::n_values(shape), config.threads)?;
+    let stats = stats::scan(source, config.fill, &workers, &|done| progress(done / 2))?;
     let plan = Plan::new(config, shape, Some(&stats))?;
     let grid = grid_of(&plan)?;
-    let workers = workers_for(&grid, config.threads)?;
     let mut bytes = Vec::new();
     Header::new(&plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
     out.write_all(&bytes)?;
@@ -302,8 +302,9 @@ fn grid_of<T: Real>(plan: &Plan<T>) -> Result<Grid> {
 }
 
 /// A pool that has nothing to share out is not worth its start.
-fn workers_for(grid: &Grid, threads: usize) -> Result<Workers> {
-    Workers::new(if grid.n_chunks() == 1 { 1 } else { threads })
+fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
+    const SERIAL_VALUES: usize = 1 << 16;
+    Workers::new(if n_values <= SERIAL_VALUES { 1 } else { threads })
 }
 
 /// Appends index and footer.

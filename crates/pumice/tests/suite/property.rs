@@ -87,7 +87,7 @@ fn cases(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(1500))]
+    #![proptest_config(cases(3000))]
 
     #[test]
     fn f32_arrays(field in fields(), shape in shapes(), seed: u64, bound in bounds(), picks in picks()) {
@@ -116,7 +116,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(150))]
 
     /// Arrays of many chunks: regions that cross them, and any number of threads.
     #[test]

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Independent check of Pumice on real fields: bound, special values, ratio, and the reference decoder.
+
+Runs the `pumice` program on every file of a data folder (INDEX.tsv lists them) at REL 1e-2, 1e-3, 1e-4, and 1e-6 for
+f64, and judges the outcome with numpy alone:
+
+- every finite value is within the absolute bound that the program reports, without any rounding in the comparison;
+- that bound is at most REL times the range of the finite values that are no fill values;
+- NaN, infinities and fill values come back bit for bit;
+- tools/decode.py gives the same bits as the program for one chunk of each file at each bound.
+
+Prints the ratio of each file at each bound, and the geometric means over the f32 files without fill values. The exit
+status is 1 if any check fails, or a mean is below its floor.
+
+    python tools/verify_data.py --data DIR --pumice target/release/pumice [--ratio-floor 16.3,8.2,4.9] [FILE...]
+"""
+
+import argparse
+import csv
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import decode as reference  # noqa: E402
+
+BOUNDS = [1e-2, 1e-3, 1e-4]
+F64_BOUNDS = [1e-6]
+
+
+class Failure(Exception):
+    """A promise was broken."""
+
+
+def require(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+def fill_mask(values, flags):
+    """Where the fill value is that the flag FILL(value,share) of the index gives with six digits."""
+    match = re.search(r"FILL\(([^,]+),([\d.]+)%\)", flags)
+    if not match:
+        return np.zeros(values.shape, bool)
+    nearby = np.unique(values[np.isclose(values, float(match[1]), rtol=1e-5, atol=0)])
+    require(nearby.size == 1, f"the index names one fill value near {match[1]}, the file has {nearby.size}")
+    mask = values == nearby[0]
+    share = 100 * mask.mean()
+    require(abs(share - float(match[2])) < 0.1, f"{share:.2f} % fill values, the index says {match[2]} %")
+    return mask
+
+
+def check_bound(original, restored, bound, where):
+    """|original - restored| <= bound, exactly: the difference is the unevaluated sum of two numbers (two-sum)."""
+    x, y = original[where].astype(np.float64), restored[where].astype(np.float64)
+    require(np.isfinite(y).all(), "a finite value became NaN or infinite")
+    difference = x - y
+    back = difference - x
+    rest = (x - (difference - back)) + (-y - back)
+    sign = np.where(difference < 0, -1.0, 1.0)
+    size, rest = difference * sign, rest * sign
+    broken = ~((size < bound) | ((size == bound) & (rest <= 0)))
+    if broken.any():
+        i = np.flatnonzero(broken)[0]
+        raise Failure(f"bound {bound!r} broken by {broken.sum()} values, first {x[i]!r} became {y[i]!r}")
+    return size.max(initial=0.0)
+
+
+def check_range(values, where, rel, bound):
+    """The absolute bound is at most REL times the range, as float64 arithmetic gives it."""
+    finite = values[where].astype(np.float64)
+    if finite.size:
+        most = rel * (finite.max() - finite.min())
+        require(bound <= most, f"abs_bound {bound!r} is above {most!r}, which is {rel} of the range")
+
+
+def same_bits(a, b):
+    unsigned = np.dtype(f"u{a.itemsize}")
+    return np.array_equal(a.view(unsigned), b.view(unsigned))
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    require(done.returncode == 0, f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def verify(args, path, shape, dtype, flags, rel, scratch):
+    """One file at one bound: (ratio, largest error as a share of the bound)."""
+    stream, output = scratch / "stream.pum", scratch / "restored.raw"
+    report = json.loads(run(args.pumice, "compress", path, "-o", stream, "--rel", repr(rel), "--json"))
+    run(args.pumice, "decompress", stream, "-o", output)
+    original = np.fromfile(path, dtype).reshape(shape)
+    restored = np.fromfile(output, dtype)
+    require(restored.size == original.size, f"{original.size} values became {restored.size}")
+    restored = restored.reshape(shape)
+
+    fill = fill_mask(original, flags)
+    finite = np.isfinite(original)
+    exact = fill | ~finite
+    require(same_bits(original[exact], restored[exact]), "a NaN, infinity or fill value is not bit for bit the same")
+    bound = report["abs_bound"]
+    check_range(original, ~exact, rel, bound)
+    worst = check_bound(original, restored, bound, ~exact)
+    require(report["raw_bytes"] == path.stat().st_size, "raw_bytes is not the size of the input")
+    require(report["compressed_bytes"] == stream.stat().st_size, "compressed_bytes is not the size of the output")
+
+    data = stream.read_bytes()
+    # Another chunk at each bound.
+    n_chunks = report["n_chunks"]
+    chunk = int(-math.log10(rel)) * 7 % n_chunks
+    decoded = reference.decode_chunk(data, chunk)
+    box = np.ascontiguousarray(restored[reference.chunk_box(data, chunk)])
+    require(decoded.shape == box.shape and same_bits(np.ascontiguousarray(decoded), box),
+            f"tools/decode.py gives other bits for chunk {chunk}")
+    return report["raw_bytes"] / report["compressed_bytes"], worst / bound if bound else 0.0
+
+
+def read_index(folder, names):
+    with open(folder / "INDEX.tsv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    unknown = set(names) - {row["file"] for row in rows}
+    if unknown:
+        sys.exit(f"not in INDEX.tsv: {', '.join(sorted(unknown))}")
+    return [row for row in rows if not names or row["file"] in names]
+
+
+def check_means(means, floors):
+    failures = 0
+    for (rel, ratios), floor in zip(means.items(), floors + [None] * len(means)):
+        if not ratios:
+            continue
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        verdict = "" if floor is None else f", at least {floor:g} wanted: {'yes' if mean >= floor else 'NO'}"
+        print(f"geometric mean of {len(ratios)} f32 files without fill values, REL {rel:g}: {mean:.3f}{verdict}")
+        failures += floor is not None and mean < floor
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="names from INDEX.tsv; all of them if none is given")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with INDEX.tsv")
+    parser.add_argument("--pumice", type=Path, default=Path("target/release/pumice"), help="the program")
+    parser.add_argument("--ratio-floor", default="", metavar="R,R,R", help="least mean ratio at each of 1e-2,1e-3,1e-4")
+    args = parser.parse_args()
+    floors = [float(r) for r in args.ratio_floor.split(",") if r]
+    rows = read_index(args.data, args.files)
+    means = {rel: [] for rel in BOUNDS}
+    passed = failed = 0
+    print(f"{'file':<36}{'REL':>7}{'ratio':>10}{'error/bound':>13}")
+    with tempfile.TemporaryDirectory() as scratch:
+        for row in rows:
+            dtype = np.dtype({"f32": "<f4", "f64": "<f8"}[row["dtype"]])
+            shape = tuple(int(n) for n in row["dims"].split("x"))
+            for rel in BOUNDS + (F64_BOUNDS if row["dtype"] == "f64" else []):
+                try:
+                    ratio, share = verify(args, args.data / row["file"], shape, dtype, row["flags"], rel, Path(scratch))
+                except (Failure, reference.FormatError) as failure:
+                    failed += 1
+                    print(f"{row['file']:<36}{rel:>7g}  FAILED: {failure}", flush=True)
+                    continue
+                passed += 1
+                print(f"{row['file']:<36}{rel:>7g}{ratio:>10.3f}{share:>13.6f}", flush=True)
+                if row["dtype"] == "f32" and "FILL" not in row["flags"] and rel in means:
+                    means[rel].append(ratio)
+    below = check_means(means, floors)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
