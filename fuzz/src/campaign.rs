@@ -13,8 +13,7 @@ const MAX_BYTES: usize = 4096;
 /// An execution that takes longer is a finding.
 const MAX_TIME: Duration = Duration::from_secs(5);
 /// Numbers that parsers trip over.
-const NUMBERS: [u64; 14] =
-    [0, 1, 7, 8, 63, 64, 127, 128, 255, 4096, 0xffff, 0x7fff_ffff, i64::MAX as u64, u64::MAX];
+const NUMBERS: [u64; 14] = [0, 1, 7, 8, 63, 64, 127, 128, 255, 4096, 0xffff, 0x7fff_ffff, i64::MAX as u64, u64::MAX];
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pumice::{Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Reader, Real, Writer, with_dtype};
+use pumice::{Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Reader, Real, Salvage, Writer, with_dtype};
 
 use crate::stream::{self, Repairs};
 
@@ -285,13 +285,31 @@ fn salvage(bytes: &[u8], options: DecodeOptions) {
             check_info(info, bytes.len());
             // The list of what is lost may be long.
             if info.n_chunks <= 256 {
-                assert_eq!(salvaged.lost().len() + salvaged.intact().len(), info.n_chunks as usize);
+                let volume = |region: &[Range<usize>]| region.iter().map(|r| r.len() as u64).product::<u64>();
+                let mut covered: u64 = salvaged.lost().iter().map(|(_, region)| volume(region)).sum();
+                let add = |region: &[Range<usize>], n: usize| {
+                    assert_eq!(volume(region), n as u64);
+                    covered += n as u64;
+                    Ok(())
+                };
+                let each = with_dtype!(info.dtype, T => each_chunk::<T>(&salvaged, add));
+                match each {
+                    Ok(()) => assert_eq!(covered * info.dtype.size() as u64, info.raw_bytes),
+                    Err(error) => check_error(&error),
+                }
             }
             let read = with_dtype!(info.dtype, T => salvaged.read(T::from_f64(f64::NAN)).map(drop));
             read.unwrap_or_else(|error| check_error(&error));
         }
         Err(error) => check_error(&error),
     }
+}
+
+fn each_chunk<T: Real>(
+    salvaged: &Salvage<&[u8]>,
+    mut f: impl FnMut(&[Range<usize>], usize) -> pumice::Result<()>,
+) -> pumice::Result<()> {
+    salvaged.for_each_chunk::<T>(|region, values| f(region, values.len()))
 }
 
 /// Bit for bit; the payload of a NaN that the quantiser's formula gives is not specified.

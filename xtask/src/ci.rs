@@ -1,2 +1,184 @@
-//! `cargo xtask ci`.
-pub(crate) fn run() -> crate::shell::Result { todo!() }
+//! `cargo xtask ci`: everything a change must pass, from a fresh machine with Rust and Python. Each step is printed with
+//! its time; the first failure ends the run with the command that failed. Nothing is skipped silently.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pumice_testkit::{golden, sha256_hex};
+
+use crate::shell::{self, Result, cargo, command, root, run, succeeds};
+
+/// A step: what it is called and does.
+type Step = (&'static str, fn() -> Result);
+
+const STEPS: [Step; 12] = [
+    ("Rust components", rust_components),
+    ("Python environment", python_environment),
+    ("format", format),
+    ("lints", lints),
+    ("tests", tests),
+    ("documentation", documentation),
+    ("independent decoder: its own tests", decoder_tests),
+    ("independent decoder: golden files", decoder_goldens),
+    ("fuzz, short", fuzz),
+    ("exhaustive, short", exhaustive),
+    ("demo", demo),
+    ("real data", real_data),
+];
+
+/// Executions of each fuzz target; a campaign takes a thousand times as many.
+const FUZZ_RUNS: &str = "30000";
+/// Every so-many-th bit pattern.
+const EXHAUSTIVE_STRIDE: &str = "127";
+
+pub(crate) fn run_all() -> Result {
+    let start = Instant::now();
+    let mut times = Vec::new();
+    for (i, (name, step)) in STEPS.iter().enumerate() {
+        println!("\n==> [{}/{}] {name}", i + 1, STEPS.len());
+        let before = Instant::now();
+        step().map_err(|e| format!("step '{name}': {e}"))?;
+        let seconds = before.elapsed().as_secs_f64();
+        println!("<== {name}: {seconds:.1} s");
+        times.push((name, seconds));
+    }
+    println!("\n{:<40}{:>8}", "step", "seconds");
+    times.iter().for_each(|(name, seconds)| println!("{name:<40}{seconds:>8.1}"));
+    println!("{:<40}{:>8.1}\nall {} steps passed", "all", start.elapsed().as_secs_f64(), STEPS.len());
+    Ok(())
+}
+
+fn rust_components() -> Result {
+    for (component, probe) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if succeeds(cargo().args([probe, "--version"])) {
+            println!("{component}: there");
+            continue;
+        }
+        run(command("rustup").args(["component", "add", component]))
+            .map_err(|e| format!("{component} is missing and cannot be installed: {e}"))?;
+    }
+    Ok(())
+}
+
+fn python() -> PathBuf {
+    root().join(".venv/bin/python")
+}
+
+/// `.venv` with the packages of tools/requirements.txt; made again only when that file changes.
+fn python_environment() -> Result {
+    let wanted = read(&root().join("tools/requirements.txt"))?;
+    let stamp = root().join(".venv/requirements.installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && succeeds(command(python()).arg("-V")) {
+        println!(".venv: up to date");
+        return Ok(());
+    }
+    // `venv` can be there without `ensurepip`, which Debian packs apart.
+    if !succeeds(command("python3").args(["-c", "import venv, ensurepip"])) {
+        let message = "Python's venv module is missing; install Debian's python3-venv";
+        let mut update = command("apt-get");
+        run(update.arg("update")).map_err(|e| format!("{message} ({e})"))?;
+        let mut install = command("apt-get");
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        run(install.args(["install", "--yes", "--no-install-recommends", "python3", "python3-venv"]))
+            .map_err(|e| format!("{message} ({e})"))?;
+    }
+    run(command("python3").args(["-m", "venv", "--clear", ".venv"]))?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "tools/requirements.txt"];
+    run(command(python()).args(pip))?;
+    fs::write(&stamp, wanted).map_err(|e| format!("{}: {e}", stamp.display()))
+}
+
+fn format() -> Result {
+    run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn lints() -> Result {
+    run(cargo().args(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))
+}
+
+fn tests() -> Result {
+    run(cargo().args(["test", "--workspace", "--all-features"]))
+}
+
+fn documentation() -> Result {
+    let mut doc = cargo();
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    run(doc.args(["doc", "--workspace", "--no-deps", "--all-features"]))
+}
+
+fn decoder_tests() -> Result {
+    run(command(python()).arg("tools/test_decode.py"))
+}
+
+/// Each golden file, decoded by tools/decode.py, has the hash that the manifest gives.
+fn decoder_goldens() -> Result {
+    let goldens = golden::Folder::v1().load();
+    let scratch = Scratch::new("goldens")?;
+    let (stream, values) = (scratch.0.join("stream.pum"), scratch.0.join("values.raw"));
+    for golden in &goldens {
+        let failed = |e: &dyn std::fmt::Display| format!("golden file {}: {e}", golden.name);
+        fs::write(&stream, &golden.bytes).map_err(|e| failed(&e))?;
+        let mut decode = command(python());
+        decode.arg("tools/decode.py").arg(&stream).arg("-o").arg(&values);
+        let output = decode.output().map_err(|e| failed(&e))?;
+        if !output.status.success() {
+            return Err(failed(&String::from_utf8_lossy(&output.stderr)));
+        }
+        let decoded = fs::read(&values).map_err(|e| failed(&e))?;
+        if golden.entry.get("sha256") != Some(&sha256_hex(&decoded)) {
+            return Err(failed(&"tools/decode.py gives other bits than the manifest says"));
+        }
+    }
+    println!("{} golden files decode to the bits of the manifest", goldens.len());
+    if goldens.is_empty() { Err("there are no golden files".into()) } else { Ok(()) }
+}
+
+fn fuzz() -> Result {
+    crate::fuzz::run(&["all", "--runs", FUZZ_RUNS])
+}
+
+fn exhaustive() -> Result {
+    crate::exhaustive::run(&["--stride", EXHAUSTIVE_STRIDE])
+}
+
+fn demo() -> Result {
+    let scratch = Scratch::new("demo")?;
+    run(cargo().args(["run", "--release", "--quiet", "--", "demo", "--output"]).arg(&scratch.0))
+}
+
+/// The acceptance figures on real fields, which do not belong to the repository.
+fn real_data() -> Result {
+    let data = root().join("../shared/data");
+    if !data.join("INDEX.tsv").exists() {
+        println!("skipped: there is no ../shared/data here");
+        return Ok(());
+    }
+    run(cargo().args(["build", "--release", "--quiet", "--package", "pumice-cli"]))?;
+    let pumice = shell::target_dir().join("release/pumice");
+    let mut verify = command(python());
+    verify.arg("tools/verify_data.py").arg("--data").arg(data).arg("--pumice").arg(pumice);
+    run(verify.args(["--ratio-floor", "16.3,8.2,4.9"]))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// A folder that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("pumice-ci-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left in the temporary folder does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -62,7 +62,10 @@ fn prove(stride: u64, threads: usize) -> Result {
             let seconds = start.elapsed().as_secs_f64();
             println!(
                 "ABS {bound:e}  {:<15} {:>10} patterns  ratio {:>8.3}  {seconds:6.1} s  {} violations",
-                pass.name, count.values, count.ratio(), count.violations,
+                pass.name,
+                count.values,
+                count.ratio(),
+                count.violations,
             );
             of_bound += count.violations;
         }

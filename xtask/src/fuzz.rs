@@ -33,6 +33,7 @@ struct Options {
     seed: u64,
     input: Option<PathBuf>,
     libfuzzer: bool,
+    asan: bool,
     inner: bool,
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &[&str]) -> Result {
     let options = parse(args)?;
     for &target in &options.targets {
         if options.libfuzzer {
-            with_libfuzzer(target, options.limit)?;
+            with_libfuzzer(target, options.limit, options.asan)?;
         } else if options.inner {
             match &options.input {
                 Some(path) => (target.run)(&fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?),
@@ -58,6 +59,7 @@ fn parse(args: &[&str]) -> Result<Options> {
         seed: 1,
         input: None,
         libfuzzer: false,
+        asan: false,
         inner: false,
     };
     let mut args = args.iter();
@@ -68,6 +70,7 @@ fn parse(args: &[&str]) -> Result<Options> {
             "--seed" => options.seed = shell::parse(arg, args.next())?,
             "--input" => options.input = Some(args.next().ok_or("--input needs a file")?.into()),
             "--libfuzzer" => options.libfuzzer = true,
+            "--asan" => options.asan = true,
             "--inner" => options.inner = true,
             "all" => options.targets = TARGETS.to_vec(),
             name => options.targets.push(pumice_fuzz::target(name).ok_or(format!("no fuzz target '{name}'"))?),
@@ -112,7 +115,7 @@ fn campaign(target: Target, options: &Options) -> Result {
 }
 
 /// The log ends with "Done N runs in S second(s)".
-fn with_libfuzzer(target: Target, limit: Limit) -> Result {
+fn with_libfuzzer(target: Target, limit: Limit, asan: bool) -> Result {
     if !shell::succeeds(shell::command("cargo").args(["+nightly", "fuzz", "--version"])) {
         return Err("this needs a nightly toolchain (`rustup toolchain install nightly`) and cargo-fuzz \
                     (`cargo install cargo-fuzz`); without --libfuzzer it runs on stable Rust"
@@ -132,7 +135,11 @@ fn with_libfuzzer(target: Target, limit: Limit) -> Result {
     let mut cargo = shell::command("cargo");
     // The cargo that started this task would otherwise stand for the nightly one.
     cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-    cargo.args(["+nightly", "fuzz", "run", "--fuzz-dir", "fuzz/libfuzzer", target.name]).arg(&corpus).arg("--");
+    let sanitizer = if asan { "address" } else { "none" };
+    cargo
+        .args(["+nightly", "fuzz", "run", "--fuzz-dir", "fuzz/libfuzzer", "--sanitizer", sanitizer, target.name])
+        .arg(&corpus)
+        .arg("--");
     cargo.args([&*limit, "-max_len=4096", "-timeout=10", "-rss_limit_mb=2048", "-malloc_limit_mb=256"]);
     cargo.arg("-print_final_stats=1").arg(format!("-artifact_prefix={}/{}-", artifacts.display(), target.name));
     shell::run(&mut cargo)

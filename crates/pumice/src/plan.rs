@@ -12,15 +12,15 @@ use crate::stats::Stats;
 /// Most axes an array may have.
 pub(crate) const MAX_RANK: usize = 8;
 
-/// Values in a chunk where the user does not say: enough to amortise its sample and framing, few enough that two
-/// million values already keep four cores busy.
-const CHUNK_VALUES: usize = 1 << 19;
+/// Values in a chunk where the user does not say: enough to amortise its sample and framing and to predict along the
+/// slowest axis, few enough to share out among cores.
+const CHUNK_VALUES: usize = 1 << 20;
 
 /// A chunk may grow to this many values where that keeps it one run of memory, which saves a copy.
 const CONTIGUOUS_VALUES: usize = 1 << 22;
 
 /// An array up to this size is one chunk.
-const SINGLE_CHUNK_VALUES: usize = CHUNK_VALUES + CHUNK_VALUES / 2;
+const SINGLE_CHUNK_VALUES: usize = 2 * CHUNK_VALUES;
 
 /// Largest chunk in bytes: tile offsets count words of 4 bytes in 32 bits.
 const MAX_CHUNK_BYTES: u64 = 1 << 33;
@@ -169,12 +169,12 @@ fn default_chunk_shape(shape: &[usize], shape_known: bool) -> Vec<usize> {
     }
     let rank = shape.len();
     let extent = |axis: usize| if axis == 0 && !shape_known { usize::MAX } else { shape[axis].max(1) };
-    // Extents of a tile: a chunk that cuts them would only make clipped tiles.
+    // Extents of tiles: a chunk that cuts them would only make clipped ones. Sixteen rows or planes, since differences
+    // along the slowest axis start anew in each chunk.
     let unit = |axis: usize| match (rank - 1 - axis, rank) {
         (0, 1) => 4096,
         (0, _) => 32,
-        (1, _) => 16,
-        (2, _) => 8,
+        (1 | 2, _) => 16,
         _ => 1,
     };
     let mut chunk: Vec<usize> = (0..rank).map(|axis| unit(axis).min(extent(axis))).collect();
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn default_chunks() {
-        assert_eq!(default_chunk_shape(&[96, 128, 128], true), [32, 128, 128]);
-        assert_eq!(default_chunk_shape(&[64, 64, 64], true), [64, 64, 64]);
-        assert_eq!(default_chunk_shape(&[2000, 2000, 2000], true), [8, 32, 2000]);
-        assert_eq!(default_chunk_shape(&[721, 1440], true), [368, 1440]);
-        assert_eq!(default_chunk_shape(&[512, 512, 512], true), [8, 512, 512]);
-        assert_eq!(default_chunk_shape(&[1 << 24], true), [1 << 19]);
-        assert_eq!(default_chunk_shape(&[0, 128, 128], false), [32, 128, 128]);
-        assert_eq!(default_chunk_shape(&[0], false), [1 << 19]);
+        assert_eq!(default_chunk_shape(&[96, 128, 128], true), [96, 128, 128]);
+        assert_eq!(default_chunk_shape(&[960, 128, 128], true), [64, 128, 128]);
+        assert_eq!(default_chunk_shape(&[2000, 2000, 2000], true), [16, 32, 2000]);
+        assert_eq!(default_chunk_shape(&[512, 512, 512], true), [16, 512, 512]);
+        assert_eq!(default_chunk_shape(&[7210, 1440], true), [736, 1440]);
+        assert_eq!(default_chunk_shape(&[1 << 24], true), [1 << 20]);
+        assert_eq!(default_chunk_shape(&[0, 128, 128], false), [64, 128, 128]);
+        assert_eq!(default_chunk_shape(&[0], false), [1 << 20]);
         assert_eq!(default_chunk_shape(&[3, 0, 5], true), [3, 1, 5]);
     }
 

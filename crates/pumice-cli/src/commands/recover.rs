@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use pumice::{DecodeOptions, ErrorKind, ReadAt, Real, Salvage, with_dtype};
+use pumice::{DecodeOptions, ErrorKind, Info, ReadAt, Real, Salvage, with_dtype};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     }
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     with_dtype!(info.dtype, T => write::<T, _>(&salvage, args, &layout, ui))?;
-    let report = report(args, &layout, salvage.intact().len() as u64, &lost);
+    let report = report(args, info, salvage.intact().len() as u64, &lost);
     ui.report(&report, || describe(&report))
 }
 
@@ -89,9 +89,11 @@ fn write<T: Real, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layout,
     let bar = ui.bytes_bar(layout.n_bytes().unwrap_or(0), "recovering");
     let missing = T::from_f64(args.missing);
     for (_, region) in salvage.lost() {
-        let values = vec![missing; volume(&region)];
-        file.write_box(&region, &values)?;
-        bar.inc(size_of_val(values.as_slice()) as u64);
+        for slice in slices(&region) {
+            let values = vec![missing; volume(&slice)];
+            file.write_box(&slice, &values)?;
+            bar.inc(size_of_val(values.as_slice()) as u64);
+        }
     }
     salvage.for_each_chunk::<T>(|region, values| {
         file.write_box(region, values)?;
@@ -102,13 +104,22 @@ fn write<T: Real, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layout,
     Ok(file.commit()?)
 }
 
+/// A region cut along its first axis: without an index, one that was lost can be most of the array.
+fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    const SLICE_VALUES: usize = 1 << 22;
+    let Some((rows, rest)) = region.split_first() else { return vec![region.to_vec()] };
+    let rows_per_slice = (SLICE_VALUES / volume(rest).max(1)).max(1);
+    let starts = rows.clone().step_by(rows_per_slice);
+    starts.map(|at| [&[at..rows.end.min(at + rows_per_slice)], rest].concat()).collect()
+}
+
 fn volume(region: &[Range<usize>]) -> usize {
     region.iter().map(ExactSizeIterator::len).product()
 }
 
-fn report(args: &Args, layout: &Layout, n_intact: u64, lost: &[(u64, Vec<Range<usize>>)]) -> Report {
+fn report(args: &Args, info: &Info, n_intact: u64, lost: &[(u64, Vec<Range<usize>>)]) -> Report {
     let lost_values: u64 = lost.iter().map(|(_, region)| volume(region) as u64).sum();
-    let n_values = layout.n_values().unwrap_or(0).max(1);
+    let n_values = (info.raw_bytes / info.dtype.size() as u64).max(1);
     let list = lost.iter().map(|(chunk, region)| Lost {
         chunk: *chunk,
         region: text::region(region),
@@ -117,11 +128,11 @@ fn report(args: &Args, layout: &Layout, n_intact: u64, lost: &[(u64, Vec<Range<u
     Report {
         input: args.input.display().to_string(),
         output: args.output.display().to_string(),
-        dtype: layout.dtype.name(),
-        shape: layout.shape.clone(),
-        n_chunks: n_intact + lost.len() as u64,
+        dtype: info.dtype.name(),
+        shape: info.shape.clone(),
+        n_chunks: info.n_chunks,
         n_intact,
-        n_lost: lost.len() as u64,
+        n_lost: info.n_chunks - n_intact,
         lost_values,
         lost_percent: lost_values as f64 * 100.0 / n_values as f64,
         missing: args.missing,

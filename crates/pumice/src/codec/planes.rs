@@ -147,12 +147,16 @@ impl Planes {
         }
         let n_present = mask.count_ones() as usize;
         // SAFETY: as this function's own contract.
-        let (n_planes, planes) = unsafe { self.decode_widths::<S, T>(body, n_present)? };
+        let (mut n_planes, planes) = unsafe { self.decode_widths::<S, T>(body, n_present)? };
         let n_groups_in_last = (n_codes - (n_super - 1) * SUPER) / 8;
-        let mut n_planes = n_planes;
         if n_groups_in_last < 8 && mask >> (n_super - 1) != 0 {
+            // Groups that do not exist have the least width in the header, no difference to it, and no planes.
+            let least = body[n_present - 1] & MAX_LEAST;
             let widths = &mut self.widths[n_present - 1][n_groups_in_last..];
-            n_planes -= widths.iter().map(|w| usize::from(*w)).sum::<usize>();
+            if widths.iter().any(|w| *w != least) {
+                return Err(Error::corrupt("tile has widths for groups that do not exist"));
+            }
+            n_planes -= usize::from(least) * widths.len();
             widths.fill(0);
         }
         check_end(planes, n_planes)?;
