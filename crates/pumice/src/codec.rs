@@ -8,7 +8,7 @@ pub(crate) mod fast;
 mod geometry;
 mod lorenzo;
 mod planes;
-mod simd;
+pub(crate) mod simd;
 mod tile;
 pub(crate) mod value;
 

@@ -19,8 +19,10 @@
 //! **Few failures.** The step has so few significant bits that q · step is exact for the largest |x| of the data where
 //! that is possible, so x' carries no rounding error. What remains is x · inv_step rounded to the wrong side near a tie
 //! at large |q|; then the neighbour of q towards x is tried before the value is escaped.
+#![allow(unsafe_code)]
 
 use crate::array::Real;
+use crate::codec::simd::Simd;
 use crate::codec::value::{Int, Value};
 
 /// Step, its reciprocal and the tolerance of the check.
@@ -87,30 +89,30 @@ impl<T: Real> Quantizer<T> {
     }
 
     /// Integers of at most 64 values; the bits of the result mark those that [`Quantizer::quantize`] must decide.
+    ///
+    /// # Safety
+    /// The machine has instruction set S; `integers` has room for whole vectors.
     #[inline(always)]
-    pub(crate) fn quantize_quickly(&self, values: &[T], integers: &mut [T::Int]) -> u64 {
-        for (q, x) in integers.iter_mut().zip(values) {
-            *q = x.fmul(self.inv_step).fadd(T::MAGIC).bits().sub(T::MAGIC.bits());
-        }
-        bit_mask(values, |x| {
-            let t = x.fmul(self.inv_step);
-            let residue = x.fsub(self.restore_rounded(t.fadd(T::MAGIC)));
-            !((t.fabs() < T::MAX_QUANTUM) & (residue.fabs() <= self.tolerance))
-        })
-    }
-
-    /// Integers for estimates only. What cannot be quantised repeats the integer before it, as it will when coded.
-    #[inline(always)]
-    pub(crate) fn quantize_sample(&self, values: &[T], integers: &mut [T::Int]) {
-        let mut last = T::Int::default();
-        for (values, integers) in values.chunks(64).zip(integers.chunks_mut(64)) {
-            if self.quantize_quickly(values, integers) != 0 {
-                for (q, x) in integers.iter_mut().zip(values) {
-                    last = self.quantize(*x).unwrap_or(last);
-                    *q = last;
-                }
+    pub(crate) unsafe fn quantize_run<S: Simd<T>>(&self, values: &[T], integers: *mut T::Int) -> u64 {
+        // SAFETY: this function's own contract; values are read only within the slice.
+        unsafe {
+            let (inv_step, step, tolerance) = (S::splat(self.inv_step), S::splat(self.step), S::splat(self.tolerance));
+            let (magic, magic_bits) = (S::splat(T::MAGIC), S::splat_int(T::MAGIC.bits()));
+            // |t| <= the predecessor is |t| < MAX_QUANTUM.
+            let max_quantum = S::splat(T::of_bits(T::MAX_QUANTUM.bits().sub(T::Int::from_i64(1))));
+            let mut undecided = 0;
+            for at in (0..values.len()).step_by(S::LANES) {
+                let n = S::LANES.min(values.len() - at);
+                let x = S::load_first(values.as_ptr().add(at), n);
+                let t = S::mul(x, inv_step);
+                let s = S::add(t, magic);
+                let d = S::sub(x, S::mul(S::sub(s, magic), step));
+                S::store_int(integers.add(at), S::sub_int(S::bits(s), magic_bits));
+                // Lanes past the values are 0, which is never over.
+                let over = S::over_lanes(d, tolerance) | S::over_lanes(t, max_quantum);
+                undecided |= u64::from(over) << at;
             }
-            last = integers[integers.len() - 1];
+            undecided
         }
     }
 
@@ -118,21 +120,6 @@ impl<T: Real> Quantizer<T> {
     fn restore_rounded(&self, s: T) -> T {
         s.fsub(T::MAGIC).fmul(self.step)
     }
-}
-
-/// A bit for each of at most 64 values, set where the predicate holds.
-#[inline(always)]
-pub(crate) fn bit_mask<T: Copy>(values: &[T], holds: impl Fn(T) -> bool) -> u64 {
-    let mut flags = [0_u8; 64];
-    for (flag, value) in flags.iter_mut().zip(values) {
-        *flag = u8::from(holds(*value));
-    }
-    // Eight bytes of 0 or 1 to the bits of one byte.
-    let mut mask = 0;
-    for bytes in flags.as_chunks().0.iter().rev() {
-        mask = mask << 8 | u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-    }
-    mask
 }
 
 /// The decoder's value for `q`.

@@ -17,7 +17,7 @@ const N_RUNS: usize = 40;
 pub(crate) type Choice = (Predictor, View);
 
 /// Integers of a run and of the values before it.
-type Run<I> = [I; MAX_LAG + RUN];
+pub(crate) type Run<I> = [I; MAX_LAG + RUN];
 
 /// One way to predict, and how to code it if it wins.
 struct Candidate {
@@ -27,9 +27,14 @@ struct Candidate {
     cost: u64,
 }
 
-/// `integers(first, run)` gives the quantised (or exact) integers of consecutive values of the chunk.
+/// Gives the quantised (or exact) integers of consecutive values of the chunk, from `first` on. A trait and not a
+/// closure, since closures are not always inlined into the functions that have an instruction set.
+pub(crate) trait Sample<T: Value> {
+    fn run(&self, first: usize) -> Run<T::Int>;
+}
+
 #[inline(always)]
-pub(crate) fn choose<T: Value>(extents: &[usize], integers: impl Fn(usize, &mut Run<T::Int>)) -> Choice {
+pub(crate) fn choose<T: Value>(extents: &[usize], sample: &impl Sample<T>) -> Choice {
     let n_values: usize = extents.iter().product();
     let mut candidates = candidates(extents);
     let reach = MAX_LAG + candidates.iter().map(|c| c.across[0] + c.across[1]).max().unwrap_or(0);
@@ -42,12 +47,8 @@ pub(crate) fn choose<T: Value>(extents: &[usize], integers: impl Fn(usize, &mut 
     for run in 0..n_runs {
         // Spread evenly, and off the regular grid that round extents would make.
         let start = reach + (span as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
-        let load = |distance: usize| {
-            let mut run = [T::Int::default(); MAX_LAG + RUN];
-            integers(start - MAX_LAG - distance, &mut run);
-            run
-        };
-        let here = load(0);
+        let first = start - MAX_LAG;
+        let here = sample.run(first);
         let mut across = [0; 2];
         let mut differences = here;
         for candidate in &mut candidates {
@@ -55,10 +56,10 @@ pub(crate) fn choose<T: Value>(extents: &[usize], integers: impl Fn(usize, &mut 
             if candidate.across != across {
                 across = candidate.across;
                 differences = here;
-                subtract::<T>(&mut differences, &load(across[0]));
+                subtract::<T>(&mut differences, &sample.run(first - across[0]));
                 if across[1] != 0 {
-                    let mut behind = load(across[1]);
-                    subtract::<T>(&mut behind, &load(across[0] + across[1]));
+                    let mut behind = sample.run(first - across[1]);
+                    subtract::<T>(&mut behind, &sample.run(first - across[0] - across[1]));
                     subtract::<T>(&mut differences, &behind);
                 }
             }
@@ -152,13 +153,19 @@ fn cost<T: Value>(run: &Run<T::Int>, predictor: Predictor) -> u64 {
 mod tests {
     use super::*;
 
+    impl<F: Fn(usize) -> i32> Sample<f32> for F {
+        fn run(&self, first: usize) -> Run<i32> {
+            std::array::from_fn(|i| self(first + i))
+        }
+    }
+
     fn chosen(extents: &[usize], f: impl Fn(&[usize]) -> i32) -> Predictor {
         let strides: Vec<usize> = (0..extents.len()).map(|a| extents[a + 1..].iter().product()).collect();
         let integer = |i: usize| {
             let at: Vec<usize> = (0..extents.len()).map(|a| i / strides[a] % extents[a]).collect();
             f(&at)
         };
-        choose::<f32>(extents, |first, run| run.iter_mut().enumerate().for_each(|(i, q)| *q = integer(first + i))).0
+        choose::<f32>(extents, &integer).0
     }
 
     fn noise(i: usize) -> i32 {

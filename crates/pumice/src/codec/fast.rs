@@ -1,12 +1,13 @@
 //! The `fast` codec: a chunk as a directory and independent tiles (docs/format.md, 6.1).
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::choose::{Choice, choose};
+use super::choose::{Run, Sample, choose};
 use super::geometry::{Predictor, TILE_VALUES, Tile, View};
 use super::simd::portable::Portable;
-use super::simd::{Isa, SLACK, Simd};
+use super::simd::{Isa, MAX_LANES, SLACK, Simd};
 use super::tile::{Decoder, Encoder, Workspace};
 use crate::array::Real;
 use crate::error::{Error, Result};
@@ -151,7 +152,7 @@ impl<T: Real> Encode<'_, T> {
     /// The machine has instruction set S.
     #[inline(always)]
     unsafe fn run<S: Simd<T>>(&self, out: &mut Vec<u8>) {
-        let (predictor, view) = self.choose();
+        let (predictor, view) = choose(self.extents, &Sampler { job: self, isa: PhantomData::<S> });
         let n_tiles = view.n_tiles();
         let start = out.len();
         out.push(predictor.to_byte());
@@ -178,16 +179,37 @@ impl<T: Real> Encode<'_, T> {
             out[words_at + 2 * i..][..2].copy_from_slice(&words.to_le_bytes());
         }
     }
+}
 
+/// Samples of a chunk, taken with instruction set S, which the machine has.
+struct Sampler<'a, S, T> {
+    job: &'a Encode<'a, T>,
+    isa: PhantomData<S>,
+}
+
+impl<S: Simd<T>, T: Real> Sample<T> for Sampler<'_, S, T> {
     #[inline(always)]
-    fn choose(&self) -> Choice {
-        choose::<T>(self.extents, |first, run| {
-            let values = &self.values[first..first + run.len()];
-            match &self.quantizer {
-                Some(quantizer) => quantizer.quantize_sample(values, run),
-                None => run.iter_mut().zip(values).for_each(|(q, x)| *q = x.to_ordered()),
+    fn run(&self, first: usize) -> Run<T::Int> {
+        let mut run: Run<T::Int> = [T::Int::default(); _];
+        let values = &self.job.values[first..first + run.len()];
+        let Some(quantizer) = &self.job.quantizer else {
+            run.iter_mut().zip(values).for_each(|(q, x)| *q = x.to_ordered());
+            return run;
+        };
+        let mut undecided = 0;
+        for at in (0..run.len()).step_by(MAX_LANES) {
+            // SAFETY: the machine has S; a run is a whole number of the widest vectors.
+            undecided |= unsafe { quantizer.quantize_run::<S>(&values[at..at + MAX_LANES], run[at..].as_mut_ptr()) };
+        }
+        if undecided != 0 {
+            // What cannot be quantised repeats the integer before it, as it will when coded.
+            let mut last = T::Int::default();
+            for (q, x) in run.iter_mut().zip(values) {
+                last = quantizer.quantize(*x).unwrap_or(last);
+                *q = last;
             }
-        })
+        }
+        run
     }
 }
 

@@ -8,14 +8,12 @@
 #![allow(unsafe_code)]
 
 use super::geometry::{Predictor, TILE_VALUES, Tile, X, XX, Y, Z};
-use super::simd::{Simd, prefetch, prefetch_write};
+use super::simd::{MAX_LANES, Simd, prefetch, prefetch_write};
 use super::value::{Int, Value};
 use crate::quantize::Quantizer;
 
-/// Widest vector, and thus the most lanes a row may be overrun by.
-const MAX_LANES: usize = 16;
-
-/// Intermediate differences: one row, and one plane whose rows are padded to whole vectors.
+/// Intermediate differences: one row, and one plane whose rows are padded to whole vectors. Rows may be overrun by a
+/// vector.
 #[repr(align(64))]
 pub(crate) struct Carry<T: Value> {
     row: [T::Int; TILE_VALUES + MAX_LANES],
@@ -204,10 +202,10 @@ impl<S: Simd<T>, T: Value> Values<S, T> {
         unsafe {
             let mut s = S::add(S::mul(x, self.inv_step), self.magic);
             let d = S::sub(x, S::mul(S::sub(s, self.magic), self.step));
-            if S::any_over(d, self.tolerance) {
+            if S::over_lanes(d, self.tolerance) != 0 {
                 s = S::nudge(s, d, self.tolerance);
                 let d = S::sub(x, S::mul(S::sub(s, self.magic), self.step));
-                if S::any_over(d, self.tolerance) {
+                if S::over_lanes(d, self.tolerance) != 0 {
                     return None;
                 }
             }

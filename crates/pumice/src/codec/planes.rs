@@ -73,7 +73,9 @@ impl Planes {
             return Content::Nothing;
         }
         let n_groups_in_last = (n_codes - (n_super - 1) * SUPER) / 8;
-        let Some(mask) = self.split_widths(n_super, n_groups_in_last, max_width) else { return Content::TooWide };
+        // SAFETY: the caller has S.
+        let mask = unsafe { self.split_widths::<S, T>(n_super, n_groups_in_last, max_width) };
+        let Some(mask) = mask else { return Content::TooWide };
         let n_present = mask.count_ones() as usize;
         let content = if n_present == n_super { Content::Dense } else { Content::Sparse };
         if content == Content::Sparse {
@@ -97,8 +99,16 @@ impl Planes {
 
     /// Fills `least` and `deltas` for the supergroups that have planes; returns the mask of these, or
     /// `None` if a group is too wide.
+    ///
+    /// # Safety
+    /// The machine has instruction set S.
     #[inline(always)]
-    fn split_widths(&mut self, n_super: usize, n_groups_in_last: usize, max_width: u32) -> Option<u64> {
+    unsafe fn split_widths<S: Simd<T>, T: Value>(
+        &mut self,
+        n_super: usize,
+        n_groups_in_last: usize,
+        max_width: u32,
+    ) -> Option<u64> {
         let mut mask = 0;
         // The high bit of a byte is set here by a width above the limit.
         let mut over = 0;
@@ -114,7 +124,8 @@ impl Planes {
             // Groups that do not exist must neither lower the least nor have a difference.
             let exists =
                 if s + 1 == n_super && n_groups_in_last < 8 { (1 << (8 * n_groups_in_last)) - 1 } else { u64::MAX };
-            let least = (least_byte(widths | (!exists & (EACH * 0x7F))) as u8).min(MAX_LEAST);
+            // SAFETY: the caller has S.
+            let least = unsafe { S::least_byte(widths | (!exists & (EACH * 0x7F))) }.min(MAX_LEAST);
             let deltas = (widths - ((EACH * u64::from(least)) & exists)) & exists;
             self.least[n_present] = least;
             self.deltas[n_present / 8][n_present % 8 * 8..][..8].copy_from_slice(&deltas.to_le_bytes());
@@ -222,20 +233,6 @@ impl Planes {
 /// 1 in each byte.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
-/// The least of eight bytes, all below 128.
-#[inline(always)]
-fn least_byte(bytes: u64) -> u64 {
-    let mut v = bytes;
-    for shift in [32, 16, 8] {
-        let other = v.rotate_right(shift);
-        // The high bit of a byte stays set where v >= other.
-        let ge = ((v | (EACH * 0x80)) - other) & (EACH * 0x80);
-        let ge = (ge >> 7) * 0xFF;
-        v = (other & ge) | (v & !ge);
-    }
-    v & 0xFF
-}
-
 #[inline(always)]
 fn sum_of_bytes(bytes: u64) -> usize {
     const PAIRS: u64 = 0x00FF_00FF_00FF_00FF;
@@ -275,9 +272,6 @@ mod tests {
 
     #[test]
     fn byte_tricks() {
-        assert_eq!(least_byte(u64::from_le_bytes([5, 3, 9, 7, 64, 3, 8, 100])), 3);
-        assert_eq!(least_byte(u64::from_le_bytes([0; 8])), 0);
-        assert_eq!(least_byte(u64::from_le_bytes([7, 7, 7, 7, 7, 7, 7, 2])), 2);
         assert_eq!(sum_of_bytes(u64::from_le_bytes([64; 8])), 512);
     }
 }

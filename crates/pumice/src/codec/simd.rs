@@ -18,13 +18,16 @@ pub(crate) const SUPER: usize = 64;
 /// Bytes that [`Simd::pack`] and [`Simd::unpack`] may touch beyond what they produce or consume.
 pub(crate) const SLACK: usize = 64;
 
+/// Most values per vector of any instruction set.
+pub(crate) const MAX_LANES: usize = 16;
+
 /// An instruction set, for element type T.
 ///
 /// # Safety
 /// Every method requires that the machine has the instruction set. Pointers must be valid for the number of values or
 /// bytes each method names; no alignment is required.
 pub trait Simd<T: Value>: Copy + 'static {
-    /// Values per vector, at most 16.
+    /// Values per vector, at most `MAX_LANES`, which it divides.
     const LANES: usize;
     /// Vector of T.
     type F: Copy;
@@ -55,8 +58,10 @@ pub trait Simd<T: Value>: Copy + 'static {
     /// [`Value::of_ordered`] of each lane.
     unsafe fn of_ordered(v: Self::I) -> Self::F;
 
-    /// Whether `!(|d| <= tolerance)` in any lane.
-    unsafe fn any_over(d: Self::F, tolerance: Self::F) -> bool;
+    /// A bit for each lane, set where `!(|d| <= tolerance)`.
+    unsafe fn over_lanes(d: Self::F, tolerance: Self::F) -> u32;
+    /// A bit for each lane, set where both are equal.
+    unsafe fn equal_lanes(a: Self::I, b: Self::I) -> u32;
     /// `s` with 1 added where `d > tolerance` and subtracted where `d < -tolerance` or d is NaN.
     unsafe fn nudge(s: Self::F, d: Self::F, tolerance: Self::F) -> Self::F;
     /// Lanes moved up by one, the last lane of `before` coming in.
@@ -71,6 +76,8 @@ pub trait Simd<T: Value>: Copy + 'static {
     unsafe fn pack(codes: *const T::Int, out: *mut u8, widths: &mut [u8; 8]) -> usize;
     /// Inverse of [`Simd::pack`]. Reads up to `SLACK` bytes beyond the planes. Widths are at most the bits of T.
     unsafe fn unpack(planes: *const u8, widths: &[u8; 8], codes: *mut T::Int);
+    /// The least of eight bytes, all below 128.
+    unsafe fn least_byte(bytes: u64) -> u8;
     /// As `pack`, for 64 codes of one byte.
     unsafe fn pack_bytes(codes: &[u8; SUPER], out: *mut u8, widths: &mut [u8; 8]) -> usize;
     /// As `unpack`, for codes of one byte. Widths are at most 8.
@@ -224,4 +231,37 @@ pub(crate) unsafe fn read_groups<const BYTES: usize>(
 #[inline(always)]
 fn low_bytes(n: u32) -> u64 {
     if n >= 8 { u64::MAX } else { (1 << (8 * n)) - 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn least_bytes<S: Simd<f32>>() {
+        for bytes in [[5, 3, 9, 7, 64, 3, 8, 100], [0; 8], [7, 7, 7, 7, 7, 7, 7, 2], [127, 1, 127, 0, 5, 5, 5, 5]] {
+            // SAFETY: the caller has S.
+            let least = unsafe { S::least_byte(u64::from_le_bytes(bytes)) };
+            assert_eq!(Some(&least), bytes.iter().min());
+        }
+    }
+
+    #[test]
+    fn least_byte_of_each_instruction_set() {
+        least_bytes::<portable::Portable>();
+        #[cfg(target_arch = "x86_64")]
+        for isa in Isa::available() {
+            match isa {
+                Isa::Portable => {}
+                Isa::Avx2 => least_bytes::<avx2::Avx2>(),
+                Isa::Avx512 => least_bytes::<avx512::Avx512>(),
+            }
+        }
+    }
+
+    #[test]
+    fn transposing_twice_changes_nothing() {
+        let x = 0x0123_4567_89AB_CDEF;
+        assert_eq!(transpose_8x8(transpose_8x8(x)), x);
+        assert_eq!(transpose_8x8(0xFF), 0x0101_0101_0101_0101);
+    }
 }

@@ -12,7 +12,7 @@ use super::simd::{SUPER, Simd, prefetch};
 use super::value::{Int, Value};
 use crate::array::Real;
 use crate::error::{Error, Result};
-use crate::quantize::{Quantizer, bit_mask, restore};
+use crate::quantize::{Quantizer, restore};
 
 const KIND: u8 = 3;
 const QUANTISED: u8 = 0;
@@ -30,7 +30,8 @@ pub(crate) const MAX_FILLS: usize = 2;
 /// A tile with more escapes than one value in this many is stored exactly instead.
 const VALUES_PER_ESCAPE: usize = 16;
 
-/// Working space of the tile coder, reused from tile to tile.
+/// Working space of the tile coder, reused from tile to tile. Laid out so that each array starts on a line of the cache.
+#[repr(C, align(64))]
 pub(crate) struct Workspace<T: Value> {
     codes: Codes<T>,
     /// Integers of a tile that is coded carefully.
@@ -78,7 +79,8 @@ impl<T: Real> Encoder<'_, T> {
         let start = out.len();
         if let Some(quantizer) = &self.quantizer
             && let Some(first) = quantizer.quantize(values[tile.offset])
-            && !self.has_fill(values, tile)
+            // SAFETY: this function's own contract.
+            && !unsafe { self.has_fill::<S>(values, tile) }
         {
             let base = self.base(first);
             // SAFETY: this function's own contract.
@@ -103,11 +105,17 @@ impl<T: Real> Encoder<'_, T> {
     }
 
     /// Whether some value of the tile is a fill value that the quantiser might take for an ordinary one.
+    ///
+    /// # Safety
+    /// As [`Encoder::encode`].
     #[inline(always)]
-    fn has_fill(&self, values: &[T], tile: &Tile) -> bool {
+    unsafe fn has_fill<S: Simd<T>>(&self, values: &[T], tile: &Tile) -> bool {
         self.fills.iter().filter(|fill| !fill.is_nan()).any(|fill| {
-            let equals = |found: bool, v: &T| found | (v.bits() == fill.bits());
-            tile.rows().any(|(from, _)| values[from..from + tile.ex].iter().fold(false, equals))
+            tile.rows().any(|(from, _)| {
+                let row = &values[from..from + tile.ex];
+                // SAFETY: the caller has S.
+                row.chunks(SUPER).any(|values| unsafe { equal_bits::<S, T>(values, *fill) } != 0)
+            })
         })
     }
 
@@ -129,7 +137,8 @@ impl<T: Real> Encoder<'_, T> {
     ) {
         let start = out.len();
         let base = match &self.quantizer {
-            Some(quantizer) => match self.quantize_with_holes(quantizer, values, tile, work) {
+            // SAFETY: the caller's contract.
+            Some(quantizer) => match unsafe { self.quantize_with_holes::<S>(quantizer, values, tile, work) } {
                 Some((first, masks)) => {
                     let base = self.base(first);
                     write_base::<T>(QUANTISED, base, out);
@@ -164,8 +173,11 @@ impl<T: Real> Encoder<'_, T> {
 
     /// Quantises what can be; leaves fill values and escapes as holes, bridged by their neighbour. Returns the first
     /// integer and, per fill value, which indices are masked; `None` if escapes are too many.
+    ///
+    /// # Safety
+    /// As [`Encoder::encode`].
     #[inline(always)]
-    fn quantize_with_holes(
+    unsafe fn quantize_with_holes<S: Simd<T>>(
         &self,
         quantizer: &Quantizer<T>,
         values: &[T],
@@ -182,13 +194,16 @@ impl<T: Real> Encoder<'_, T> {
                 let at = to + x;
                 let mut holes = 0;
                 for (fill, mask) in self.fills.iter().zip(&mut masks) {
-                    let equal = bit_mask(values, |v| v.bits() == fill.bits());
+                    // SAFETY: the caller has S.
+                    let equal = unsafe { equal_bits::<S, T>(values, *fill) };
                     mask.set(at, equal);
                     holes |= equal;
                 }
-                let integers = &mut work.integers[at..][..values.len()];
-                let failed = quantizer.quantize_quickly(values, integers) & !holes;
-                for i in bits_of(failed) {
+                let integers = &mut work.integers[at..];
+                // SAFETY: the caller has S. What is written beyond the row, the next row overwrites; the array has
+                // room behind the last.
+                let undecided = unsafe { quantizer.quantize_run::<S>(values, integers.as_mut_ptr()) } & !holes;
+                for i in bits_of(undecided) {
                     match quantizer.quantize(values[i]) {
                         Some(q) => integers[i] = q,
                         None => {
@@ -242,6 +257,26 @@ impl<T: Real> Encoder<'_, T> {
                 T::extend_le_bytes(&[values[chunk_index(tile, usize::from(*at))]], out);
             }
         }
+    }
+}
+
+/// A bit for each of at most 64 values, set where it is `fill`, bit for bit.
+///
+/// # Safety
+/// The machine has instruction set S.
+#[inline(always)]
+unsafe fn equal_bits<S: Simd<T>, T: Value>(values: &[T], fill: T) -> u64 {
+    // SAFETY: the caller has S; values are read only within the slice.
+    unsafe {
+        let fill = S::splat_int(fill.bits());
+        let mut equal = 0;
+        for at in (0..values.len()).step_by(S::LANES) {
+            let n = S::LANES.min(values.len() - at);
+            let lanes = S::equal_lanes(S::bits(S::load_first(values.as_ptr().add(at), n)), fill);
+            // Lanes past the values are 0, which may be the fill value.
+            equal |= u64::from(lanes & ((1 << n) - 1)) << at;
+        }
+        equal
     }
 }
 

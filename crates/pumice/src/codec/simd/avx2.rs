@@ -122,11 +122,16 @@ impl Simd<f32> for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn any_over(d: __m256, tolerance: __m256) -> bool {
+    unsafe fn over_lanes(d: __m256, tolerance: __m256) -> u32 {
         unsafe {
             let magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0), d);
-            _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NLE_UQ>(magnitude, tolerance)) != 0
+            _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NLE_UQ>(magnitude, tolerance)) as u32
         }
+    }
+
+    #[inline(always)]
+    unsafe fn equal_lanes(a: __m256i, b: __m256i) -> u32 {
+        unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))) as u32 }
     }
 
     #[inline(always)]
@@ -188,6 +193,11 @@ impl Simd<f32> for Avx2 {
                 _ => restore_codes::<4>(planes, widths, codes),
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn least_byte(bytes: u64) -> u8 {
+        unsafe { least_byte(bytes) }
     }
 
     #[inline(always)]
@@ -313,11 +323,16 @@ impl Simd<f64> for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn any_over(d: __m256d, tolerance: __m256d) -> bool {
+    unsafe fn over_lanes(d: __m256d, tolerance: __m256d) -> u32 {
         unsafe {
             let magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), d);
-            _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_NLE_UQ>(magnitude, tolerance)) != 0
+            _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_NLE_UQ>(magnitude, tolerance)) as u32
         }
+    }
+
+    #[inline(always)]
+    unsafe fn equal_lanes(a: __m256i, b: __m256i) -> u32 {
+        unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(a, b))) as u32 }
     }
 
     #[inline(always)]
@@ -385,6 +400,11 @@ impl Simd<f64> for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn least_byte(bytes: u64) -> u8 {
+        unsafe { least_byte(bytes) }
+    }
+
+    #[inline(always)]
     unsafe fn pack_bytes(codes: &[u8; SUPER], out: *mut u8, widths: &mut [u8; 8]) -> usize {
         unsafe { <Avx2 as Simd<f32>>::pack_bytes(codes, out, widths) }
     }
@@ -393,6 +413,12 @@ impl Simd<f64> for Avx2 {
     unsafe fn unpack_bytes(planes: *const u8, widths: &[u8; 8], codes: &mut [u8; SUPER]) {
         unsafe { <Avx2 as Simd<f32>>::unpack_bytes(planes, widths, codes) }
     }
+}
+
+#[inline(always)]
+pub(super) unsafe fn least_byte(bytes: u64) -> u8 {
+    // The one horizontal minimum of the instruction set works on 16 bits.
+    unsafe { _mm_cvtsi128_si32(_mm_minpos_epu16(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(bytes as i64)))) as u8 }
 }
 
 /// All ones in the first `n` lanes of 32 bits.

@@ -135,8 +135,13 @@ impl Simd<f32> for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn any_over(d: __m512, tolerance: __m512) -> bool {
-        unsafe { _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(_mm512_abs_ps(d), tolerance) != 0 }
+    unsafe fn over_lanes(d: __m512, tolerance: __m512) -> u32 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(_mm512_abs_ps(d), tolerance).into() }
+    }
+
+    #[inline(always)]
+    unsafe fn equal_lanes(a: __m512i, b: __m512i) -> u32 {
+        unsafe { _mm512_cmpeq_epi32_mask(a, b).into() }
     }
 
     #[inline(always)]
@@ -221,6 +226,11 @@ impl Simd<f32> for Avx512 {
                 }
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn least_byte(bytes: u64) -> u8 {
+        unsafe { super::avx2::least_byte(bytes) }
     }
 
     #[inline(always)]
@@ -345,8 +355,13 @@ impl Simd<f64> for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn any_over(d: __m512d, tolerance: __m512d) -> bool {
-        unsafe { _mm512_cmp_pd_mask::<_CMP_NLE_UQ>(_mm512_abs_pd(d), tolerance) != 0 }
+    unsafe fn over_lanes(d: __m512d, tolerance: __m512d) -> u32 {
+        unsafe { _mm512_cmp_pd_mask::<_CMP_NLE_UQ>(_mm512_abs_pd(d), tolerance).into() }
+    }
+
+    #[inline(always)]
+    unsafe fn equal_lanes(a: __m512i, b: __m512i) -> u32 {
+        unsafe { _mm512_cmpeq_epi64_mask(a, b).into() }
     }
 
     #[inline(always)]
@@ -439,6 +454,11 @@ impl Simd<f64> for Avx512 {
                 }
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn least_byte(bytes: u64) -> u8 {
+        unsafe { super::avx2::least_byte(bytes) }
     }
 
     #[inline(always)]

@@ -128,12 +128,13 @@ impl<T: Value> Simd<T> for Portable {
     }
 
     #[inline(always)]
-    unsafe fn any_over(d: Self::F, tolerance: Self::F) -> bool {
-        let mut over = false;
-        for lane in 0..LANES {
-            over |= !(d[lane].fabs() <= tolerance[lane]);
-        }
-        over
+    unsafe fn over_lanes(d: Self::F, tolerance: Self::F) -> u32 {
+        (0..LANES).fold(0, |over, lane| over | u32::from(!(d[lane].fabs() <= tolerance[lane])) << lane)
+    }
+
+    #[inline(always)]
+    unsafe fn equal_lanes(a: Self::I, b: Self::I) -> u32 {
+        (0..LANES).fold(0, |equal, lane| equal | u32::from(a[lane] == b[lane]) << lane)
     }
 
     #[inline(always)]
@@ -196,6 +197,11 @@ impl<T: Value> Simd<T> for Portable {
                 _ => restored::<T, 8>(planes, widths, codes),
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn least_byte(bytes: u64) -> u8 {
+        bytes.to_le_bytes().into_iter().fold(u8::MAX, u8::min)
     }
 
     #[inline(always)]
