@@ -37,6 +37,9 @@ pub struct Quantizer<T> {
 /// Fewest significant bits the step is cut to: costs at most 1/64 of the bound.
 const MIN_STEP_BITS: u32 = 6;
 
+/// Share of the bound that is left unused.
+const MARGIN: f64 = 1.0 / (1 << 20) as f64;
+
 /// Significant bits of the step where the data's magnitude is not known.
 const DEFAULT_STEP_BITS: u32 = 12;
 
@@ -45,8 +48,9 @@ impl<T: Real> Quantizer<T> {
     /// small or too large for T's normal range: then values must be stored exactly.
     pub(crate) fn new(abs_bound: f64, max_abs: Option<f64>) -> Option<Self> {
         let tolerance = tolerance::<T>(abs_bound);
-        // The step may not exceed twice the tolerance; above a quarter of the range the product q · step overflows.
-        let widest = (2.0 * tolerance.to_f64()).min(largest::<T>() / 4.0);
+        // The step may not exceed twice the tolerance, less a margin for those who compute the bound themselves in
+        // single precision; above a quarter of the range the product q · step overflows.
+        let widest = (2.0 * tolerance.to_f64() * (1.0 - MARGIN)).min(largest::<T>() / 4.0);
         let step_bits = match max_abs {
             Some(max_abs) if widest > 0.0 => {
                 let q_bits = (max_abs / widest).max(1.0).log2().ceil().min(1e6) as u32 + 1;
