@@ -109,8 +109,12 @@ fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     const SLICE_VALUES: usize = 1 << 22;
     let Some((rows, rest)) = region.split_first() else { return vec![region.to_vec()] };
     let rows_per_slice = (SLICE_VALUES / volume(rest).max(1)).max(1);
-    let starts = rows.clone().step_by(rows_per_slice);
-    starts.map(|at| [&[at..rows.end.min(at + rows_per_slice)], rest].concat()).collect()
+    let slice = |at: usize| {
+        let mut slice = region.to_vec();
+        slice[0] = at..rows.end.min(at + rows_per_slice);
+        slice
+    };
+    rows.clone().step_by(rows_per_slice).map(slice).collect()
 }
 
 fn volume(region: &[Range<usize>]) -> usize {
