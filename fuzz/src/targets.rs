@@ -307,7 +307,7 @@ fn salvage(bytes: &[u8], options: DecodeOptions) {
 
 fn each_chunk<T: Real>(
     salvaged: &Salvage<&[u8]>,
-    mut f: impl FnMut(&[Range<usize>], usize) -> pumice::Result<()>,
+    mut f: impl FnMut(&[Range<usize>], usize) -> pumice::Result<()> + Send,
 ) -> pumice::Result<()> {
     salvaged.for_each_chunk::<T>(|region, values| f(region, values.len()))
 }

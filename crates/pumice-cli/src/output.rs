@@ -1,6 +1,6 @@
 //! Where results go: standard output, or a file that appears under its name only when it is complete.
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) struct Output {
 }
 
 enum Sink {
-    Stdout(BufWriter<StdoutLock<'static>>),
+    Stdout(BufWriter<Stdout>),
     File(BufWriter<AtomicFile>),
 }
 
@@ -35,7 +35,7 @@ impl Output {
                 Failure::invalid("binary data would go to the terminal").hint("name a file with -o, or pipe into one")
             );
         } else {
-            Sink::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()))
+            Sink::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout()))
         };
         Ok(Self { sink, path: path.into() })
     }

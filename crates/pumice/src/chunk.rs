@@ -1,11 +1,7 @@
 //! The chunk grid and the work on it: which box of the array each chunk id stands for, copies of boxes between arrays
-//! in C order, and parallel loops over chunks whose results come in order of id.
-//!
-//! Invariant: nothing here depends on the number of threads but the time it takes.
+//! in C order.
 
 use std::ops::Range;
-
-use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 
@@ -376,120 +372,6 @@ impl Grid {
     }
 }
 
-/// Who does the work. One thread means the caller's own, without any pool.
-#[derive(Debug)]
-pub(crate) enum Workers {
-    Serial,
-    /// Rayon's own pool, or the one the caller runs in.
-    Global,
-    Pool(rayon::ThreadPool),
-}
-
-impl Workers {
-    /// `threads` workers; 0 means one per core.
-    pub(crate) fn new(threads: usize) -> Result<Self> {
-        match threads {
-            1 => Ok(Workers::Serial),
-            0 if rayon::current_num_threads() == 1 => Ok(Workers::Serial),
-            0 => Ok(Workers::Global),
-            n => match rayon::ThreadPoolBuilder::new().num_threads(n).build() {
-                Ok(pool) => Ok(Workers::Pool(pool)),
-                Err(e) => Err(std::io::Error::other(e).into()),
-            },
-        }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        match self {
-            Workers::Serial => 1,
-            Workers::Global => rayon::current_num_threads(),
-            Workers::Pool(pool) => pool.current_num_threads(),
-        }
-    }
-
-    /// Runs `work` on each slot and returns the first error in order of slots.
-    pub(crate) fn for_each<S: Send>(
-        &self,
-        slots: &mut [S],
-        work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send,
-    ) -> Result<()> {
-        match self {
-            Workers::Serial => slots.iter_mut().enumerate().try_for_each(|(i, slot)| work(i, slot)),
-            Workers::Global => parallel_for_each(slots, work),
-            Workers::Pool(pool) => pool.install(|| parallel_for_each(slots, work)),
-        }
-    }
-
-    /// Runs `away` on the workers while `here` runs on this thread.
-    fn overlap<A: Send>(
-        &self,
-        away: impl FnOnce() -> A + Send,
-        here: impl FnOnce() -> Result<()>,
-    ) -> (Option<A>, Result<()>) {
-        let mut result = None;
-        let done = match self {
-            Workers::Serial => {
-                result = Some(away());
-                here()
-            }
-            Workers::Global => rayon::in_place_scope(|scope| {
-                scope.spawn(|_| result = Some(away()));
-                here()
-            }),
-            Workers::Pool(pool) => pool.in_place_scope(|scope| {
-                scope.spawn(|_| result = Some(away()));
-                here()
-            }),
-        };
-        (result, done)
-    }
-}
-
-fn parallel_for_each<S: Send>(slots: &mut [S], work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send) -> Result<()> {
-    // One slot per task: chunks are large and differ in cost.
-    let results: Vec<Result<()>> =
-        slots.par_iter_mut().enumerate().with_max_len(1).map(|(i, slot)| work(i, slot)).collect();
-    results.into_iter().collect()
-}
-
-/// Runs `work` for 0..n on reused slots, a window of them in parallel, and hands each slot to `take` in order and on
-/// this thread, while the next window is being worked on.
-pub(crate) fn ordered<S: Default + Send>(
-    workers: &Workers,
-    n: usize,
-    window: usize,
-    work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send,
-    mut take: impl FnMut(usize, &mut S) -> Result<()>,
-) -> Result<()> {
-    if workers.count() == 1 || n <= 1 {
-        let mut slot = S::default();
-        return (0..n).try_for_each(|i| {
-            work(i, &mut slot)?;
-            take(i, &mut slot)
-        });
-    }
-    let window = window.clamp(1, n);
-    let slots = || (0..window).map(|_| S::default()).collect::<Vec<_>>();
-    let (mut ready, mut busy) = (slots(), slots());
-    let mut ready_at = 0..0;
-    loop {
-        let busy_at = ready_at.end..(ready_at.end + window).min(n);
-        let first = busy_at.start;
-        let slots = &mut busy[..busy_at.len()];
-        let (worked, taken) = workers.overlap(
-            || parallel_for_each(slots, |i, slot| work(first + i, slot)),
-            || ready_at.clone().zip(&mut ready).try_for_each(|(i, slot)| take(i, slot)),
-        );
-        taken?; // earlier ids, so this error goes first
-        worked.unwrap_or(Ok(()))?;
-        if busy_at.is_empty() {
-            return Ok(());
-        }
-        ready_at = busy_at;
-        std::mem::swap(&mut ready, &mut busy);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -580,31 +462,5 @@ mod tests {
         assert!(band(2, 2, 3).can_follow(None, 3) && !band(2, 7, 3).can_follow(None, 3));
         let whole = Grid::whole(&[0, 3]);
         assert!(whole.is_known(0) && whole.gaps().is_empty());
-    }
-
-    #[test]
-    fn ordered_keeps_order_and_reports_the_first_error() {
-        for threads in 1..4 {
-            let workers = Workers::new(threads).unwrap();
-            let mut taken = Vec::new();
-            ordered(
-                &workers,
-                23,
-                4,
-                |i, slot: &mut usize| {
-                    *slot = i * i;
-                    Ok(())
-                },
-                |i, slot| {
-                    taken.push((i, *slot));
-                    Ok(())
-                },
-            )
-            .unwrap();
-            assert_eq!(taken, (0..23).map(|i| (i, i * i)).collect::<Vec<_>>());
-            let fail = |i: usize, _: &mut usize| if i >= 5 { Err(Error::invalid(i.to_string())) } else { Ok(()) };
-            let error = ordered(&workers, 23, 4, fail, |_, _| Ok(())).unwrap_err();
-            assert_eq!(error.to_string(), "5");
-        }
     }
 }

@@ -29,6 +29,7 @@ mod container;
 mod error;
 mod fpenv;
 pub mod metrics;
+mod parallel;
 mod pipeline;
 mod plan;
 mod quantize;

@@ -8,15 +8,16 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::array::{Array, DType, Real};
-use crate::chunk::{self, Block, Corner, Workers};
+use crate::chunk::{self, Block, Corner};
 use crate::config::{Bound, Preset};
 use crate::container::{self, Layout, frame, header};
 use crate::error::{Error, ErrorKind, Result};
+use crate::parallel::{self, Workers};
 use crate::pipeline::{self, DecodeParams};
 use crate::read_at::ReadAt;
 
 /// Chunks per worker that are decoded before their values are passed on.
-const WINDOW_PER_WORKER: usize = 2;
+const WINDOW_PER_WORKER: usize = 4;
 
 /// How to decode.
 ///
@@ -233,12 +234,12 @@ impl<R: ReadAt> Reader<R> {
         self.read_block(&self.layout.grid.block(id))
     }
 
-    /// Decodes the chunks of these ids, some of them in parallel, and hands each over with its region, in order of id
-    /// and on this thread. Memory is taken for a few chunks per thread only.
+    /// Decodes the chunks of these ids, some of them in parallel, and hands each over with its region, in order of id.
+    /// Memory is taken for one chunk per thread.
     pub fn for_each_chunk<T: Real>(
         &self,
         ids: Range<u64>,
-        f: impl FnMut(&[Range<usize>], &[T]) -> Result<()>,
+        f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send,
     ) -> Result<()> {
         self.check_ids(&ids)?;
         let mut all = Vec::new();
@@ -251,15 +252,14 @@ impl<R: ReadAt> Reader<R> {
     pub(crate) fn for_each_id<T: Real>(
         &self,
         ids: &[u64],
-        mut f: impl FnMut(&[Range<usize>], &[T]) -> Result<()>,
+        mut f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send,
     ) -> Result<()> {
         self.check_dtype::<T>()?;
         container::check_places(&self.layout, ids)?;
         let params = self.layout.header.decode_params::<T>();
-        // Two windows are in use at a time.
-        let window = self.window::<T>(2, WINDOW_PER_WORKER)?;
+        let window = self.window::<T>(1)?;
         let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, slot);
-        chunk::ordered(&self.workers, ids.len(), window, work, |i, slot| {
+        parallel::ordered(&self.workers, ids.len(), window, work, |i, slot| {
             f(&self.layout.grid.block(ids[i]).ranges(), &slot.values)
         })
     }
@@ -267,7 +267,7 @@ impl<R: ReadAt> Reader<R> {
     /// Ids of all chunks that can be decoded.
     pub(crate) fn decodable<T: Real>(&self) -> Result<Vec<u64>> {
         let params = self.layout.header.decode_params::<T>();
-        let window = self.window::<T>(2, WINDOW_PER_WORKER)?;
+        let window = self.window::<T>(1)?;
         let mut ids = Vec::new();
         let found: Vec<u64> =
             (0..self.n_chunks()).filter(|&id| self.layout.places[id as usize].frame_bytes > 0).collect();
@@ -280,7 +280,7 @@ impl<R: ReadAt> Reader<R> {
                 _ => Ok(()),
             }
         };
-        chunk::ordered(&self.workers, found.len(), window, work, |i, (_, ok)| {
+        parallel::ordered(&self.workers, found.len(), window, work, |i, (_, ok)| {
             ids.extend(ok.then_some(found[i]));
             Ok(())
         })?;
@@ -351,7 +351,7 @@ impl<R: ReadAt> Reader<R> {
             match self.run_in(id, region) {
                 Some(run) => self.decode_frame(id, None, params, &mut slot.bytes, &mut out[run])?,
                 None => {
-                    self.window::<T>(1, 1)?;
+                    self.window::<T>(1)?;
                     self.decode_to_slot(id, Some(region), params, &mut slot)?;
                     scatter(&self.layout.grid.block(id), &slot.values, region, out);
                 }
@@ -392,7 +392,7 @@ impl<R: ReadAt> Reader<R> {
         if ids.is_empty() {
             return Ok(());
         }
-        let window = self.window::<T>(1, 2 * WINDOW_PER_WORKER)?.min(ids.len());
+        let window = self.window::<T>(WINDOW_PER_WORKER)?.min(ids.len());
         let mut slots: Vec<Slot<T>> = (0..window).map(|_| Slot::default()).collect();
         for ids in ids.chunks(window) {
             let slots = &mut slots[..ids.len()];
@@ -465,14 +465,14 @@ impl<R: ReadAt> Reader<R> {
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
     }
 
-    /// How many chunks may be held decoded in each of `n_windows`, within the caller's limit.
-    fn window<T>(&self, n_windows: usize, per_worker: usize) -> Result<usize> {
+    /// How many chunks may be held decoded, `per_worker` of them for each worker, within the caller's limit.
+    fn window<T>(&self, per_worker: usize) -> Result<usize> {
         let chunk_shape = self.layout.grid.chunk_shape();
         // Clipped to the array: a chunk shape may be larger than all there is.
         let extents: Vec<usize> = chunk_shape.iter().zip(self.layout.grid.shape()).map(|(&c, &n)| c.min(n)).collect();
         let chunk_bytes = chunk::n_values(&extents) as u64 * size_of::<T>() as u64;
         container::check_limit(chunk_bytes, self.max_bytes)?;
-        let allowed = self.max_bytes / chunk_bytes.max(1) / n_windows as u64;
+        let allowed = self.max_bytes / chunk_bytes.max(1);
         Ok((self.workers.count() * per_worker).min(usize::try_from(allowed).unwrap_or(usize::MAX)).max(1))
     }
 

@@ -97,7 +97,7 @@ impl<R: ReadAt> Salvage<R> {
     }
 
     /// Hands over each intact chunk with its region, in order of id and on this thread.
-    pub fn for_each_chunk<T: Real>(&self, f: impl FnMut(&[Range<usize>], &[T]) -> Result<()>) -> Result<()> {
+    pub fn for_each_chunk<T: Real>(&self, f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send) -> Result<()> {
         self.reader.for_each_id(&self.intact, f)
     }
 }

@@ -7,11 +7,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Real;
-use crate::chunk::{self, Workers};
+use crate::chunk::{self};
 use crate::codec::MAX_FILLS;
 use crate::codec::value::Int;
 use crate::config::Fill;
 use crate::error::Result;
+use crate::parallel::Workers;
 use crate::source::Source;
 
 /// What the plan needs to know about the data.
@@ -228,8 +229,10 @@ impl<'a, T: Real> Blocks<'a, T> {
         // A few runs of blocks per worker, so that all finish at about the same time.
         let n_runs = (TASKS_PER_WORKER * workers.count()).min(n_blocks);
         let mut results: Vec<Option<R>> = (0..n_runs).map(|_| None).collect();
+        // From the end to the start: what was read last, and may still be in the cache, is what is encoded first.
         workers.for_each(&mut results, |run, result| {
-            for i in n_blocks * run / n_runs..n_blocks * (run + 1) / n_runs {
+            let run = n_runs - 1 - run;
+            for i in (n_blocks * run / n_runs..n_blocks * (run + 1) / n_runs).rev() {
                 let (mapped, n_bytes) = self.map(i, &f)?;
                 *result = Some(match result.take() {
                     Some(before) => merge(before, mapped),

@@ -1,6 +1,6 @@
 //! Whole streams, there and back: every way to write, every way to read, and damage of every kind.
 
-use crate::chunk::Workers;
+use crate::parallel::Workers;
 use crate::*;
 
 fn ramp(n: usize) -> Vec<f32> {

@@ -4,15 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Real;
-use crate::chunk::{self, Block, Grid, Workers};
+use crate::chunk::{Block, Grid};
 use crate::container::frame::{FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::error::Result;
+use crate::parallel::{self, Workers};
 use crate::pipeline::{self, Codec};
 use crate::plan::Plan;
 use crate::source::Source;
-
-/// Chunks per worker in one window; two windows are in memory at a time.
-pub(crate) const WINDOW_PER_WORKER: usize = 2;
 
 /// All chunks of an array, or of one batch of rows, to be encoded.
 pub(crate) struct Job<'a, T> {
@@ -53,13 +51,19 @@ impl<T: Real> Job<'_, T> {
     }
 
     /// Hands all frames to `put`, in order, and returns their sizes.
-    pub(crate) fn hand_over(&self, workers: &Workers, mut put: impl FnMut(&[u8]) -> Result<()>) -> Result<Vec<u64>> {
+    pub(crate) fn hand_over(
+        &self,
+        workers: &Workers,
+        mut put: impl FnMut(&[u8]) -> Result<()> + Send,
+    ) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
         let mut frame_bytes = Vec::new();
         let work = |i: usize, slot: &mut Slot<T>| {
             let block = self.grid.block(i as u64);
             let Slot { values, bytes, frame_start } = slot;
             bytes.clear();
+            // Room for the worst case: pages that are not touched cost nothing, growing step by step costs copies.
+            bytes.reserve(MAX_HEADER_BYTES + block.n_values() * size_of::<T>());
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, bytes)?;
             let header = FrameHeader::new(codec, self.identity(i as u64, &block), &bytes[MAX_HEADER_BYTES..]);
@@ -68,8 +72,7 @@ impl<T: Real> Job<'_, T> {
             self.report(&done, &block);
             Ok(())
         };
-        let window = WINDOW_PER_WORKER * workers.count();
-        chunk::ordered(workers, self.grid.n_chunks() as usize, window, work, |_, slot| {
+        parallel::ordered(workers, self.grid.n_chunks() as usize, usize::MAX, work, |_, slot| {
             let frame = &slot.bytes[slot.frame_start..];
             frame_bytes.push(frame.len() as u64);
             put(frame)

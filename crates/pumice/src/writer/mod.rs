@@ -10,11 +10,12 @@ use std::io::Write;
 pub use file::{AtomicFile, FileWriter, create};
 
 use crate::array::Real;
-use crate::chunk::{self, Grid, Workers};
+use crate::chunk::{self, Grid};
 use crate::config::Config;
 use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
 use crate::error::{Error, Result};
+use crate::parallel::Workers;
 use crate::plan::Plan;
 use crate::source::{SliceSource, Source};
 use crate::stats;
@@ -89,7 +90,7 @@ pub(crate) fn append_planned<T: Real>(
 ///
 /// The values are read twice, to find their range and to encode them; `progress` is called with the number of input
 /// bytes done, each pass counting half, from any thread.
-pub fn compress_from<T: Real, W: Write>(
+pub fn compress_from<T: Real, W: Write + Send>(
     source: &dyn Source<T>,
     config: &Config,
     out: &mut W,
@@ -138,7 +139,7 @@ pub fn compress_from<T: Real, W: Write>(
 /// [`Bound::Lossless`]: crate::Bound::Lossless
 /// [`Bound::Rel`]: crate::Bound::Rel
 #[derive(Debug)]
-pub struct Writer<T, W: Write> {
+pub struct Writer<T, W: Write + Send> {
     out: W,
     plan: Plan<T>,
     workers: Workers,
@@ -158,7 +159,7 @@ pub struct Writer<T, W: Write> {
     is_broken: bool,
 }
 
-impl<T: Real, W: Write> Writer<T, W> {
+impl<T: Real, W: Write + Send> Writer<T, W> {
     /// A writer of an array whose trailing extents, `shape[1..]`, are `row_shape`.
     pub fn new(out: W, row_shape: &[usize], config: &Config) -> Result<Self> {
         let shape: Vec<usize> = std::iter::once(0).chain(row_shape.iter().copied()).collect();
@@ -177,7 +178,7 @@ impl<T: Real, W: Write> Writer<T, W> {
             0 => 1,
             _ => chunk::count_chunks(row_shape, &plan.chunk_shape, &[1]).unwrap_or(u64::MAX),
         };
-        let wanted = if workers.count() == 1 { 1 } else { frames::WINDOW_PER_WORKER * workers.count() };
+        let wanted = workers.count();
         let chunk_rows = (wanted as u64).div_ceil(chunks_per_row) as usize;
         let batch_rows = plan.chunk_shape[0].saturating_mul(chunk_rows);
         Ok(Self {
