@@ -265,8 +265,10 @@ def read_header(data):
     require(dtype in TYPES, f"header: unknown dtype {dtype}")
     t = TYPES[dtype]
     flags = c.uint(1, "flags")
-    require(flags < 2, f"header: unknown flags {flags:#04x}")
-    single_chunk = flags == 1
+    require(flags < 16, f"header: unknown flags {flags:#04x}")
+    single_chunk = bool(flags & 1)
+    n_fills = flags >> 1 & 3
+    require(n_fills <= 2, f"header: n_fills {n_fills} is above 2")
     preset = c.uint(1, "preset")
     require(preset in PRESETS, f"header: unknown preset {preset}")
     bound_kind = c.uint(1, "bound_kind")
@@ -292,10 +294,10 @@ def read_header(data):
             require(math.isfinite(value) and value > 0, f"header: {name} {value} is not finite and positive")
         require(np.isfinite(step[0]) and not np.signbit(step[0]), f"header: step {step[0]} is not +0 or positive")
         step = step if step[0] > 0 else None
-    n_fills = c.uint(1, "n_fills")
-    require(n_fills <= 2, f"header: n_fills {n_fills} is above 2")
     fills = c.array(t.uint_type, n_fills, "fills")
-    attributes = [(c.text("attribute key"), c.text("attribute value")) for _ in range(c.varint("n_attributes"))]
+    n_attributes = c.varint("n_attributes") if flags & 8 else 0
+    require(n_attributes or not flags & 8, "header: attributes are announced and there are none")
+    attributes = [(c.text("attribute key"), c.text("attribute value")) for _ in range(n_attributes)]
     require(c.at == c.end, f"header: header_bytes is {header_bytes}, the fields take {c.at + 4}")
     return Header(version, min_reader_version, header_bytes, t, single_chunk, preset, bound_kind, rank, shape,
                   chunk_shape, requested_bound, abs_bound, step, fills, attributes)

@@ -78,17 +78,18 @@ def u64(n):
 
 def header(t, shape, chunk_shape=None, bound=1, fills=(), attributes=(), step=STEP, **over):
     """`over` replaces single fields, to make invalid headers; the checksum is that of the result."""
-    flags = chunk_shape is None
+    single_chunk = chunk_shape is None
+    flags = single_chunk | over.get("n_fills", len(fills)) << 1 | bool(attributes) << 3
     out = bytes([t.code, over.get("flags", flags), over.get("preset", 1), bound, over.get("rank", len(shape))])
     out = over.get("dtype", out[:1]) + out[1:]
-    out += b"".join(map(varint, shape if flags else shape[1:]))
+    out += b"".join(map(varint, shape if single_chunk else shape[1:]))
     out += b"".join(map(varint, chunk_shape or ()))
     if bound:
         out += struct.pack("<d", over.get("requested_bound", 0.01))
         out += struct.pack("<d", over.get("abs_bound", 0.02)) if bound == 2 else b""
         out += struct.pack("<" + t.letter, step)
-    out += bytes([over.get("n_fills", len(fills))]) + b"".join(map(t.pack, fills))
-    out += varint(len(attributes))
+    out += b"".join(map(t.pack, fills))
+    out += varint(len(attributes)) if attributes else b""
     for text in itertools.chain(*attributes):
         raw = text if isinstance(text, bytes) else text.encode()
         out += varint(len(raw)) + raw
@@ -553,7 +554,7 @@ class Refusals(unittest.TestCase):
         check("to version 0", version=0)
         check("preset 200", preset=200)
         check("dtype", dtype=b"\3")
-        check("flags", flags=3)
+        check("flags", flags=17)
         check("bound_kind", bound=3)
         check("rank 9", shape=(1,) * 9)
         check("rank at least 1", shape=(), flags=0)

@@ -107,7 +107,7 @@ pub fn joined(chunks: &[Vec<u8>], segments: &[u64], chunk_shape: &[usize]) -> Op
         take_varint(first, &mut at)?;
     }
     let mut fields = first[8..13].to_vec();
-    fields[1] = 0; // not a single chunk
+    fields[1] &= !1; // not a single chunk
     fields.extend_from_slice(&first[row_shape_at..at]);
     chunk_shape.iter().for_each(|&n| push_varint(n as u64, &mut fields));
     fields.extend_from_slice(&first[at..header_bytes - 4]);

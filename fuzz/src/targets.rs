@@ -41,7 +41,8 @@ pub fn codec(data: &[u8]) {
     let layout = input.byte();
     let is_f64 = layout & 1 != 0;
     let is_lossless = layout & 8 != 0;
-    let mut fields = vec![1 + u8::from(is_f64), 1, 1, u8::from(!is_lossless)];
+    let n_fills = (layout >> 1 & 3).min(2);
+    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, 1, u8::from(!is_lossless)];
     let rank = (layout >> 4).min(6);
     fields.push(rank);
     for _ in 0..rank {
@@ -56,13 +57,10 @@ pub fn codec(data: &[u8]) {
             false => fields.extend_from_slice(&(step as f32).min(f32::MAX).to_le_bytes()),
         }
     }
-    let n_fills = (layout >> 1 & 3).min(2);
-    fields.push(n_fills);
     for _ in 0..n_fills {
         let bits: [u8; 8] = input.array();
         fields.extend_from_slice(&bits[..if is_f64 { 8 } else { 4 }]);
     }
-    fields.push(0);
     let mut bytes = stream::sealed_header(&fields);
     let rows = stream::HeaderFacts::of(&bytes).map_or(1, |facts| facts.rows);
     stream::push_frame(1, rows, input.0, &mut bytes);

@@ -49,6 +49,10 @@ pub use salvage::{Salvage, salvage};
 pub use source::{FileSource, SliceSource, Source};
 pub use writer::{AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create};
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// Compresses an `ndarray` view of any layout.
 ///
 /// ```

@@ -5,12 +5,16 @@
 use super::{Bytes, FORMAT_VERSION, MAGIC, checksum, varint};
 use crate::array::{DType, Real};
 use crate::chunk;
+use crate::codec::MAX_FILLS;
 use crate::config::{Bound, Preset};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pipeline::DecodeParams;
 use crate::plan::{MAX_RANK, Plan};
 
 const SINGLE_CHUNK: u8 = 1;
+const N_FILLS_SHIFT: u8 = 1;
+const HAS_ATTRIBUTES: u8 = 8;
+const KNOWN_FLAGS: u8 = 15;
 const CHECKSUM_BYTES: usize = 4;
 
 /// What the header says.
@@ -95,7 +99,10 @@ impl Header {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&[self.version, self.min_reader_version, 0, 0]);
         out.push(dtype_code(self.dtype));
-        out.push(if self.single_chunk { SINGLE_CHUNK } else { 0 });
+        let mut flags = (self.fills.len() as u8) << N_FILLS_SHIFT;
+        flags |= if self.single_chunk { SINGLE_CHUNK } else { 0 };
+        flags |= if self.attributes.is_empty() { 0 } else { HAS_ATTRIBUTES };
+        out.push(flags);
         out.push(preset_code(self.preset));
         let (bound_kind, requested_bound) = match self.bound {
             Bound::Lossless => (0, None),
@@ -115,9 +122,10 @@ impl Header {
         if bound_kind != 0 {
             out.extend_from_slice(&self.step.unwrap_or(0).to_le_bytes()[..value_bytes]);
         }
-        out.push(self.fills.len() as u8);
         self.fills.iter().for_each(|fill| out.extend_from_slice(&fill.to_le_bytes()[..value_bytes]));
-        varint::write_to(self.attributes.len() as u64, out);
+        if !self.attributes.is_empty() {
+            varint::write_to(self.attributes.len() as u64, out);
+        }
         for text in self.attributes.iter().flat_map(|(key, value)| [key, value]) {
             varint::write_to(text.len() as u64, out);
             out.extend_from_slice(text.as_bytes());
@@ -188,7 +196,8 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         2 => DType::F64,
         other => return Err(Error::corrupt(format!("unknown element type {other}"))),
     };
-    if flags & !SINGLE_CHUNK != 0 {
+    let n_fills = flags >> N_FILLS_SHIFT & 3;
+    if flags & !KNOWN_FLAGS != 0 || usize::from(n_fills) > MAX_FILLS {
         return Err(Error::corrupt(format!("unknown flags {flags:#04x}")));
     }
     let single_chunk = flags & SINGLE_CHUNK != 0;
@@ -212,12 +221,8 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         Bound::Lossless => None,
         _ => read_step(bytes, dtype)?,
     };
-    let n_fills = bytes.u8()?;
-    if n_fills > 2 {
-        return Err(Error::corrupt(format!("{n_fills} fill values")));
-    }
     let fills = (0..n_fills).map(|_| read_value_bits(bytes, dtype)).collect::<Result<_>>()?;
-    let attributes = read_attributes(bytes)?;
+    let attributes = if flags & HAS_ATTRIBUTES != 0 { read_attributes(bytes)? } else { Vec::new() };
     Ok(Header {
         version,
         min_reader_version,
@@ -280,6 +285,9 @@ fn read_value_bits(bytes: &mut Bytes<'_>, dtype: DType) -> Result<u64> {
 
 fn read_attributes(bytes: &mut Bytes<'_>) -> Result<Vec<(String, String)>> {
     let n_attributes = varint::read_from(bytes)?;
+    if n_attributes == 0 {
+        return Err(Error::corrupt("the header announces attributes and has none"));
+    }
     let mut text = || {
         let n = super::to_usize(varint::read_from(bytes)?)?;
         let text = std::str::from_utf8(bytes.take(n)?);
@@ -403,7 +411,7 @@ pub(crate) mod tests {
             (5, 0),
             (5, 2),
             (8, 3),
-            (9, 2),
+            (9, 16),
             (10, 9),
             (11, 3),
             (12, 9),
