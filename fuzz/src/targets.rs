@@ -283,7 +283,9 @@ fn salvage(bytes: &[u8], options: DecodeOptions) {
             check_info(info, bytes.len());
             // The list of what is lost may be long.
             if info.n_chunks <= 256 {
-                let volume = |region: &[Range<usize>]| region.iter().map(|r| r.len() as u64).product::<u64>();
+                // Saturating: an extent of 0 may stand behind huge ones.
+                let volume =
+                    |region: &[Range<usize>]| region.iter().fold(1, |n: u64, r| n.saturating_mul(r.len() as u64));
                 let mut covered: u64 = salvaged.lost().iter().map(|(_, region)| volume(region)).sum();
                 let add = |region: &[Range<usize>], n: usize| {
                     assert_eq!(volume(region), n as u64);

@@ -91,7 +91,7 @@ pub(crate) fn with_file<T: Real, R: ReadAt>(
     bar: &ProgressBar,
 ) -> Result<Findings> {
     let mut findings = Findings::new(promise);
-    let n_values: usize = shape.iter().product();
+    let n_values = shape.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent));
     let (mut a, mut b) = (vec![T::default(); BLOCK.min(n_values)], vec![T::default(); BLOCK.min(n_values)]);
     for start in (0..n_values).step_by(BLOCK) {
         let n = BLOCK.min(n_values - start);

@@ -139,7 +139,7 @@ impl ArrayFile {
 
 /// How many values of a box lie side by side in the array: full trailing axes, and a part of the one before them.
 fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
-    region[outer_rank(shape, region)..].iter().map(ExactSizeIterator::len).product()
+    region[outer_rank(shape, region)..].iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }
 
 /// How many leading axes have to be walked through run by run.
@@ -157,7 +157,7 @@ fn run_starts(shape: &[usize], region: &[Range<usize>]) -> impl Iterator<Item = 
     }
     let base: u64 = region.iter().zip(&strides).map(|(range, stride)| range.start as u64 * stride).sum();
     let walked: Vec<(usize, u64)> = region[..outer].iter().map(ExactSizeIterator::len).zip(strides).collect();
-    let n_runs: usize = walked.iter().map(|(extent, _)| extent).product();
+    let n_runs = walked.iter().fold(1, |n: usize, (extent, _)| n.saturating_mul(*extent));
     (0..n_runs).map(move |mut run| {
         walked.iter().rev().fold(base, |at, (extent, stride)| {
             let index = (run % extent) as u64;

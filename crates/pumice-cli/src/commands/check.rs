@@ -145,7 +145,7 @@ fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
 
 fn compare_plain<T: Real>(a: &Input, b: &Input, promise: &Promise, bar: &indicatif::ProgressBar) -> Result<Findings> {
     let shape = &a.layout.shape;
-    let list = [shape.iter().product()];
+    let list = [shape.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent))];
     compare::with_file::<T, _>(&a.source_as(&list)?, &b.source_as(&list)?, shape, promise, bar)
 }
 

@@ -117,8 +117,9 @@ fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     rows.clone().step_by(rows_per_slice).map(slice).collect()
 }
 
+/// Number of values; an extent of 0 may stand behind huge ones, so it saturates.
 fn volume(region: &[Range<usize>]) -> usize {
-    region.iter().map(ExactSizeIterator::len).product()
+    region.iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }
 
 fn report(args: &Args, info: &Info, n_intact: u64, lost: &[(u64, Vec<Range<usize>>)]) -> Report {
