@@ -6,6 +6,7 @@
 mod choose;
 pub(crate) mod fast;
 mod geometry;
+mod holes;
 mod lorenzo;
 mod planes;
 pub(crate) mod simd;
