@@ -95,11 +95,13 @@ impl From<DTypeArg> for DType {
 #[group(required = true, multiple = false)]
 pub(crate) struct BoundArgs {
     /// No value changes by more than E
-    #[arg(long, value_name = "E", value_parser = parse::bound, help_heading = "Error bound (one of)")]
+    #[arg(long, value_name = "E", value_parser = parse::bound, allow_hyphen_values = true)]
+    #[arg(help_heading = "Error bound (one of)")]
     abs: Option<f64>,
 
     /// No value changes by more than E times the value range (max - min, without fill values)
-    #[arg(long, value_name = "E", value_parser = parse::bound, help_heading = "Error bound (one of)")]
+    #[arg(long, value_name = "E", value_parser = parse::bound, allow_hyphen_values = true)]
+    #[arg(help_heading = "Error bound (one of)")]
     rel: Option<f64>,
 
     /// No bit changes

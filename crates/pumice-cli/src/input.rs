@@ -175,6 +175,10 @@ pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
 
 /// Opens a file for reading; a directory is refused here, where the message can say so.
 pub(crate) fn open_file(path: &Path) -> Result<File> {
+    if is_stdio(path) {
+        return Err(Failure::invalid("this input is read at several places, which standard input does not allow")
+            .hint("save it to a file first"));
+    }
     let file = File::open(path).map_err(io_context("open", path))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
         return Err(Failure::new(ErrorKind::Io, format!("{} is a directory", path.display())));

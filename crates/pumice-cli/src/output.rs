@@ -1,5 +1,6 @@
 //! Where results go: standard output, or a file that appears under its name only when it is complete.
 
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,18 @@ pub(crate) struct Output {
 
 enum Sink {
     Stdout(BufWriter<Stdout>),
+    /// A pipe or a device: written as it is, there is nothing to replace.
+    Stream(BufWriter<File>),
     File(BufWriter<AtomicFile>),
 }
 
 impl Output {
     /// `-` is standard output, which must not be a terminal.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let sink = if !is_stdio(path) {
+        let sink = if is_special(path) {
+            let file = File::options().write(true).open(path).map_err(|e| at(path, &e))?;
+            Sink::Stream(BufWriter::with_capacity(BUFFER_BYTES, file))
+        } else if !is_stdio(path) {
             Sink::File(BufWriter::with_capacity(BUFFER_BYTES, create_file(path)?))
         } else if io::stdout().is_terminal() {
             return Err(
@@ -44,7 +50,7 @@ impl Output {
     pub(crate) fn commit(mut self) -> Result<()> {
         self.flush()?;
         match self.sink {
-            Sink::Stdout(_) => Ok(()),
+            Sink::Stdout(_) | Sink::Stream(_) => Ok(()),
             Sink::File(out) => Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?),
         }
     }
@@ -54,6 +60,7 @@ impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = match &mut self.sink {
             Sink::Stdout(out) => out.write(bytes),
+            Sink::Stream(out) => out.write(bytes),
             Sink::File(out) => out.write(bytes),
         };
         written.map_err(|e| at(&self.path, &e))
@@ -62,10 +69,16 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         let flushed = match &mut self.sink {
             Sink::Stdout(out) => out.flush(),
+            Sink::Stream(out) => out.flush(),
             Sink::File(out) => out.flush(),
         };
         flushed.map_err(|e| at(&self.path, &e))
     }
+}
+
+/// Whether the path is there and is a pipe, a device or a socket.
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
 /// The same error with the file it concerns; the kind stays, so that a closed pipe is still known as one.
@@ -104,6 +117,10 @@ pub(crate) struct ArrayFile {
 impl ArrayFile {
     /// Raw, or `.npy` by the extension.
     pub(crate) fn create(path: &Path, layout: &Layout) -> Result<Self> {
+        if is_stdio(path) || is_special(path) {
+            return Err(Failure::invalid(format!("{} cannot be written out of order", path.display()))
+                .hint("name a file with -o"));
+        }
         let header = header_for(path, layout);
         let file = create_file(path)?;
         file.write_all_at(&header, 0).map_err(|e| at(path, &e))?;

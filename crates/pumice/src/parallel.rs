@@ -10,6 +10,9 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 
+/// More threads than this only cost time to start.
+const MAX_THREADS: usize = 256;
+
 /// Who does the work. One thread means the caller's own, without any pool.
 #[derive(Debug)]
 pub(crate) enum Workers {
@@ -26,7 +29,7 @@ impl Workers {
             1 => Ok(Workers::Serial),
             0 if rayon::current_num_threads() == 1 => Ok(Workers::Serial),
             n if n == 0 || n == rayon::current_num_threads() => Ok(Workers::Global),
-            n => match rayon::ThreadPoolBuilder::new().num_threads(n).build() {
+            n => match rayon::ThreadPoolBuilder::new().num_threads(n.min(MAX_THREADS)).build() {
                 Ok(pool) => Ok(Workers::Pool(pool)),
                 Err(e) => Err(std::io::Error::other(e).into()),
             },

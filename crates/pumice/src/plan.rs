@@ -118,8 +118,8 @@ fn resolve_bound(config: &Config, data_range: Option<(f64, f64)>, data_known: bo
                     ));
                 }
             };
-            // hi - lo may overflow where the products do not. The product is rounded, but errors stay an ulp of T below
-            // it (see quantize.rs), and so below the exact one.
+            // hi - lo may overflow where the products do not. Both are rounded, but errors stay a share of 2^-21 below
+            // the result (see quantize.rs), and so below the exact one.
             let abs = if (hi - lo).is_finite() { rel * (hi - lo) } else { rel * hi - rel * lo };
             Ok(if abs == 0.0 { (Bound::Lossless, 0.0) } else { (config.bound, abs.min(f64::MAX)) })
         }

@@ -39,14 +39,18 @@ const SCAN_EFFORT: u64 = 16;
 /// # Ok::<(), pumice::Error>(())
 /// ```
 pub fn salvage<R: ReadAt>(source: R, options: DecodeOptions) -> Result<Salvage<R>> {
-    let layout = match Layout::read_from(&source, options.limit()) {
-        Ok(layout) => layout,
-        Err(_) => Scan::new(&source, options.limit())?.layout()?,
+    let (layout, end_is_known) = match Layout::read_from(&source, options.limit()) {
+        Ok(layout) => (layout, true),
+        Err(_) => {
+            let layout = Scan::new(&source, options.limit())?.layout()?;
+            let end_is_known = layout.header.single_chunk;
+            (layout, end_is_known)
+        }
     };
     let reader = Reader::with_layout(source, layout, &options)?;
     #[allow(unreachable_patterns)]
     let intact = with_dtype!(reader.info().dtype, T => reader.decodable::<T>())?;
-    Ok(Salvage { reader, intact })
+    Ok(Salvage { reader, intact, end_is_known })
 }
 
 /// A damaged stream and what is left of it.
@@ -54,6 +58,7 @@ pub fn salvage<R: ReadAt>(source: R, options: DecodeOptions) -> Result<Salvage<R
 pub struct Salvage<R> {
     reader: Reader<R>,
     intact: Vec<u64>,
+    end_is_known: bool,
 }
 
 impl<R: ReadAt> Salvage<R> {
@@ -61,6 +66,12 @@ impl<R: ReadAt> Salvage<R> {
     /// `segments` is empty.
     pub fn info(&self) -> &Info {
         self.reader.info()
+    }
+
+    /// Whether the extent along the slowest axis is that of the whole array. Without an index, rows after the last chunk
+    /// that was found may be lost, and nothing tells how many.
+    pub fn end_is_known(&self) -> bool {
+        self.end_is_known
     }
 
     /// Ids of the chunks that can be decoded, ascending.
@@ -96,7 +107,7 @@ impl<R: ReadAt> Salvage<R> {
         Ok(Array { shape: whole.extents, data })
     }
 
-    /// Hands over each intact chunk with its region, in order of id and on this thread.
+    /// Hands over each intact chunk with its region, in order of id.
     pub fn for_each_chunk<T: Real>(&self, f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send) -> Result<()> {
         self.reader.for_each_id(&self.intact, f)
     }

@@ -11,7 +11,7 @@ use crate::chunk::{self};
 use crate::codec::MAX_FILLS;
 use crate::codec::value::Int;
 use crate::config::Fill;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::parallel::Workers;
 use crate::source::Source;
 
@@ -40,6 +40,9 @@ pub(crate) fn scan<T: Real>(
     let blocks = Blocks::new(source);
     let stride = blocks.n_values.div_ceil(N_SAMPLES).max(1);
     let given = match fill {
+        Fill::Value(value) if value.is_finite() && !T::from_f64(value).is_finite() => {
+            return Err(Error::invalid(format!("the fill value {value} is beyond the range of {}", T::DTYPE)));
+        }
         Fill::Value(value) if !value.is_nan() => Some(T::from_f64(value)),
         _ => None,
     };

@@ -156,8 +156,10 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
     let bar = ui.bytes_bar(original.n_bytes(), "value range");
     let itself = with_dtype!(original.layout.dtype, T => compare_plain::<T>(original, original, &promise, &bar))?;
     bar.finish_and_clear();
-    let range = itself.total.max - itself.total.min;
-    Ok(Some(if range > 0.0 { rel * range } else { 0.0 }))
+    let (min, max) = (itself.total.min, itself.total.max);
+    // The difference may overflow where the products do not.
+    let bound = if (max - min).is_finite() { rel * (max - min) } else { rel * max - rel * min };
+    Ok(Some(if max > min { bound } else { 0.0 }))
 }
 
 fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<f64>, ratio: f64) -> Report {

@@ -54,6 +54,7 @@ pub(crate) struct Args {
 
     /// The value range that --rel refers to, instead of the data's own
     #[arg(long, value_name = "MIN,MAX", value_parser = parse::range, allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["abs", "lossless"])]
     range: Option<(f64, f64)>,
 
     /// The value that means "no data" (nan allowed), kept bit for bit; detected if not given

@@ -51,6 +51,8 @@ struct Report {
     n_lost: u64,
     lost_values: u64,
     lost_percent: f64,
+    /// False if more may be lost after the last chunk that was found.
+    end_known: bool,
     #[serde(serialize_with = "ui::any_number")]
     missing: f64,
     lost: Vec<Lost>,
@@ -80,7 +82,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     }
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     with_dtype!(info.dtype, T => write::<T, _>(&salvage, args, &layout, ui))?;
-    let report = report(args, info, salvage.intact().len() as u64, &lost);
+    let mut report = report(args, info, salvage.intact().len() as u64, &lost);
+    report.end_known = salvage.end_is_known();
     ui.report(&report, || describe(&report))
 }
 
@@ -140,6 +143,7 @@ fn report(args: &Args, info: &Info, n_intact: u64, lost: &[(u64, Vec<Range<usize
         n_lost: info.n_chunks - n_intact,
         lost_values,
         lost_percent: lost_values as f64 * 100.0 / n_values as f64,
+        end_known: true,
         missing: args.missing,
         lost: list.collect(),
     }
@@ -154,8 +158,12 @@ fn describe(report: &Report) -> String {
         report.n_intact,
         report.n_chunks,
     );
+    if !report.end_known {
+        let rows = report.shape.first().unwrap_or(&0);
+        out += &format!("the end of the file is missing: whatever came after row {rows} is lost\n");
+    }
     if report.lost.is_empty() {
-        return out + "nothing was lost\n";
+        return if report.end_known { out + "nothing was lost\n" } else { out };
     }
     let percent = text::number(report.lost_percent, 3);
     out += &format!("lost: {} values ({percent} %), now {}:\n", report.lost_values, report.missing);

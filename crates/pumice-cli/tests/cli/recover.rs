@@ -83,3 +83,17 @@ fn what_is_no_pumice_file_is_said_to_be_none() {
     }
     assert_eq!(sandbox.files(), ["x.pum"]);
 }
+
+#[test]
+fn a_missing_end_is_not_called_complete() {
+    let (sandbox, restored) = with_chunks();
+    let bytes = sandbox.read("x.pum");
+    sandbox.write("x.pum", &bytes[..bytes.len() / 2]);
+    let report = sandbox.json("recover x.pum -o saved.f32");
+    assert_eq!(report["end_known"], false);
+    let text = sandbox.run("recover x.pum -o saved.f32");
+    assert!(text.contains("the end of the file is missing") && !text.contains("nothing was lost"), "{text}");
+    let saved = sandbox.read_f32("saved.f32");
+    assert_eq!(saved, restored[..saved.len()]);
+    sandbox.fails("recover x.pum -o -", 2);
+}

@@ -86,3 +86,23 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!(stderr(&output), "");
     assert_ne!(output.status.code(), Some(101), "no panic");
 }
+
+/// Renaming over a pipe or a device would delete it.
+#[cfg(unix)]
+#[test]
+fn a_named_pipe_is_written_to_and_stays_one() {
+    use std::os::unix::fs::FileTypeExt;
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_20x30.f32", &smooth(&[20, 30]));
+    sandbox.run("compress x_20x30.f32 -o x.pum --abs 1e-3");
+    let pipe = sandbox.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).unwrap()
+    });
+    sandbox.run("compress x_20x30.f32 -o pipe --abs 1e-3");
+    assert_eq!(reader.join().unwrap(), sandbox.read("x.pum"));
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    sandbox.fails("decompress x.pum -o pipe", 2);
+}

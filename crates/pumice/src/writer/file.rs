@@ -45,6 +45,13 @@ impl AtomicFile {
         // Replaces what a link points to, as writing to it would.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let place = |e: io::Error| Error::from(e).context(path.display());
+        // Renaming over a device or a pipe would delete it.
+        if path.metadata().is_ok_and(|m| !m.is_file()) {
+            return Err(Error::invalid(format!(
+                "{} is not a regular file, so it cannot be replaced; write to it as a stream",
+                path.display()
+            )));
+        }
         let mut builder = tempfile::Builder::new();
         builder.prefix(".pumice-").suffix(".tmp");
         // The mode any new file gets; `tempfile` would keep it private.
