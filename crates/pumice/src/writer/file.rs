@@ -15,7 +15,7 @@ use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::index::Index;
 use crate::container::{self, Bytes, Layout};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::reader::{DecodeOptions, Reader};
 
@@ -45,6 +45,11 @@ impl AtomicFile {
         // Replaces what a link points to, as writing to it would.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let place = |e: io::Error| Error::from(e).context(path.display());
+        if !directory(&path).is_dir() {
+            let message =
+                format!("{}: there is no folder {}; make it first", path.display(), directory(&path).display());
+            return Err(Error::new(ErrorKind::Io, message));
+        }
         // Renaming over a device or a pipe would delete it.
         if path.metadata().is_ok_and(|m| !m.is_file()) {
             return Err(Error::invalid(format!(
