@@ -18,7 +18,7 @@ pub enum Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Preset {
-    /// Quantise, Lorenzo differences over tiles, fixed-length bit planes: near half of memcpy speed.
+    /// Quantise, Lorenzo differences over tiles, fixed-length bit planes: about half of memcpy speed.
     #[default]
     Fast,
 }

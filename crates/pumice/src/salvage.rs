@@ -48,7 +48,6 @@ pub fn salvage<R: ReadAt>(source: R, options: DecodeOptions) -> Result<Salvage<R
         }
     };
     let reader = Reader::with_layout(source, layout, &options)?;
-    #[allow(unreachable_patterns)]
     let intact = with_dtype!(reader.info().dtype, T => reader.decodable::<T>())?;
     Ok(Salvage { reader, intact, end_is_known })
 }
