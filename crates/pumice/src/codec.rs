@@ -3,14 +3,26 @@
 //! `fast.rs` is the chunk, `tile.rs` one tile of it, `lorenzo.rs` and `planes.rs` its two stages, `simd/` the vector
 //! operations these are written in. Bytes and formulas are specified in docs/format.md, section 6.
 
+mod bands;
+mod binary;
 mod choose;
+mod context;
 pub(crate) mod fast;
+mod fit;
 mod geometry;
 mod holes;
+mod interpolate;
+mod lattice;
 mod lorenzo;
+mod masks;
+mod mix;
 mod planes;
+mod rans;
 pub(crate) mod simd;
+pub(crate) mod small;
+mod streams;
 mod tile;
 pub(crate) mod value;
+mod view;
 
 pub(crate) use tile::MAX_FILLS;

@@ -44,6 +44,12 @@ impl Workers {
         }
     }
 
+    /// Who may help with each of `n` items: all, if there is just one. Otherwise each item has a worker to itself, and must not
+    /// wait for others: they may be waiting for it in [`ordered`].
+    pub(crate) fn for_items(&self, n: u64) -> &Workers {
+        if n == 1 { self } else { &Workers::Serial }
+    }
+
     /// Runs `work` on each slot and returns the first error in order of slots.
     pub(crate) fn for_each<S: Send>(
         &self,

@@ -15,9 +15,11 @@
 use std::ops::Range;
 
 use crate::array::Real;
-use crate::codec::fast;
+use crate::codec::{fast, small};
+use crate::config::Preset;
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
+use crate::parallel::Workers;
 use crate::plan::Plan;
 use crate::quantize::Quantizer;
 
@@ -27,6 +29,7 @@ use crate::quantize::Quantizer;
 pub(crate) enum Codec {
     Raw = 0,
     Fast = 1,
+    Small = 2,
 }
 
 /// What decoding needs besides the payload; comes from the header.
@@ -36,15 +39,41 @@ pub(crate) struct DecodeParams<T> {
     pub(crate) fills: Vec<T>,
 }
 
-/// Appends the payload of one chunk (C order, `extents` slowest first) to `out`.
-pub(crate) fn encode_chunk<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, out: &mut Vec<u8>) -> Codec {
+/// Appends the payload of one chunk (C order, `extents` slowest first) to `out`. `workers` are those that have nothing
+/// else to do.
+pub(crate) fn encode_chunk<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    plan: &Plan<T>,
+    workers: &Workers,
+    out: &mut Vec<u8>,
+) -> Codec {
     let _floats = DefaultFloats::set();
     let start = out.len();
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
+    let effort = match plan.preset {
+        Preset::Fast => None,
+        Preset::Small => Some(small::Effort::Sample),
+        Preset::Max => Some(small::Effort::Everything),
+    };
+    if let (Some(effort), Some(quantizer), false) = (effort, &quantizer, values.is_empty()) {
+        small::encode(values, extents, quantizer, &plan.fills, effort, workers, out);
+        // Noise at bounds near the precision of the type is better left to `fast`.
+        if out.len() - start < size_of_val(values) / 2 {
+            return Codec::Small;
+        }
+    }
+    let small_bytes = out.len() - start;
     if !values.is_empty() {
         fast::encode(values, extents, quantizer, &plan.fills, out);
     }
-    if out.len() - start < size_of_val(values) {
+    let fast_bytes = out.len() - start - small_bytes;
+    if small_bytes > 0 && small_bytes <= fast_bytes && small_bytes < size_of_val(values) {
+        out.truncate(start + small_bytes);
+        return Codec::Small;
+    }
+    out.drain(start..start + small_bytes);
+    if fast_bytes < size_of_val(values) {
         return Codec::Fast;
     }
     out.truncate(start);
@@ -60,11 +89,13 @@ pub(crate) fn decode_chunk<T: Real>(
     extents: &[usize],
     wanted: Option<&[Range<usize>]>,
     params: &DecodeParams<T>,
+    workers: &Workers,
     out: &mut [T],
 ) -> Result<()> {
     let _floats = DefaultFloats::set();
     match codec {
         Codec::Fast => fast::decode(payload, extents, wanted, params.step, &params.fills, out),
+        Codec::Small => small::decode(payload, extents, params.step, &params.fills, workers, out),
         Codec::Raw if payload.len() == size_of_val(out) => {
             T::copy_from_le_bytes(payload, out);
             Ok(())

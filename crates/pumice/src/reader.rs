@@ -258,7 +258,8 @@ impl<R: ReadAt> Reader<R> {
         container::check_places(&self.layout, ids)?;
         let params = self.layout.header.decode_params::<T>();
         let window = self.window::<T>(1)?;
-        let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, slot);
+        let inner = self.workers.for_items(ids.len() as u64);
+        let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, inner, slot);
         parallel::ordered(&self.workers, ids.len(), window, work, |i, slot| {
             f(&self.layout.grid.block(ids[i]).ranges(), &slot.values)
         })
@@ -273,7 +274,7 @@ impl<R: ReadAt> Reader<R> {
             (0..self.n_chunks()).filter(|&id| self.layout.places[id as usize].frame_bytes > 0).collect();
         let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {
             let checked = container::check_places(&self.layout, &[found[i]]);
-            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], None, &params, slot));
+            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], None, &params, &Workers::Serial, slot));
             *ok = decoded.is_ok();
             match decoded {
                 Err(e) if e.kind() == ErrorKind::LimitExceeded => Err(e),
@@ -347,12 +348,13 @@ impl<R: ReadAt> Reader<R> {
         out: &mut [T],
     ) -> Result<()> {
         let mut slot = Slot::default();
+        let inner = self.workers.for_items(ids.len() as u64);
         for &id in ids {
             match self.run_in(id, region) {
-                Some(run) => self.decode_frame(id, None, params, &mut slot.bytes, &mut out[run])?,
+                Some(run) => self.decode_frame(id, None, params, inner, &mut slot.bytes, &mut out[run])?,
                 None => {
                     self.window::<T>(1)?;
-                    self.decode_to_slot(id, Some(region), params, &mut slot)?;
+                    self.decode_to_slot(id, Some(region), params, inner, &mut slot)?;
                     scatter(&self.layout.grid.block(id), &slot.values, region, out);
                 }
             }
@@ -377,8 +379,9 @@ impl<R: ReadAt> Reader<R> {
             slots.push((id, &mut head[run.start - at..]));
             (rest, at) = (tail, run.end);
         }
-        self.workers
-            .for_each(&mut slots, |_, (id, values)| self.decode_frame(*id, None, params, &mut Vec::new(), values))
+        self.workers.for_each(&mut slots, |_, (id, values)| {
+            self.decode_frame(*id, None, params, &Workers::Serial, &mut Vec::new(), values)
+        })
     }
 
     /// Decodes chunks through buffers: a window of them in parallel, then their parts of `out`, again in parallel.
@@ -396,7 +399,8 @@ impl<R: ReadAt> Reader<R> {
         let mut slots: Vec<Slot<T>> = (0..window).map(|_| Slot::default()).collect();
         for ids in ids.chunks(window) {
             let slots = &mut slots[..ids.len()];
-            self.workers.for_each(slots, |i, slot| self.decode_to_slot(ids[i], Some(region), params, slot))?;
+            self.workers
+                .for_each(slots, |i, slot| self.decode_to_slot(ids[i], Some(region), params, &Workers::Serial, slot))?;
             let parts: Vec<(Block, &[T])> =
                 ids.iter().map(|&id| self.layout.grid.block(id)).zip(slots.iter().map(|s| &s.values[..])).collect();
             self.scatter_all(&parts, region, out)?;
@@ -432,6 +436,7 @@ impl<R: ReadAt> Reader<R> {
         id: u64,
         region: Option<&Block>,
         params: &DecodeParams<T>,
+        inner: &Workers,
         slot: &mut Slot<T>,
     ) -> Result<()> {
         let n = self.layout.grid.chunk_values(id);
@@ -442,7 +447,7 @@ impl<R: ReadAt> Reader<R> {
         slot.values.resize(n, T::default());
         let block = self.layout.grid.block(id);
         let wanted = region.map(|region| block.intersection(region).ranges_in(&block));
-        self.decode_frame(id, wanted.as_deref(), params, &mut slot.bytes, &mut slot.values)
+        self.decode_frame(id, wanted.as_deref(), params, inner, &mut slot.bytes, &mut slot.values)
     }
 
     /// Decodes chunk `id`, or at least the box `wanted` of it, into `out`, which has the size of the chunk.
@@ -451,6 +456,7 @@ impl<R: ReadAt> Reader<R> {
         id: u64,
         wanted: Option<&[Range<usize>]>,
         params: &DecodeParams<T>,
+        inner: &Workers,
         buffer: &mut Vec<u8>,
         out: &mut [T],
     ) -> Result<()> {
@@ -460,7 +466,7 @@ impl<R: ReadAt> Reader<R> {
             let bytes = container::read(&self.source, place.offset, place.frame_bytes, buffer)?;
             let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), size_of::<T>())?;
-            pipeline::decode_chunk(frame_header.codec, payload, &extents, wanted, params, out)
+            pipeline::decode_chunk(frame_header.codec, payload, &extents, wanted, params, inner, out)
         };
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
     }

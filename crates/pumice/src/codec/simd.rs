@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::value::Value;
+use crate::fpenv::DefaultFloats;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -93,6 +94,39 @@ pub enum Isa {
     /// AVX-512 F, BW, VL, DQ, VBMI2 and GFNI: Ice Lake, Zen 4 and later.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+}
+
+/// Work that is compiled once for each instruction set. `run`, and all it calls in hot loops, must be
+/// `#[inline(always)]`: plain loops then become vectors of whatever the machine has. A trait and not a closure, since
+/// closures are not always inlined into functions that have an instruction set.
+pub(crate) trait Job {
+    type Output;
+    fn run(self) -> Self::Output;
+}
+
+/// Runs a job on the best instruction set of this machine.
+pub(crate) fn run<J: Job>(job: J) -> J::Output {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    unsafe fn run_avx2<J: Job>(job: J) -> J::Output {
+        job.run()
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512dq,avx512cd")]
+    unsafe fn run_avx512<J: Job>(job: J) -> J::Output {
+        job.run()
+    }
+    // Workers have floating-point settings of their own.
+    let _floats = DefaultFloats::set();
+    match Isa::detect() {
+        Isa::Portable => job.run(),
+        // SAFETY: `Isa` names only what the machine has.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { run_avx2(job) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { run_avx512(job) },
+    }
 }
 
 impl Isa {

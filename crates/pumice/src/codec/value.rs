@@ -86,6 +86,10 @@ pub trait Value: Copy + Default + PartialOrd + Debug + Send + Sync + 'static {
     /// 2^(MANTISSA_BITS - 2): integers below it stand exactly behind MAGIC.
     const MAX_QUANTUM: Self;
 
+    /// Codes of predictors with feedback stay below this, so that they are exact in T and fit 32 bits.
+    const MAX_CODE: Self;
+
+    fn of_i32(value: i32) -> Self;
     fn fadd(self, other: Self) -> Self;
     fn fsub(self, other: Self) -> Self;
     fn fmul(self, other: Self) -> Self;
@@ -111,6 +115,13 @@ macro_rules! impl_value {
             const MANTISSA_BITS: u32 = $T::MANTISSA_DIGITS;
             const MAGIC: Self = $magic;
             const MAX_QUANTUM: Self = (1_u64 << ($T::MANTISSA_DIGITS - 2)) as $T;
+
+            const MAX_CODE: Self = (1_u64 << if $T::MANTISSA_DIGITS < 32 { 22 } else { 30 }) as $T;
+
+            #[inline(always)]
+            fn of_i32(value: i32) -> Self {
+                value as $T
+            }
 
             #[inline(always)]
             fn fadd(self, other: Self) -> Self {

@@ -5,7 +5,7 @@
 use super::header::Header;
 use super::{Bytes, checksum, varint};
 use crate::chunk::Block;
-use crate::codec::fast;
+use crate::codec::{fast, small};
 use crate::error::{Error, Result};
 use crate::pipeline::Codec;
 
@@ -79,6 +79,7 @@ impl FrameHeader {
         let codec = match bytes.u8()? {
             0 => Codec::Raw,
             1 => Codec::Fast,
+            2 => Codec::Small,
             other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
         };
         let chunk_id = varint::read_from(bytes)?;
@@ -104,6 +105,7 @@ impl FrameHeader {
         let fits = match self.codec {
             Codec::Raw => self.payload_bytes == raw_bytes,
             Codec::Fast => n_values > 0 && self.payload_bytes >= fast::min_payload_bytes(n_values) as u64,
+            Codec::Small => n_values > 0 && self.payload_bytes >= small::min_payload_bytes(n_values) as u64,
         };
         if fits {
             return Ok(());
@@ -115,7 +117,7 @@ impl FrameHeader {
 /// Least size of a frame that holds `n_values` values, whatever its codec and stream.
 pub(crate) fn min_frame_bytes(n_values: usize, value_bytes: usize) -> u64 {
     let raw_bytes = n_values as u64 * value_bytes as u64;
-    MIN_SINGLE_HEADER_BYTES as u64 + raw_bytes.min(fast::min_payload_bytes(n_values) as u64)
+    MIN_SINGLE_HEADER_BYTES as u64 + raw_bytes.min(small::min_payload_bytes(n_values) as u64)
 }
 
 /// The payload of the whole frame `bytes` that must hold the chunk `wanted`, checked.

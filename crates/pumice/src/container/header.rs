@@ -203,6 +203,8 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
     let single_chunk = flags & SINGLE_CHUNK != 0;
     let preset = match preset {
         1 => Preset::Fast,
+        2 => Preset::Small,
+        3 => Preset::Max,
         other => {
             return Err(Error::new(ErrorKind::Unsupported, format!("unknown preset {other}: use a newer release")));
         }
@@ -319,6 +321,8 @@ fn dtype_code(dtype: DType) -> u8 {
 fn preset_code(preset: Preset) -> u8 {
     match preset {
         Preset::Fast => 1,
+        Preset::Small => 2,
+        Preset::Max => 3,
     }
 }
 

@@ -42,7 +42,7 @@ impl<T: Real> Job<'_, T> {
     /// Appends all frames to `out` and returns their sizes.
     pub(crate) fn append_to(&self, workers: &Workers, out: &mut Vec<u8>) -> Result<Vec<u64>> {
         if workers.count() == 1 || self.grid.n_chunks() == 1 {
-            return self.append_serially(out);
+            return self.append_serially(workers, out);
         }
         self.hand_over(workers, |frame| {
             out.extend_from_slice(frame);
@@ -58,6 +58,7 @@ impl<T: Real> Job<'_, T> {
     ) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
         let mut frame_bytes = Vec::new();
+        let inner = workers.for_items(self.grid.n_chunks());
         let work = |i: usize, slot: &mut Slot<T>| {
             let block = self.grid.block(i as u64);
             let Slot { values, bytes, frame_start } = slot;
@@ -65,7 +66,7 @@ impl<T: Real> Job<'_, T> {
             // Room for the worst case: pages that are not touched cost nothing, growing step by step costs copies.
             bytes.reserve(MAX_HEADER_BYTES + block.n_values() * size_of::<T>());
             bytes.resize(MAX_HEADER_BYTES, 0);
-            let codec = self.encode(&block, values, bytes)?;
+            let codec = self.encode(&block, values, inner, bytes)?;
             let header = FrameHeader::new(codec, self.identity(i as u64, &block), &bytes[MAX_HEADER_BYTES..]);
             *frame_start = MAX_HEADER_BYTES - header.identity.header_bytes(header.payload_bytes);
             put_header(&header, &mut bytes[*frame_start..]);
@@ -80,7 +81,7 @@ impl<T: Real> Job<'_, T> {
         Ok(frame_bytes)
     }
 
-    fn append_serially(&self, out: &mut Vec<u8>) -> Result<Vec<u64>> {
+    fn append_serially(&self, workers: &Workers, out: &mut Vec<u8>) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
         let mut values = Vec::new();
         let mut frame_bytes = Vec::new();
@@ -93,7 +94,7 @@ impl<T: Real> Job<'_, T> {
             let gap = identity.header_bytes(payload_bytes);
             out.reserve(gap + block.n_values() * size_of::<T>());
             out.resize(start + gap, 0);
-            let codec = self.encode(&block, &mut values, out)?;
+            let codec = self.encode(&block, &mut values, workers.for_items(self.grid.n_chunks()), out)?;
             let header = FrameHeader::new(codec, identity, &out[start + gap..]);
             payload_bytes = header.payload_bytes;
             let size = identity.header_bytes(payload_bytes);
@@ -114,17 +115,17 @@ impl<T: Real> Job<'_, T> {
     }
 
     /// Appends the payload of one chunk; `values` is for chunks that are not one run of memory.
-    fn encode(&self, block: &Block, values: &mut Vec<T>, out: &mut Vec<u8>) -> Result<Codec> {
+    fn encode(&self, block: &Block, values: &mut Vec<T>, inner: &Workers, out: &mut Vec<u8>) -> Result<Codec> {
         let n = block.n_values();
         if n == 0 {
             return Ok(Codec::Raw);
         }
         if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
-            return Ok(pipeline::encode_chunk(run, &block.extents, self.plan, out));
+            return Ok(pipeline::encode_chunk(run, &block.extents, self.plan, inner, out));
         }
         values.resize(n, T::default());
         self.source.read_box(&block.start, &block.extents, values)?;
-        Ok(pipeline::encode_chunk(values, &block.extents, self.plan, out))
+        Ok(pipeline::encode_chunk(values, &block.extents, self.plan, inner, out))
     }
 
     fn report(&self, done: &AtomicU64, block: &Block) {

@@ -1,0 +1,371 @@
+//! The codec of the presets `small` and `max`: the predictor that serves the chunk best, and its codes under contexts
+//! (docs/format.md, 7).
+
+use std::borrow::Cow;
+
+use super::bands::{AXES, AxisSet, Dims, Layout, axes_of, volume};
+use super::binary::{Decoder, Encoder};
+use super::view::{Patch, View, patches};
+use super::{interpolate, lattice, masks, mix, streams};
+use crate::array::Real;
+use crate::container::{Bytes, varint};
+use crate::error::{Error, Result};
+use crate::parallel::Workers;
+use crate::quantize::Quantizer;
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Choose from a sample, static contexts.
+    Sample,
+    /// Try everything on the whole chunk, adaptive mixing.
+    Everything,
+}
+
+/// An axis is rough if codes along it are longer by this many bits, in units of 1 / 64, and a quarter.
+const ROUGH: u64 = 12;
+
+/// Chunks of fewer values are coded by mixing in any case: it has no tables.
+const MIXED_VALUES: usize = 1 << 12;
+
+const IS_INTERPOLATED: u8 = 1;
+const IS_MIXED: u8 = 1 << 1;
+const HAS_FILLS: u8 = 1 << 2;
+const HAS_EXACT: u8 = 1 << 3;
+
+/// A payload has at least one byte for so many values.
+const VALUES_PER_BYTE: usize = 1 << 14;
+
+/// Least payload of a chunk of `n_values` values: what a reader may rely on before it allocates.
+pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
+    (n_values / VALUES_PER_BYTE).max(3)
+}
+
+/// How a chunk is predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Choice {
+    Lattice,
+    Interpolation { active: AxisSet, scale: usize },
+}
+
+/// A chunk to encode.
+struct Chunk<'a, T> {
+    values: &'a [T],
+    masked: Option<&'a [bool]>,
+    dims: Dims,
+    quantizer: &'a Quantizer<T>,
+    /// Step and tolerance of the interpolation, where it can keep the bound.
+    interpolation: Option<(T, T)>,
+}
+
+/// Codes of either predictor.
+enum Coded<T> {
+    Lattice(lattice::Encoded),
+    Interpolated(interpolate::Encoded<T>),
+}
+
+/// Appends the payload of a chunk, which is not empty.
+pub(crate) fn encode<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    quantizer: &Quantizer<T>,
+    fills: &[T],
+    effort: Effort,
+    workers: &Workers,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let view = View::new(extents);
+    let working = if view.is_plain() { Cow::Borrowed(values) } else { Cow::Owned(view.gather(values)) };
+    let mut kinds = masks::find_fills(&working, fills);
+    let masked: Option<Vec<bool>> = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
+    let chunk = Chunk {
+        values: &working,
+        masked: masked.as_deref(),
+        dims: view.dims,
+        quantizer,
+        interpolation: interpolation_step(&working, masked.as_deref(), quantizer),
+    };
+    let coded = match effort {
+        Effort::Sample => chunk.code(chunk.choose(), workers),
+        Effort::Everything => chunk.code_best(workers),
+    };
+    let (layout, codes) = coded.layout_and_codes();
+    let exact = chunk.exact_places(&coded);
+    let is_mixed = effort == Effort::Everything || values.len() < MIXED_VALUES;
+
+    let mut flags = if matches!(coded, Coded::Interpolated(_)) { IS_INTERPOLATED } else { 0 };
+    for (flag, is_set) in [(IS_MIXED, is_mixed), (HAS_FILLS, kinds.is_some()), (HAS_EXACT, !exact.is_empty())] {
+        flags |= if is_set { flag } else { 0 };
+    }
+    out.push(flags);
+    let mut parameters = Vec::new();
+    let mut body = Vec::new();
+    let mut coder = Encoder::new(&mut parameters);
+    let never = "writing does not fail";
+    if let Some(kinds) = &mut kinds {
+        masks::code_kinds(&mut coder, kinds, &view.dims, fills.len(), |_| false).expect(never);
+    }
+    if !exact.is_empty() {
+        masks::code_places(&mut coder, &exact, values.len(), values.len()).expect(never);
+    }
+    match &coded {
+        Coded::Lattice(coded) => drop(lattice::Parameters::code(&mut coder, Some(&coded.parameters)).expect(never)),
+        Coded::Interpolated(coded) => {
+            drop(interpolate::Parameters::code(&mut coder, Some(&coded.parameters), &view.dims).expect(never));
+        }
+    }
+    let masked = masked.map(|masked| interpolate::to_bands(layout, &masked, false));
+    if is_mixed {
+        mix::encode(layout, codes, masked.as_deref(), &mut body);
+    } else {
+        streams::encode(layout, codes, masked.as_deref(), &mut coder, &mut body, workers);
+    }
+    coder.finish();
+    varint::write_to(parameters.len() as u64, out);
+    out.extend_from_slice(&parameters);
+    for place in exact {
+        T::extend_le_bytes(&working[place..=place], out);
+    }
+    varint::write_to(body.len() as u64, out);
+    out.extend_from_slice(&body);
+    // Data without any surprise would be shorter than a reader believes: it is filled up with zeros.
+    out.resize(out.len().max(start + min_payload_bytes(values.len())), 0);
+}
+
+/// Decodes a chunk, which is not empty.
+pub(crate) fn decode<T: Real>(
+    payload: &[u8],
+    extents: &[usize],
+    step: Option<T>,
+    fills: &[T],
+    workers: &Workers,
+    out: &mut [T],
+) -> Result<()> {
+    let step = step.ok_or_else(|| Error::corrupt("chunk needs a step, and the stream has none"))?;
+    let view = View::new(extents);
+    let mut bytes = Bytes::new(payload);
+    let flags = bytes.u8()?;
+    if flags & !(IS_INTERPOLATED | IS_MIXED | HAS_FILLS | HAS_EXACT) != 0 {
+        return Err(Error::corrupt("chunk has unknown flags"));
+    }
+    let n_parameters = varint::read_from(&mut bytes)?;
+    let too_long = |_| Error::corrupt("parameters are longer than their chunk");
+    let mut coder = Decoder::new(bytes.take(usize::try_from(n_parameters).map_err(too_long)?)?);
+    let mut kinds = None;
+    if flags & HAS_FILLS != 0 {
+        let mut found = vec![0; out.len()];
+        masks::code_kinds(&mut coder, &mut found, &view.dims, fills.len(), Decoder::is_past_end)?;
+        if found.iter().any(|kind| usize::from(*kind) > fills.len()) {
+            return Err(Error::corrupt("chunk has fill values, and the stream has none"));
+        }
+        kinds = Some(found);
+    }
+    let mut exact = Vec::new();
+    if flags & HAS_EXACT != 0 {
+        exact = masks::code_places(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
+    }
+    let predictor = if flags & IS_INTERPOLATED != 0 {
+        let (parameters, layout) = interpolate::Parameters::code(&mut coder, None, &view.dims)?;
+        (Some(parameters), None, layout)
+    } else {
+        (None, Some(lattice::Parameters::code(&mut coder, None)?), Layout::lattice(view.dims))
+    };
+    let layout = &predictor.2;
+    let exact_values = bytes.take(exact.len() * size_of::<T>())?;
+    let n_body = usize::try_from(varint::read_from(&mut bytes)?).map_err(too_long)?;
+    let body = bytes.take(n_body)?;
+    if bytes.rest().iter().any(|byte| *byte != 0) || (bytes.len() > 0 && payload.len() > min_payload_bytes(out.len())) {
+        return Err(Error::corrupt("chunk has bytes after its end"));
+    }
+    let masked = kinds.as_ref().map(|kinds| {
+        let masked: Vec<bool> = kinds.iter().map(|kind| *kind != 0).collect();
+        interpolate::to_bands(layout, &masked, false)
+    });
+    let mut codes = vec![0; out.len()];
+    if flags & IS_MIXED != 0 {
+        mix::decode(layout, body, masked.as_deref(), &mut codes)?;
+    } else {
+        streams::decode(layout, body, masked.as_deref(), &mut coder, &mut codes, workers)?;
+    }
+    coder.finish()?;
+
+    let mut buffer = Vec::new();
+    let working: &mut [T] = if view.is_plain() {
+        &mut *out
+    } else {
+        buffer.resize(out.len(), T::default());
+        &mut buffer
+    };
+    match predictor {
+        (Some(parameters), _, layout) => interpolate::decode(&layout, &parameters, &codes, working, workers),
+        (_, Some(parameters), layout) => lattice::decode(&layout, &parameters, step, &codes, working, workers),
+        _ => unreachable!("one of the two is there"),
+    }
+    for (x, kind) in working.iter_mut().zip(kinds.iter().flatten()).filter(|(_, kind)| **kind != 0) {
+        *x = fills[usize::from(*kind) - 1];
+    }
+    for (place, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
+        T::copy_from_le_bytes(value, &mut working[*place..=*place]);
+    }
+    if !buffer.is_empty() {
+        view.scatter(&buffer, out);
+    }
+    Ok(())
+}
+
+/// A step with room for the rounding of prediction + code · step at the chunk's largest value. None if that takes most
+/// of the tolerance.
+fn interpolation_step<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Option<(T, T)> {
+    let mut largest = 0_u64;
+    let infinity = T::from_f64(f64::INFINITY).to_bits_u64();
+    let sign = !(1_u64 << (8 * size_of::<T>() - 1));
+    for (i, x) in values.iter().enumerate() {
+        let bits = x.to_bits_u64() & sign;
+        if bits < infinity && bits > largest && masked.is_none_or(|m| !m[i]) {
+            largest = bits;
+        }
+    }
+    let max_abs = T::from_bits_u64(largest).to_f64();
+    let unit = T::from_bits_u64(largest + 1).to_f64() - max_abs;
+    let tolerance = quantizer.tolerance.to_f64();
+    let step = 2.0 * (tolerance - unit) * (1.0 - 1.0 / 4096.0);
+    // Sums of a few values must stay finite.
+    let is_safe = max_abs < T::from_bits_u64(infinity - 1).to_f64() / 1024.0;
+    let rounded = T::from_f64(step);
+    let is_normal = T::from_f64(1.0 / (step / 8.0)).to_f64().is_finite() && rounded.to_f64() > 0.0;
+    (is_safe && step > tolerance && is_normal).then_some((rounded, quantizer.tolerance))
+}
+
+impl<T: Real> Chunk<'_, T> {
+    fn code(&self, choice: Choice, workers: &Workers) -> Coded<T> {
+        match choice {
+            Choice::Lattice => {
+                let integers = lattice::quantize(self.values, self.masked, self.quantizer);
+                let coefficients = lattice::fit(&integers.values, &self.dims);
+                Coded::Lattice(lattice::encode(integers, self.masked, self.dims, coefficients, workers))
+            }
+            Choice::Interpolation { active, scale } => {
+                let steps = self.interpolation.expect("only chosen where there is a step");
+                Coded::Interpolated(interpolate::encode(
+                    self.values,
+                    self.masked,
+                    self.dims,
+                    active,
+                    scale,
+                    steps,
+                    workers,
+                ))
+            }
+        }
+    }
+
+    /// Estimated length of the chunk with this predictor in bits, and how long codes are between neighbours along each
+    /// axis.
+    fn try_out(&self, choice: Choice) -> (u64, [u64; AXES]) {
+        let coded = self.code(choice, &Workers::Serial);
+        let (layout, codes) = coded.layout_and_codes();
+        let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
+        let exact_bits = coded.n_escapes() as u64 * (8 * size_of::<T>() as u64 + 16);
+        let bits = streams::estimate(layout, codes, masked.as_deref()) + exact_bits;
+        let mut by_axis = [0; AXES];
+        for band in layout.bands.iter().filter(|band| band.level == 0 && band.odd.count_ones() == 1) {
+            let codes = &codes[band.offset..][..volume(&band.dims)];
+            let length = |code: &i32| u64::from(u32::BITS - code.unsigned_abs().leading_zeros());
+            by_axis[band.odd.trailing_zeros() as usize] =
+                codes.iter().map(length).sum::<u64>() * 64 / codes.len() as u64;
+        }
+        (bits, by_axis)
+    }
+
+    /// The predictor that serves a sample best.
+    fn choose(&self) -> Choice {
+        let patches = patches(self.values, self.masked, &self.dims);
+        let chunks: Vec<Chunk<'_, T>> = patches.iter().map(|patch| self.patch(patch)).collect();
+        let try_out = |choice: Choice| {
+            let mut sum = (0, [0; AXES]);
+            for chunk in &chunks {
+                let (bits, by_axis) = chunk.try_out(choice);
+                sum.0 += bits;
+                sum.1.iter_mut().zip(by_axis).for_each(|(sum, n)| *sum += n / chunks.len() as u64);
+            }
+            sum
+        };
+        best(self.interpolation.is_some(), &self.dims, try_out)
+    }
+
+    fn patch<'a>(&'a self, patch: &'a Patch<T>) -> Chunk<'a, T> {
+        Chunk { values: &patch.values, masked: patch.masked.as_deref(), dims: patch.dims, ..*self }
+    }
+
+    /// The codes that are shortest of all.
+    fn code_best(&self, workers: &Workers) -> Coded<T> {
+        let choice = best(self.interpolation.is_some(), &self.dims, |choice| self.try_out(choice));
+        self.code(choice, workers)
+    }
+
+    /// Places in working order of values that must be stored exactly.
+    fn exact_places(&self, coded: &Coded<T>) -> Vec<usize> {
+        match coded {
+            Coded::Lattice(coded) => coded.escapes.clone(),
+            Coded::Interpolated(coded) if coded.escapes.is_empty() => Vec::new(),
+            Coded::Interpolated(coded) => {
+                let places: Vec<u32> = (0..self.values.len() as u32).collect();
+                let places = interpolate::to_bands(&coded.layout, &places, 0);
+                let mut exact: Vec<usize> = coded.escapes.iter().map(|at| places[*at] as usize).collect();
+                exact.sort_unstable();
+                exact
+            }
+        }
+    }
+}
+
+/// Tries what may serve best. `try_out` gives the estimated length of a choice and, for an interpolation, the mean
+/// length of codes on its finest level between neighbours along each axis.
+fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> (u64, [u64; AXES])) -> Choice {
+    let all = (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set: AxisSet, a| set | 1 << a);
+    if !can_interpolate || all == 0 {
+        return Choice::Lattice;
+    }
+    let (lattice, _) = try_out(Choice::Lattice);
+    let with = |active: AxisSet, scale: usize| {
+        let (bits, by_axis) = try_out(Choice::Interpolation { active, scale });
+        (bits, active, scale, by_axis)
+    };
+    let mut best = with(all, 1);
+    // Axes along which the data is not smooth are left out, one after the other.
+    loop {
+        let (_, active, _, by_axis) = best;
+        let least = axes_of(active).map(|a| by_axis[a]).min().unwrap_or(0);
+        let roughest = axes_of(active).max_by_key(|a| by_axis[*a]).filter(|_| active.count_ones() > 1);
+        let Some(axis) = roughest.filter(|a| by_axis[*a] > least + least / 4 + ROUGH) else { break };
+        let without = with(active & !(1 << axis), 1);
+        if without.0 >= best.0 {
+            break;
+        }
+        best = without;
+    }
+    if lattice < best.0 {
+        return Choice::Lattice;
+    }
+    for scale in [0, 2] {
+        best = best.min(with(best.1, scale));
+    }
+    Choice::Interpolation { active: best.1, scale: best.2 }
+}
+
+impl<T> Coded<T> {
+    fn layout_and_codes(&self) -> (&Layout, &[i32]) {
+        match self {
+            Coded::Lattice(coded) => (&coded.layout, &coded.codes),
+            Coded::Interpolated(coded) => (&coded.layout, &coded.codes),
+        }
+    }
+
+    fn n_escapes(&self) -> usize {
+        match self {
+            Coded::Lattice(coded) => coded.escapes.len(),
+            Coded::Interpolated(coded) => coded.escapes.len(),
+        }
+    }
+}
