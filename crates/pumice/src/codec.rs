@@ -18,6 +18,7 @@ mod masks;
 mod mix;
 mod planes;
 mod rans;
+pub(crate) mod scratch;
 pub(crate) mod simd;
 pub(crate) mod small;
 mod streams;

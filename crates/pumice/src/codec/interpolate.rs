@@ -8,6 +8,7 @@
 use super::bands::{AXES, AxisSet, Band, Dims, Layout, Level, X, axes_of, volume};
 use super::binary::{BitCoder, NumberModel};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
+use super::scratch;
 use super::simd::{self, Job};
 use super::value::{Int, Value};
 use crate::array::Real;
@@ -19,7 +20,7 @@ const TAPS: usize = 3;
 /// Most quantities a point is predicted from.
 const MAX_TERMS: usize = TAPS * AXES + AXES * (AXES - 1) / 2;
 /// Observations for a fit, at least and at most.
-const SAMPLE_VALUES: std::ops::Range<usize> = 192..3072;
+const SAMPLE_VALUES: std::ops::Range<usize> = 96..2048;
 /// Observations taken from one row, at least.
 const POINTS_PER_ROW: usize = 16;
 /// Values that a worker takes at a time.
@@ -530,8 +531,8 @@ pub(crate) fn encode<T: Real>(
     workers: &Workers,
 ) -> Encoded<T> {
     let layout = Layout::interpolation(dims, active);
-    let mut codes = vec![0; layout.n_values];
-    let mut all = vec![T::default(); layout.n_values];
+    let mut codes = scratch::take(layout.n_values);
+    let mut all = scratch::take(layout.n_values);
     let masked = masked.map(|masked| to_bands(&layout, masked, false));
     let mut anchors = simd::run(Split { layout: &layout, values, all: &mut all });
     let mut escapes = Vec::new();
@@ -584,11 +585,13 @@ pub(crate) fn encode<T: Real>(
             }
         }
         if l > 0 {
-            let mut grid = vec![T::default(); volume(&level.grid)];
+            let mut grid = scratch::take(volume(&level.grid));
             simd::run(Merge { layout: &layout, level, coarse: &coarse, all: &all, grid: &mut grid });
-            coarse = grid;
+            scratch::give(std::mem::replace(&mut coarse, grid));
         }
     }
+    scratch::give(coarse);
+    scratch::give(all);
     escapes.sort_unstable();
     Encoded { layout, parameters: Parameters { active, scale, step, stencils }, codes, escapes }
 }
@@ -601,7 +604,7 @@ pub(crate) fn decode<T: Real>(
     out: &mut [T],
     workers: &Workers,
 ) {
-    let mut all = vec![T::default(); layout.n_values];
+    let mut all = scratch::take(layout.n_values);
     let step_of = |level: usize| level_step(parameters.step, parameters.scale, level);
     let mut coarse = vec![T::default(); volume(&layout.bands[0].dims)];
     decode_anchors(layout, step_of(layout.levels.len()), codes, &mut coarse);
@@ -633,11 +636,13 @@ pub(crate) fn decode<T: Real>(
         if l == 0 {
             simd::run(Merge { layout, level, coarse: &coarse, all: &all, grid: out });
         } else {
-            let mut grid = vec![T::default(); volume(&level.grid)];
+            let mut grid = scratch::take(volume(&level.grid));
             simd::run(Merge { layout, level, coarse: &coarse, all: &all, grid: &mut grid });
-            coarse = grid;
+            scratch::give(std::mem::replace(&mut coarse, grid));
         }
     }
+    scratch::give(coarse);
+    scratch::give(all);
 }
 
 /// Puts a value for each point into the order of codes.
@@ -725,9 +730,9 @@ impl<T: Real> Job for Split<'_, T> {
     fn run(self) -> Vec<T> {
         let mut grid: Option<Vec<T>> = None;
         for level in &self.layout.levels {
-            let mut coarse = vec![T::default(); volume(&level.coarse)];
+            let mut coarse = scratch::take(volume(&level.coarse));
             self.layout.split(level, grid.as_deref().unwrap_or(self.values), &mut coarse, self.all);
-            grid = Some(coarse);
+            grid.replace(coarse).map(scratch::give);
         }
         grid.unwrap_or_else(|| self.values.to_vec())
     }
@@ -769,7 +774,7 @@ impl<T: Real> Job for Fit<'_, T> {
         let named = Stencil::named(n_odd);
         let mut sample = Sample::with_columns(n_terms(n_odd) - 1);
         // A few points of each of many rows, spread over the band.
-        let wanted = (n_values / 16).clamp(SAMPLE_VALUES.start, SAMPLE_VALUES.end);
+        let wanted = (n_values / 24).clamp(SAMPLE_VALUES.start, SAMPLE_VALUES.end);
         let n = dims[X];
         let n_rows = n_values / n;
         let stride = (n / (wanted / n_rows).max(POINTS_PER_ROW)).max(1);

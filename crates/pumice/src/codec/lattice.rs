@@ -7,6 +7,7 @@
 use super::bands::{AXES, Band, Dims, Layout, X, volume};
 use super::binary::{AdaptiveBit, BitCoder, NumberModel};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
+use super::scratch;
 use super::simd::{self, Job};
 use super::value::Int;
 use crate::array::Real;
@@ -125,7 +126,7 @@ impl<T: Real> Job for Quantize<'_, T> {
             _ => quantizer.quantize(self.values[i]).map(Int::to_i64),
         };
         let origin = (0..self.values.len()).find_map(exact).unwrap_or(0);
-        let mut all = Integers { origin, values: vec![0; self.values.len()], holes: Vec::new() };
+        let mut all = Integers { origin, values: scratch::take(self.values.len()), holes: Vec::new() };
         for (run, (out, xs)) in all.values.chunks_mut(RUN).zip(self.values.chunks(RUN)).enumerate() {
             let mut n_over = 0_u32;
             for (q, x) in out.iter_mut().zip(xs) {
@@ -418,7 +419,7 @@ pub(crate) fn encode(
     workers: &Workers,
 ) -> Encoded {
     let layout = Layout::lattice(dims);
-    let mut codes = vec![0; layout.n_values];
+    let mut codes = scratch::take(layout.n_values);
     let mut tasks = Vec::with_capacity(layout.bands.len());
     let (mut values_left, mut codes_left) = (&mut integers.values[..], &mut codes[..]);
     for Band { dims, offset, .. } in &layout.bands {
@@ -437,6 +438,8 @@ pub(crate) fn encode(
     workers.for_each(&mut tasks, run).expect("encoding does not fail");
     let found = tasks.iter().zip(&layout.bands).flat_map(|(task, band)| task.holes.iter().map(|h| band.offset + h));
     let escapes = found.filter(|place| masked.is_none_or(|m| !m[*place])).collect();
+    drop(tasks);
+    scratch::give(integers.values);
     Encoded { layout, parameters: Parameters { origin: integers.origin, coefficients }, codes, escapes }
 }
 
@@ -455,7 +458,7 @@ impl<T: Real> Job for &mut DecodeSlab<'_, T> {
     #[inline(always)]
     fn run(self) {
         let n = self.slab.dims[X];
-        let mut values = vec![0_i32; self.codes.len()];
+        let mut values: Vec<i32> = scratch::take(self.codes.len());
         let mut sums = Vec::new();
         for row in 0..values.len() / n {
             let start = row * n;
@@ -489,6 +492,7 @@ impl<T: Real> Job for &mut DecodeSlab<'_, T> {
                 *x = restore(T::Int::from_i64(i64::from(*v).wrapping_add(self.origin)), self.step);
             }
         }
+        scratch::give(values);
     }
 }
 

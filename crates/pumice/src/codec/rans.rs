@@ -6,6 +6,7 @@
 //! distribution stored before it, and only as precisely as pays for the number of codes at hand.
 
 use super::binary::{AdaptiveBit, BitCoder, NumberModel};
+use super::scratch;
 use crate::error::{Error, Result};
 
 // ---- Tokens ----
@@ -733,7 +734,7 @@ impl WordWriter {
     /// Has room for the words of `n_tokens` tokens.
     pub(crate) fn new(n_tokens: usize) -> Self {
         // One more than that, so that a word that is not wanted can be written anyway.
-        Self { words: vec![0; n_tokens + 1], first: n_tokens + 1 }
+        Self { words: scratch::take(n_tokens + 1), first: n_tokens + 1 }
     }
 
     #[inline(always)]
@@ -743,13 +744,14 @@ impl WordWriter {
     }
 
     /// Appends the words, little-endian, as a decoder reads them.
-    pub(crate) fn finish(&self, out: &mut Vec<u8>) {
+    pub(crate) fn finish(self, out: &mut Vec<u8>) {
         out.extend(self.words[self.first..].iter().flat_map(|word| word.to_le_bytes()));
+        scratch::give(self.words);
     }
 }
 
 /// Reads words; beyond the end there are zeros.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WordReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -762,7 +764,7 @@ impl<'a> WordReader<'a> {
 
     /// The next four words, if there are as many.
     #[inline(always)]
-    pub(crate) fn next_turn(&self) -> Option<u64> {
+    pub(crate) fn next_four(&self) -> Option<u64> {
         self.bytes.get(self.at..)?.first_chunk().map(|words| u64::from_le_bytes(*words))
     }
 

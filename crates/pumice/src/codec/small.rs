@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::bands::{AXES, AxisSet, Dims, Layout, axes_of, volume};
 use super::binary::{Decoder, Encoder};
 use super::view::{Patch, View, patches};
-use super::{interpolate, lattice, masks, mix, streams};
+use super::{interpolate, lattice, masks, mix, scratch, streams};
 use crate::array::Real;
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -121,6 +121,7 @@ pub(crate) fn encode<T: Real>(
     } else {
         streams::encode(layout, codes, masked.as_deref(), &mut coder, &mut body, workers);
     }
+    scratch::give(coded.into_codes());
     coder.finish();
     varint::write_to(parameters.len() as u64, out);
     out.extend_from_slice(&parameters);
@@ -182,7 +183,7 @@ pub(crate) fn decode<T: Real>(
         let masked: Vec<bool> = kinds.iter().map(|kind| *kind != 0).collect();
         interpolate::to_bands(layout, &masked, false)
     });
-    let mut codes = vec![0; out.len()];
+    let mut codes = scratch::take(out.len());
     if flags & IS_MIXED != 0 {
         mix::decode(layout, body, masked.as_deref(), &mut codes)?;
     } else {
@@ -202,6 +203,7 @@ pub(crate) fn decode<T: Real>(
         (_, Some(parameters), layout) => lattice::decode(&layout, &parameters, step, &codes, working, workers),
         _ => unreachable!("one of the two is there"),
     }
+    scratch::give(codes);
     for (x, kind) in working.iter_mut().zip(kinds.iter().flatten()).filter(|(_, kind)| **kind != 0) {
         *x = fills[usize::from(*kind) - 1];
     }
@@ -275,6 +277,7 @@ impl<T: Real> Chunk<'_, T> {
             by_axis[band.odd.trailing_zeros() as usize] =
                 codes.iter().map(length).sum::<u64>() * 64 / codes.len() as u64;
         }
+        scratch::give(coded.into_codes());
         (bits, by_axis)
     }
 
@@ -291,7 +294,8 @@ impl<T: Real> Chunk<'_, T> {
             }
             sum
         };
-        best(self.interpolation.is_some(), &self.dims, try_out)
+        let n_values = chunks.iter().map(|chunk| chunk.values.len()).sum();
+        best(self.interpolation.is_some(), &self.dims, n_values, try_out)
     }
 
     fn patch<'a>(&'a self, patch: &'a Patch<T>) -> Chunk<'a, T> {
@@ -300,7 +304,7 @@ impl<T: Real> Chunk<'_, T> {
 
     /// The codes that are shortest of all.
     fn code_best(&self, workers: &Workers) -> Coded<T> {
-        let choice = best(self.interpolation.is_some(), &self.dims, |choice| self.try_out(choice));
+        let choice = best(self.interpolation.is_some(), &self.dims, self.values.len(), |choice| self.try_out(choice));
         self.code(choice, workers)
     }
 
@@ -320,9 +324,9 @@ impl<T: Real> Chunk<'_, T> {
     }
 }
 
-/// Tries what may serve best. `try_out` gives the estimated length of a choice and, for an interpolation, the mean
+/// Tries what may serve best on a sample of `n_values`. `try_out` gives the estimated length of a choice and, for an interpolation, the mean
 /// length of codes on its finest level between neighbours along each axis.
-fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> (u64, [u64; AXES])) -> Choice {
+fn best(can_interpolate: bool, dims: &Dims, n_values: usize, try_out: impl Fn(Choice) -> (u64, [u64; AXES])) -> Choice {
     let all = (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set: AxisSet, a| set | 1 << a);
     if !can_interpolate || all == 0 {
         return Choice::Lattice;
@@ -348,10 +352,9 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> (u64, [u
     if lattice < best.0 {
         return Choice::Lattice;
     }
-    for scale in [0, 2] {
-        best = best.min(with(best.1, scale));
-    }
-    Choice::Interpolation { active: best.1, scale: best.2 }
+    // Finer steps on coarse levels pay where most codes are 0.
+    let is_dense = best.0 > n_values as u64;
+    Choice::Interpolation { active: best.1, scale: if is_dense { 0 } else { 1 } }
 }
 
 impl<T> Coded<T> {
@@ -359,6 +362,13 @@ impl<T> Coded<T> {
         match self {
             Coded::Lattice(coded) => (&coded.layout, &coded.codes),
             Coded::Interpolated(coded) => (&coded.layout, &coded.codes),
+        }
+    }
+
+    fn into_codes(self) -> Vec<i32> {
+        match self {
+            Coded::Lattice(coded) => coded.codes,
+            Coded::Interpolated(coded) => coded.codes,
         }
     }
 

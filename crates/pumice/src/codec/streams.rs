@@ -3,12 +3,13 @@
 use super::bands::{Band, GROUPS, Layout, volume};
 use super::binary::BitCoder;
 use super::context::{
-    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_MAGNITUDE, Piece, Run, Stream,
+    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_MAGNITUDE, Piece, Stream,
     Surroundings, WeightSample, Weights, code_weights, context_of, streams,
 };
 use super::rans::{
     self, ALPHABET, Counts, DecodeTable, EncodeTable, LEAST_STATE, Model, RawReader, RawWriter, WordReader, WordWriter,
 };
+use super::scratch;
 use super::simd::{self, Job};
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -71,6 +72,7 @@ pub(crate) fn estimate(layout: &Layout, codes: &[i32], masked: Option<&[bool]>) 
         let count = CountStream::new(&stream, layout, codes, &coarse, masked, &weights);
         let symbols = simd::run(count);
         bits += symbols.counts.iter().map(|counts| rans::cost_bits(counts)).sum::<u64>();
+        scratch::give(symbols.symbols);
     }
     bits
 }
@@ -125,9 +127,10 @@ pub(crate) fn encode(
         varint::write_to((task.bytes.len() - 4 * LANES) as u64 / 2, out);
         varint::write_to(task.symbols.raw.len() as u64, out);
     }
-    for task in &tasks {
+    for task in tasks {
         out.extend_from_slice(&task.bytes);
         out.extend_from_slice(&task.symbols.raw);
+        scratch::give(task.symbols.symbols);
     }
 }
 
@@ -174,7 +177,7 @@ impl Job for CountStream<'_> {
     #[inline(always)]
     fn run(self) -> Symbols {
         let n_codes = self.stream.pieces.iter().map(Piece::n_codes).sum();
-        let mut all = Symbols { symbols: vec![0; n_codes], ..Symbols::default() };
+        let mut all = Symbols { symbols: scratch::take(n_codes), ..Symbols::default() };
         let mut raw = RawWriter::new(&mut all.raw);
         let mut at = 0;
         let mut sums = Vec::new();
@@ -373,7 +376,10 @@ pub(crate) fn decode(
             let mut tasks: Vec<Task<'_>> = streams[first..end]
                 .iter()
                 .zip(&mut readers[first..end])
-                .map(|(stream, reader)| Task { piece: &stream.pieces[0], reader: reader.take(), local: Vec::new() })
+                .map(|(stream, reader)| {
+                    let piece = &stream.pieces[0];
+                    Task { piece, reader: reader.take(), local: scratch::take(piece.n_codes()) }
+                })
                 .collect();
             coarse.advance(layout.bands[tasks[0].piece.band].level, codes);
             let known = &*codes;
@@ -386,9 +392,10 @@ pub(crate) fn decode(
                 reader.finish()
             };
             workers.for_each(&mut tasks, run)?;
-            for task in &tasks {
+            for task in tasks {
                 let band = &layout.bands[task.piece.band];
                 task.piece.store(&task.local, &band.dims, &mut codes[band.offset..][..volume(&band.dims)]);
+                scratch::give(task.local);
             }
         }
         first = end;
@@ -457,7 +464,6 @@ impl Job for DecodePiece<'_, '_> {
     #[inline(always)]
     fn run(self) {
         let DecodePiece { piece, band, around, shared, reader, local } = self;
-        local.clear();
         local.resize(piece.n_codes(), 0);
         let frame = Frame::piece(piece, &band.dims);
         let weights = &shared.groups[band.group].weights;
@@ -465,27 +471,16 @@ impl Job for DecodePiece<'_, '_> {
         let tables = Tables { bases: &group.bases, entries: shared.entries, weights: &group.token_weights };
         let mut sums: [Vec<u32>; LANES] = Default::default();
         let mut tokens: [Vec<u8>; LANES] = Default::default();
-        let mut turns: Vec<[u32; LANES]> = Vec::new();
         for runs in &piece.steps(&band.dims) {
             for (run, sums) in runs.iter().zip(&mut sums) {
                 around.sums(run, &frame, local, weights, sums);
             }
             let shortest = sums.iter().map(Vec::len).min().unwrap_or(0);
-            turns.resize(shortest, [0; LANES]);
-            for (lane, sums) in sums.iter().enumerate() {
-                for (turn, sum) in turns.iter_mut().zip(sums) {
-                    turn[lane] = *sum;
-                }
+            for (tokens, run) in tokens.iter_mut().zip(runs) {
+                tokens.resize(run.len, 0);
             }
             let mut lanes = Lanes::default();
-            lanes.decode_turns(&mut turns, &tables, reader);
-            for (lane, (tokens, run)) in tokens.iter_mut().zip(runs).enumerate() {
-                tokens.clear();
-                tokens.resize(run.len, 0);
-                for (token, turn) in tokens.iter_mut().zip(&turns) {
-                    *token = turn[lane] as u8;
-                }
-            }
+            lanes.decode_turns(&sums, &mut tokens, shortest, &tables, reader);
             for x in shortest..runs.iter().map(|run| run.len).max().unwrap_or(0) {
                 for (lane, _) in runs.iter().enumerate().filter(|(_, run)| x < run.len) {
                     let mut state = reader.states[0];
@@ -530,24 +525,33 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Decodes one token of each lane in turn; sums become tokens.
+    /// Decodes one token of each lane in turn, `n` times.
     #[inline(always)]
-    fn decode_turns(&mut self, turns: &mut [[u32; LANES]], tables: &Tables<'_>, reader: &mut StreamReader<'_>) {
-        let StreamReader { states: states_before, words, .. } = reader;
-        let mut states = *states_before;
+    fn decode_turns(
+        &mut self,
+        sums: &[Vec<u32>; LANES],
+        tokens: &mut [Vec<u8>; LANES],
+        n: usize,
+        tables: &Tables<'_>,
+        reader: &mut StreamReader<'_>,
+    ) {
+        let sums: [&[u32]; LANES] = sums.each_ref().map(|sums| &sums[..n]);
+        let tokens: [&mut [u8]; LANES] = tokens.each_mut().map(|tokens| &mut tokens[..n]);
         let mut lanes = Lanes { next: self.next, after: self.after };
-        for turn in turns {
+        let mut states = reader.states;
+        let mut words = reader.words.clone();
+        for x in 0..n {
             // Words for all lanes at once; near the end, one by one.
-            let Some(mut ahead) = words.next_turn() else {
+            let Some(mut ahead) = words.next_four() else {
                 for lane in 0..LANES {
-                    turn[lane] = u32::from(lanes.decode(lane, &mut states[lane], turn[lane], tables));
+                    tokens[lane][x] = lanes.decode(lane, &mut states[lane], sums[lane][x], tables);
                     words.refill(&mut states[lane]);
                 }
                 continue;
             };
             let mut n_read = 0;
             for lane in 0..LANES {
-                turn[lane] = u32::from(lanes.decode(lane, &mut states[lane], turn[lane], tables));
+                tokens[lane][x] = lanes.decode(lane, &mut states[lane], sums[lane][x], tables);
                 let state = states[lane];
                 let is_low = state < LEAST_STATE;
                 states[lane] = if is_low { state << 16 | (ahead & 0xffff) as u32 } else { state };
@@ -557,7 +561,8 @@ impl Lanes {
             words.skip(n_read);
         }
         *self = lanes;
-        *states_before = states;
+        reader.states = states;
+        reader.words = words;
     }
 
     #[inline(always)]
