@@ -24,7 +24,7 @@ const WEIGHT_ONE: f64 = 64.0;
 /// Magnitudes count up to here.
 pub(crate) const MAX_MAGNITUDE: u32 = (1 << 19) - 1;
 /// Added to every sum: contexts differ from here on.
-const BIAS: u32 = 4;
+pub(crate) const BIAS: u32 = 4;
 const MASKED: u32 = 1 << 31;
 /// Bands from this size on have streams of their own, each of about this many codes.
 const STREAM_VALUES: usize = 1 << 16;
@@ -51,13 +51,12 @@ fn leading_magnitude(code: i32) -> u32 {
     if magnitude <= 8 { magnitude } else { leading }
 }
 
-/// Number of the context of a sum: two for each power of two.
+/// Number of the context of a sum, which is at least [`BIAS`]: two for each power of two.
 #[inline(always)]
 pub(crate) fn context_of(sum: u32) -> usize {
-    let v = sum.wrapping_add(BIAS) | 1 << 2;
-    let e = 31 - v.leading_zeros();
-    // The leading bit is 2 there.
-    (2 * e + (v >> (e - 1)) - 6) as usize
+    // The two leading bits are 2 or 3.
+    let zeros = sum.leading_zeros();
+    (2 * (29 - zeros) + ((sum << zeros) >> 30) - 2) as usize
 }
 
 /// A part of a band that is coded on its own: a box of rows. Neighbours outside of it do not exist.
@@ -297,7 +296,7 @@ impl<'a> Surroundings<'a> {
         if n == 0 {
             return;
         }
-        let constant = u32::from(weights[7]);
+        let constant = u32::from(weights[7]) + BIAS;
         sums.resize(n, constant);
         let terms = self.terms_of(run, frame, codes, weights);
         terms.add_end(&mut sums[0], 0);

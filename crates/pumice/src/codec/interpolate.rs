@@ -330,7 +330,7 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
     /// Predicts the row at `at`.
     #[inline(always)]
     fn predict(&self, at: [usize; X], coefficients: &[T; MAX_TERMS], rows: &mut Rows<T>) {
-        const BLOCK: usize = 16;
+        const BLOCK: usize = 32;
         let n = self.dims[X];
         let Rows { made, prediction, .. } = rows;
         prediction.resize(n, T::default());
@@ -507,6 +507,20 @@ fn extrapolate<T: Value>(row: &[T], p: isize) -> T {
     let near = extrapolation(row.len(), p);
     let [a, b, c] = near.at;
     near.value(row[a], row[b], row[c])
+}
+
+/// Moves on to the next row.
+#[inline(always)]
+fn advance(dims: &Dims, at: &mut [usize; X]) {
+    at[2] += 1;
+    if at[2] == dims[2] {
+        at[2] = 0;
+        at[1] += 1;
+        if at[1] == dims[1] {
+            at[1] = 0;
+            at[0] += 1;
+        }
+    }
 }
 
 /// Index of a row -> its place along the slower axes.
@@ -818,9 +832,11 @@ impl<T: Real> Job for &mut EncodeRows<'_, T> {
     fn run(self) {
         let n = self.near.dims[X];
         let mut rows = Rows::new();
+        let mut at = place(&self.near.dims, self.first_row);
         let chunks = self.values.chunks_exact_mut(n).zip(self.codes.chunks_exact_mut(n));
         for (i, (values, codes)) in chunks.enumerate() {
-            self.near.predict(place(&self.near.dims, self.first_row + i), &self.coefficients, &mut rows);
+            self.near.predict(at, &self.coefficients, &mut rows);
+            advance(&self.near.dims, &mut at);
             let masked = self.masked.map(|m| &m[i * n..][..n]);
             rows.source.clear();
             rows.source.extend_from_slice(values);
@@ -875,8 +891,10 @@ impl<T: Real> Job for &mut DecodeRows<'_, T> {
     fn run(self) {
         let n = self.near.dims[X];
         let mut rows = Rows::new();
-        for (i, (values, codes)) in self.values.chunks_exact_mut(n).zip(self.codes.chunks_exact(n)).enumerate() {
-            self.near.predict(place(&self.near.dims, self.first_row + i), &self.coefficients, &mut rows);
+        let mut at = place(&self.near.dims, self.first_row);
+        for (values, codes) in self.values.chunks_exact_mut(n).zip(self.codes.chunks_exact(n)) {
+            self.near.predict(at, &self.coefficients, &mut rows);
+            advance(&self.near.dims, &mut at);
             for ((x, p), code) in values.iter_mut().zip(&rows.prediction).zip(codes) {
                 *x = p.fadd(T::of_i32(*code).fmul(self.step));
             }

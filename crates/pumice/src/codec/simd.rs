@@ -172,6 +172,21 @@ impl Isa {
     }
 }
 
+/// The same value, in a general register: keeps the compiler from packing a few independent chains of scalar work into
+/// one vector, whose latencies are longer.
+#[inline(always)]
+pub(crate) fn scalar(value: u32) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut value = value;
+        // SAFETY: there is no instruction.
+        unsafe { std::arch::asm!("/* {0:e} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+        value
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    value
+}
+
 /// Asks for the line of memory at `address`, which need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {

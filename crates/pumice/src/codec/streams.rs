@@ -4,7 +4,7 @@ use super::bands::{Band, GROUPS, Layout, volume};
 use super::binary::BitCoder;
 use super::context::{
     CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_MAGNITUDE, Piece, Stream,
-    Surroundings, WeightSample, Weights, code_weights, context_of, streams,
+    Surroundings, WeightSample, Weights, code_weights, streams,
 };
 use super::rans::{
     self, ALPHABET, Counts, DecodeTable, EncodeTable, LEAST_STATE, Model, RawReader, RawWriter, WordReader, WordWriter,
@@ -320,7 +320,11 @@ pub(crate) fn decode(
     let group = |(i, weights): (usize, &Weights)| Group {
         weights: *weights,
         token_weights: token_weights(weights),
-        bases: std::array::from_fn(|context| base(i * CONTEXTS + context.min(CONTEXTS - 1))),
+        bases: std::array::from_fn(|place| {
+            // 29 leading zeros, and leading bits of 2, are the first context.
+            let context = (60 + place % 2).saturating_sub(place - place % 2);
+            base(i * CONTEXTS + context.min(CONTEXTS - 1))
+        }),
     };
     let groups = weights.iter().take(n_groups).enumerate().map(group).collect();
     let shared = Shared { groups, entries: table.entries() };
@@ -413,8 +417,8 @@ struct Shared<'a> {
 struct Group {
     weights: Weights,
     token_weights: TokenWeights,
-    /// Place of the table of each context, filled up to a power of two.
-    bases: [u32; 64],
+    /// Place of the table of each context, by twice the leading zeros of the sum and its two leading bits.
+    bases: [u32; BASES],
 }
 
 /// The state of decoding a stream.
@@ -552,7 +556,7 @@ impl Lanes {
             let mut n_read = 0;
             for lane in 0..LANES {
                 tokens[lane][x] = lanes.decode(lane, &mut states[lane], sums[lane][x], tables);
-                let state = states[lane];
+                let state = simd::scalar(states[lane]);
                 let is_low = state < LEAST_STATE;
                 states[lane] = if is_low { state << 16 | (ahead & 0xffff) as u32 } else { state };
                 ahead >>= if is_low { 16 } else { 0 };
@@ -567,8 +571,11 @@ impl Lanes {
 
     #[inline(always)]
     fn decode(&mut self, lane: usize, state: &mut u32, sum: u32, tables: &Tables<'_>) -> u8 {
-        let context = context_of(sum + self.next[lane]);
-        let token = rans::decode_step(state, tables.entries, tables.bases[context % tables.bases.len()] as usize);
+        // As `context_of`, but for what the order of `bases` takes care of.
+        let sum = sum + self.next[lane];
+        let zeros = sum.leading_zeros();
+        let place = (2 * zeros + (sum << (zeros & 31) >> 30)) as usize % BASES;
+        let token = rans::decode_step(state, tables.entries, tables.bases[place] as usize);
         let [first, second] = tables.weights[usize::from(token)];
         self.next[lane] = self.after[lane] + first;
         self.after[lane] = second;
@@ -576,9 +583,12 @@ impl Lanes {
     }
 }
 
+/// Places of [`Group::bases`]: a power of two.
+const BASES: usize = 128;
+
 /// What decodes the codes of one group.
 struct Tables<'a> {
-    bases: &'a [u32; 64],
+    bases: &'a [u32; BASES],
     entries: &'a [u32],
     weights: &'a TokenWeights,
 }
