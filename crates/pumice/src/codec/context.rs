@@ -290,22 +290,68 @@ impl<'a> Surroundings<'a> {
 
     /// The sums of a run's codes but for the codes before each in its own row. `codes` lie as `frame` says.
     #[inline(always)]
-    pub(crate) fn sums(&self, run: &Run, frame: &Frame, codes: &[i32], weights: &Weights, sums: &mut Vec<u32>) {
+    pub(crate) fn sums(
+        &self,
+        run: &Run,
+        frame: &Frame,
+        codes: &[i32],
+        weights: &Weights,
+        padded: &mut Padded,
+        sums: &mut Vec<u32>,
+    ) {
         let n = run.len;
-        sums.clear();
+        sums.resize(n, 0);
         if n == 0 {
             return;
         }
-        let constant = u32::from(weights[7]) + BIAS;
-        sums.resize(n, constant);
-        let terms = self.terms_of(run, frame, codes, weights);
-        terms.add_end(&mut sums[0], 0);
-        if n > 1 {
-            terms.add_end(&mut sums[n - 1], n - 1);
+        let start = frame.start(run);
+        let place = [run.plane / self.dims[1], run.plane % self.dims[1], run.row];
+        if run.has_row {
+            let row = start - frame.row;
+            let before = if run.has_before { codes[row - 1] } else { 0 };
+            let behind = if run.has_behind { codes[row + n] } else { 0 };
+            padded.row.clear();
+            padded.row.push(before);
+            padded.row.extend_from_slice(&codes[row..row + n]);
+            padded.row.push(behind);
         }
-        if n > 2 {
-            terms.fill_inner(&mut sums[1..n - 1], constant);
+        let parent_x = self.parents.last().filter(|(axis, _)| *axis == X);
+        if let Some((_, parent)) = parent_x {
+            // The last of all has no neighbour to the right where parents are no more than the points.
+            let near = &parent.row(place)[run.column..];
+            padded.parents.clear();
+            padded.parents.extend_from_slice(&near[..near.len().min(n + 1)]);
+            padded.parents.resize(n + 1, near[near.len().min(n) - 1]);
         }
+
+        let w = weights.map(u32::from);
+        let mut terms = Terms { all: [(&[][..], 0); MAX_TERMS], n: 0 };
+        if run.has_row {
+            terms.push(&padded.row[1..], n, w[2]);
+            terms.push(&padded.row, n, w[3]);
+            terms.push(&padded.row[2..], n, w[3]);
+        }
+        if run.has_plane {
+            terms.push(&codes[start - frame.plane..], n, w[4]);
+        }
+        if run.has_volume {
+            terms.push(&codes[start - frame.volume..], n, w[5]);
+        }
+        if self.parents.is_empty() && run.has_second_row {
+            terms.push(&codes[start - 2 * frame.row..], n, w[6]);
+        }
+        for (axis, parent) in &self.parents {
+            if *axis == X {
+                terms.push(&padded.parents, n, w[6]);
+                terms.push(&padded.parents[1..], n, w[6]);
+            } else {
+                let mut next = place;
+                next[*axis] = (next[*axis] + 1).min(parent.dims[*axis] - 1);
+                terms.push(&parent.row(place)[run.column..], n, w[6]);
+                terms.push(&parent.row(next)[run.column..], n, w[6]);
+            }
+        }
+        terms.add_up(sums, w[7] + BIAS);
         if let Some(masked) = self.masked {
             let in_band = Frame::band(&self.dims).start(run);
             for (sum, is_masked) in sums.iter_mut().zip(&masked[in_band..]) {
@@ -314,62 +360,18 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Where the terms of a run are.
-    #[inline(always)]
-    fn terms_of<'b>(&'b self, run: &Run, frame: &Frame, codes: &'b [i32], weights: &Weights) -> RunTerms<'b> {
-        let n = run.len;
-        let w = weights.map(u32::from);
-        let mut terms = RunTerms { all: [Term::NONE; MAX_RUN_TERMS], n_terms: 0 };
-        let start = frame.start(run);
-        if run.has_row {
-            let row = start - frame.row;
-            terms.push(&codes[row..row + n], w[2]);
-            terms.push_shifted(
-                &codes[row - usize::from(run.has_before)..row + n],
-                1,
-                usize::from(run.has_before),
-                w[3],
-            );
-            terms.push_shifted(
-                &codes[row..row + n + usize::from(run.has_behind)],
-                -1,
-                usize::from(run.has_behind),
-                w[3],
-            );
-        }
-        if run.has_plane {
-            terms.push(&codes[start - frame.plane..][..n], w[4]);
-        }
-        if run.has_volume {
-            terms.push(&codes[start - frame.volume..][..n], w[5]);
-        }
-        if self.parents.is_empty() && run.has_second_row {
-            terms.push(&codes[start - 2 * frame.row..][..n], w[6]);
-        }
-        for (axis, parent) in &self.parents {
-            let dims = parent.dims;
-            let mut place = [run.plane / self.dims[1], run.plane % self.dims[1], run.row];
-            let near = &parent.row(place)[run.column..];
-            terms.push(&near[..n], w[6]);
-            if *axis == X {
-                // The last of all has no neighbour to the right where the parents are no more than the points.
-                let is_last = near.len() == n;
-                terms.push_shifted(&near[..n + usize::from(!is_last)], -1, usize::from(!is_last), w[6]);
-                if is_last {
-                    terms.repeat_last();
-                }
-            } else {
-                place[*axis] = (place[*axis] + 1).min(dims[*axis] - 1);
-                terms.push(&parent.row(place)[run.column..][..n], w[6]);
-            }
-        }
-        terms
-    }
-
     /// Context numbers of a run whose codes are all known.
     #[inline(always)]
-    pub(crate) fn contexts(&self, run: &Run, frame: &Frame, codes: &[i32], weights: &Weights, sums: &mut Vec<u32>) {
-        self.sums(run, frame, codes, weights, sums);
+    pub(crate) fn contexts(
+        &self,
+        run: &Run,
+        frame: &Frame,
+        codes: &[i32],
+        weights: &Weights,
+        padded: &mut Padded,
+        sums: &mut Vec<u32>,
+    ) {
+        self.sums(run, frame, codes, weights, padded, sums);
         let start = frame.start(run);
         let (w0, w1) = (u32::from(weights[0]), u32::from(weights[1]));
         let row = &codes[start..start + run.len];
@@ -415,100 +417,62 @@ impl<'a> Surroundings<'a> {
     }
 }
 
+/// Copies of rows with what lies beside them, so that every term of a run is a row as long as the run.
+#[derive(Default)]
+pub(crate) struct Padded {
+    row: Vec<i32>,
+    parents: Vec<i32>,
+}
+
 /// Terms of a run, at most: three of the row before, plane, volume, and two parents for each axis.
-const MAX_RUN_TERMS: usize = 5 + 2 * AXES;
+const MAX_TERMS: usize = 5 + 2 * AXES;
 
-/// Codes beside those of a run: that of place x is `codes[x + shift]`, if it exists.
-#[derive(Clone, Copy)]
-struct Term<'a> {
-    codes: &'a [i32],
-    shift: isize,
-    weight: u32,
-    /// Whether the last code stands in for one that does not exist.
-    repeats: bool,
+/// Rows of codes beside a run, and their weights.
+struct Terms<'a> {
+    all: [(&'a [i32], u32); MAX_TERMS],
+    n: usize,
 }
 
-impl Term<'_> {
-    const NONE: Self = Term { codes: &[], shift: 0, weight: 0, repeats: false };
-}
-
-struct RunTerms<'a> {
-    all: [Term<'a>; MAX_RUN_TERMS],
-    n_terms: usize,
-}
-
-impl<'a> RunTerms<'a> {
+impl<'a> Terms<'a> {
     #[inline(always)]
-    fn push(&mut self, codes: &'a [i32], weight: u32) {
-        self.push_term(Term { codes, shift: 0, weight, repeats: false });
+    fn push(&mut self, codes: &'a [i32], n: usize, weight: u32) {
+        if weight != 0 {
+            self.all[self.n] = (&codes[..n], weight);
+            self.n += 1;
+        }
     }
 
-    /// Codes one to the left (`by` = 1) or right (-1), of which that at the end exists if `exists` is 1.
+    /// Sums of all terms and the constant.
     #[inline(always)]
-    fn push_shifted(&mut self, codes: &'a [i32], by: isize, exists: usize, weight: u32) {
-        let shift = if by > 0 { exists as isize - 1 } else { 1 };
-        self.push_term(Term { codes, shift, weight, repeats: false });
-    }
-
-    #[inline(always)]
-    fn push_term(&mut self, term: Term<'a>) {
-        if term.weight != 0 {
-            self.all[self.n_terms] = term;
-            self.n_terms += 1;
+    fn add_up(&self, sums: &mut [u32], constant: u32) {
+        if sums.len() >= 16 {
+            self.add_up_blocks::<16>(sums, constant);
+        } else if sums.len() >= 4 {
+            self.add_up_blocks::<4>(sums, constant);
+        } else {
+            self.add_up_blocks::<1>(sums, constant);
         }
     }
 
     #[inline(always)]
-    fn repeat_last(&mut self) {
-        if let Some(term) = self.n_terms.checked_sub(1) {
-            self.all[term].repeats = true;
-        }
-    }
-
-    /// Adds the terms of the first or the last place, those that exist.
-    #[inline(always)]
-    fn add_end(&self, sum: &mut u32, x: usize) {
-        for term in &self.all[..self.n_terms] {
-            let at = (x as isize + term.shift) as usize;
-            let code = match term.codes.get(at) {
-                Some(code) => *code,
-                None if term.repeats => term.codes[term.codes.len() - 1],
-                None => 0,
-            };
-            *sum += term.weight * magnitude(code);
-        }
-    }
-
-    /// Sums of the places from 1 on, where all terms exist.
-    #[inline(always)]
-    fn fill_inner(&self, sums: &mut [u32], constant: u32) {
-        const BLOCK: usize = 16;
+    fn add_up_blocks<const N: usize>(&self, sums: &mut [u32], constant: u32) {
         let n = sums.len();
-        let terms = &self.all[..self.n_terms];
-        if n < BLOCK {
-            for (x, sum) in sums.iter_mut().enumerate() {
-                for term in terms {
-                    *sum += term.weight * magnitude(term.codes[(x as isize + 1 + term.shift) as usize]);
-                }
-            }
-            return;
-        }
+        let terms = &self.all[..self.n];
         let mut at = 0;
         loop {
-            let mut block = [constant; BLOCK];
-            for term in terms {
-                let from = (at as isize + 1 + term.shift) as usize;
-                let codes: &[i32; BLOCK] = term.codes[from..].first_chunk().expect("inner places exist");
-                for (sum, code) in block.iter_mut().zip(codes) {
-                    *sum += term.weight * magnitude(*code);
+            let mut block = [constant; N];
+            for (codes, weight) in terms {
+                let codes: &[i32; N] = codes[at..].first_chunk().expect("terms are as long as the run");
+                for i in 0..N {
+                    block[i] += weight * magnitude(codes[i]);
                 }
             }
-            sums[at..at + BLOCK].copy_from_slice(&block);
-            if at + BLOCK == n {
+            sums[at..at + N].copy_from_slice(&block);
+            if at + N == n {
                 return;
             }
             // The last block may overlap the one before: it says the same.
-            at = (at + BLOCK).min(n - BLOCK);
+            at = (at + N).min(n - N);
         }
     }
 }

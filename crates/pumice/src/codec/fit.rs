@@ -11,6 +11,8 @@ pub(crate) const COEFFICIENT_ONE: i32 = 1024;
 pub(crate) const MAX_COEFFICIENT: i32 = 8 * COEFFICIENT_ONE;
 /// Rounds of reweighting.
 const ROUNDS: usize = 3;
+/// Fewer values than this for each coefficient are not worth a fit.
+const VALUES_PER_COEFFICIENT: usize = 64;
 /// What a fitted coefficient costs in the stream, in bits.
 const COEFFICIENT_BITS: f64 = 9.0;
 
@@ -79,7 +81,7 @@ impl Sample {
             }
         }
         let mut best = best.expect("there is a preset");
-        if n < 4 * self.columns.len().max(8) {
+        if n < 4 * self.columns.len().max(8) || n_values < VALUES_PER_COEFFICIENT * self.columns.len() {
             return best;
         }
         let scale = n_values as f64 / n as f64;

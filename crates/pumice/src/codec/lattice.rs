@@ -45,7 +45,7 @@ const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
 /// Integers lie within this of the origin; others are stored exactly.
 const MAX_INTEGER: i64 = 1 << 29;
 /// Most observations for a fit.
-const SAMPLE_VALUES: usize = 6000;
+const SAMPLE_VALUES: usize = 2048;
 
 /// Coefficients of all offsets but the first, which takes what is missing to one.
 pub(crate) type Coefficients = [i32; OFFSETS.len()];
@@ -200,7 +200,7 @@ impl Job for FitJob<'_> {
         let n = self.integers.len();
         let mut sample = Sample::with_columns(OFFSETS.len() - 1);
         let strides = strides(self.dims);
-        let wanted = (n / 16).clamp(256, SAMPLE_VALUES).min(n);
+        let wanted = (n / 24).clamp(128, SAMPLE_VALUES).min(n);
         // Runs of a few values, spread over the chunk.
         const RUN: usize = 8;
         let n_runs = wanted.div_ceil(RUN);

@@ -5,6 +5,8 @@
 //! small: a distribution is stored as logarithms of its frequencies, each predicted from its neighbours and from a
 //! distribution stored before it, and only as precisely as pays for the number of codes at hand.
 
+#![allow(unsafe_code)]
+
 use super::binary::{AdaptiveBit, BitCoder, NumberModel};
 use super::scratch;
 use crate::error::{Error, Result};
@@ -715,9 +717,15 @@ impl DecodeTable {
 }
 
 /// Decodes a token; [`WordReader::refill`] must follow.
+///
+/// # Safety
+/// `base` is where the entries of a distribution begin.
 #[inline(always)]
-pub(crate) fn decode_step(state: &mut u32, entries: &[u32], base: usize) -> u8 {
-    let entry = entries[base + (*state & (SCALE - 1)) as usize];
+pub(crate) unsafe fn decode_step(state: &mut u32, entries: &[u32], base: usize) -> u8 {
+    let slot = base + (*state & (SCALE - 1)) as usize;
+    debug_assert!(slot < entries.len());
+    // SAFETY: the caller's contract; a slot is less than a table.
+    let entry = unsafe { *entries.get_unchecked(slot) };
     let frequency = (entry >> 8 & (SCALE - 1)) + 1;
     *state = frequency * (*state >> SCALE_BITS) + (entry >> (8 + SCALE_BITS));
     entry as u8

@@ -262,40 +262,43 @@ impl<T: Real> Chunk<'_, T> {
         }
     }
 
-    /// Estimated length of the chunk with this predictor in bits, and how long codes are between neighbours along each
-    /// axis.
-    fn try_out(&self, choice: Choice) -> (u64, [u64; AXES]) {
+    /// What this predictor makes of the chunk.
+    fn try_out(&self, choice: Choice) -> Trial {
         let coded = self.code(choice, &Workers::Serial);
         let (layout, codes) = coded.layout_and_codes();
         let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
         let exact_bits = coded.n_escapes() as u64 * (8 * size_of::<T>() as u64 + 16);
         let bits = streams::estimate(layout, codes, masked.as_deref()) + exact_bits;
-        let mut by_axis = [0; AXES];
+        let mut trial = Trial { bits, n_values: codes.len(), by_axis: [0; AXES] };
         for band in layout.bands.iter().filter(|band| band.level == 0 && band.odd.count_ones() == 1) {
             let codes = &codes[band.offset..][..volume(&band.dims)];
             let length = |code: &i32| u64::from(u32::BITS - code.unsigned_abs().leading_zeros());
-            by_axis[band.odd.trailing_zeros() as usize] =
+            trial.by_axis[band.odd.trailing_zeros() as usize] =
                 codes.iter().map(length).sum::<u64>() * 64 / codes.len() as u64;
         }
         scratch::give(coded.into_codes());
-        (bits, by_axis)
+        trial
     }
 
     /// The predictor that serves a sample best.
     fn choose(&self) -> Choice {
         let patches = patches(self.values, self.masked, &self.dims);
         let chunks: Vec<Chunk<'_, T>> = patches.iter().map(|patch| self.patch(patch)).collect();
-        let try_out = |choice: Choice| {
-            let mut sum = (0, [0; AXES]);
-            for chunk in &chunks {
-                let (bits, by_axis) = chunk.try_out(choice);
-                sum.0 += bits;
-                sum.1.iter_mut().zip(by_axis).for_each(|(sum, n)| *sum += n / chunks.len() as u64);
+        let try_out = |choice: Choice, best: u64| {
+            let mut sum = Trial::default();
+            for (i, chunk) in chunks.iter().enumerate() {
+                let trial = chunk.try_out(choice);
+                sum.bits += trial.bits;
+                sum.n_values += trial.n_values;
+                sum.by_axis.iter_mut().zip(trial.by_axis).for_each(|(sum, n)| *sum += n);
+                // What is far behind after half of the patches will not win.
+                if i >= chunks.len() / 2 && sum.bits > best {
+                    break;
+                }
             }
             sum
         };
-        let n_values = chunks.iter().map(|chunk| chunk.values.len()).sum();
-        best(self.interpolation.is_some(), &self.dims, n_values, try_out)
+        best(self.interpolation.is_some(), &self.dims, try_out)
     }
 
     fn patch<'a>(&'a self, patch: &'a Patch<T>) -> Chunk<'a, T> {
@@ -304,8 +307,7 @@ impl<T: Real> Chunk<'_, T> {
 
     /// The codes that are shortest of all.
     fn code_best(&self, workers: &Workers) -> Coded<T> {
-        let choice = best(self.interpolation.is_some(), &self.dims, self.values.len(), |choice| self.try_out(choice));
-        self.code(choice, workers)
+        self.code(best(self.interpolation.is_some(), &self.dims, |choice, _| self.try_out(choice)), workers)
     }
 
     /// Places in working order of values that must be stored exactly.
@@ -324,37 +326,43 @@ impl<T: Real> Chunk<'_, T> {
     }
 }
 
-/// Tries what may serve best on a sample of `n_values`. `try_out` gives the estimated length of a choice and, for an interpolation, the mean
-/// length of codes on its finest level between neighbours along each axis.
-fn best(can_interpolate: bool, dims: &Dims, n_values: usize, try_out: impl Fn(Choice) -> (u64, [u64; AXES])) -> Choice {
+/// What a predictor made of a sample.
+#[derive(Clone, Copy, Default)]
+struct Trial {
+    /// Estimated length of the codes.
+    bits: u64,
+    n_values: usize,
+    /// Mean length, in units of 1 / 64 bit, of the codes of the finest level between neighbours along each axis.
+    by_axis: [u64; AXES],
+}
+
+/// Tries what may serve best; trials may stop early once they are longer than the best so far.
+fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Trial) -> Choice {
     let all = (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set: AxisSet, a| set | 1 << a);
     if !can_interpolate || all == 0 {
         return Choice::Lattice;
     }
-    let (lattice, _) = try_out(Choice::Lattice);
-    let with = |active: AxisSet, scale: usize| {
-        let (bits, by_axis) = try_out(Choice::Interpolation { active, scale });
-        (bits, active, scale, by_axis)
-    };
-    let mut best = with(all, 1);
+    let with = |active: AxisSet, best: u64| (try_out(Choice::Interpolation { active, scale: 1 }, best), active);
+    let mut best = with(all, u64::MAX);
     // Axes along which the data is not smooth are left out, one after the other.
     loop {
-        let (_, active, _, by_axis) = best;
+        let (Trial { bits, by_axis, .. }, active) = best;
         let least = axes_of(active).map(|a| by_axis[a]).min().unwrap_or(0);
         let roughest = axes_of(active).max_by_key(|a| by_axis[*a]).filter(|_| active.count_ones() > 1);
         let Some(axis) = roughest.filter(|a| by_axis[*a] > least + least / 4 + ROUGH) else { break };
-        let without = with(active & !(1 << axis), 1);
-        if without.0 >= best.0 {
+        let without = with(active & !(1 << axis), bits);
+        if without.0.bits >= bits {
             break;
         }
         best = without;
     }
-    if lattice < best.0 {
+    let (trial, active) = best;
+    if try_out(Choice::Lattice, trial.bits).bits < trial.bits {
         return Choice::Lattice;
     }
     // Finer steps on coarse levels pay where most codes are 0.
-    let is_dense = best.0 > n_values as u64;
-    Choice::Interpolation { active: best.1, scale: if is_dense { 0 } else { 1 } }
+    let is_dense = trial.bits > trial.n_values as u64;
+    Choice::Interpolation { active, scale: if is_dense { 0 } else { 1 } }
 }
 
 impl<T> Coded<T> {

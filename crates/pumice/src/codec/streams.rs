@@ -1,9 +1,11 @@
 //! Codes -> bytes, and back: interleaved rANS under the contexts of `context.rs` (docs/format.md, 7.7).
 
+#![allow(unsafe_code)]
+
 use super::bands::{Band, GROUPS, Layout, volume};
 use super::binary::BitCoder;
 use super::context::{
-    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_MAGNITUDE, Piece, Stream,
+    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_MAGNITUDE, Padded, Piece, Stream,
     Surroundings, WeightSample, Weights, code_weights, streams,
 };
 use super::rans::{
@@ -180,7 +182,7 @@ impl Job for CountStream<'_> {
         let mut all = Symbols { symbols: scratch::take(n_codes), ..Symbols::default() };
         let mut raw = RawWriter::new(&mut all.raw);
         let mut at = 0;
-        let mut sums = Vec::new();
+        let (mut sums, mut padded) = (Vec::new(), Padded::default());
         let mut symbols: [Vec<u16>; LANES] = Default::default();
         for piece in &self.stream.pieces {
             let band = &self.layout.bands[piece.band];
@@ -195,7 +197,7 @@ impl Job for CountStream<'_> {
             let first_context = (band.group * CONTEXTS) as u16;
             for runs in &piece.steps(&band.dims) {
                 for (run, symbols) in runs.iter().zip(&mut symbols) {
-                    around.contexts(run, &frame, codes, weights, &mut sums);
+                    around.contexts(run, &frame, codes, weights, &mut padded, &mut sums);
                     let row = &codes[frame.start(run)..][..run.len];
                     symbols.clear();
                     symbols.resize(run.len, 0);
@@ -248,10 +250,9 @@ const MAX_DIRECT_TOKEN: u16 = 16;
 fn interleave(lanes: &[Vec<u16>; LANES], out: &mut [u16]) -> usize {
     let shortest = lanes.iter().map(Vec::len).min().unwrap_or(0);
     let (turns, _) = out[..LANES * shortest].as_chunks_mut::<LANES>();
-    for (lane, symbols) in lanes.iter().enumerate() {
-        for (turn, symbol) in turns.iter_mut().zip(symbols) {
-            turn[lane] = *symbol;
-        }
+    let [a, b, c, d] = lanes;
+    for ((((turn, a), b), c), d) in turns.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+        *turn = [*a, *b, *c, *d];
     }
     let mut n = LANES * shortest;
     for i in shortest..lanes.iter().map(Vec::len).max().unwrap_or(0) {
@@ -475,16 +476,27 @@ impl Job for DecodePiece<'_, '_> {
         let tables = Tables { bases: &group.bases, entries: shared.entries, weights: &group.token_weights };
         let mut sums: [Vec<u32>; LANES] = Default::default();
         let mut tokens: [Vec<u8>; LANES] = Default::default();
+        let (mut turns, mut decoded, mut padded) = (Vec::new(), Vec::new(), Padded::default());
         for runs in &piece.steps(&band.dims) {
             for (run, sums) in runs.iter().zip(&mut sums) {
-                around.sums(run, &frame, local, weights, sums);
+                around.sums(run, &frame, local, weights, &mut padded, sums);
             }
             let shortest = sums.iter().map(Vec::len).min().unwrap_or(0);
             for (tokens, run) in tokens.iter_mut().zip(runs) {
                 tokens.resize(run.len, 0);
             }
+            turns.resize(shortest, [0; LANES]);
+            decoded.resize(shortest, [0; LANES]);
+            let [a, b, c, d] = &sums;
+            for ((((turn, a), b), c), d) in turns.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                *turn = [*a, *b, *c, *d];
+            }
             let mut lanes = Lanes::default();
-            lanes.decode_turns(&sums, &mut tokens, shortest, &tables, reader);
+            lanes.decode_turns(&turns, &mut decoded, &tables, reader);
+            let [a, b, c, d] = &mut tokens;
+            for ((((turn, a), b), c), d) in decoded.iter().zip(a).zip(b).zip(c).zip(d) {
+                [*a, *b, *c, *d] = *turn;
+            }
             for x in shortest..runs.iter().map(|run| run.len).max().unwrap_or(0) {
                 for (lane, _) in runs.iter().enumerate().filter(|(_, run)| x < run.len) {
                     let mut state = reader.states[0];
@@ -529,33 +541,30 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Decodes one token of each lane in turn, `n` times.
+    /// Decodes one token of each lane in turn.
     #[inline(always)]
     fn decode_turns(
         &mut self,
-        sums: &[Vec<u32>; LANES],
-        tokens: &mut [Vec<u8>; LANES],
-        n: usize,
+        sums: &[[u32; LANES]],
+        tokens: &mut [[u8; LANES]],
         tables: &Tables<'_>,
         reader: &mut StreamReader<'_>,
     ) {
-        let sums: [&[u32]; LANES] = sums.each_ref().map(|sums| &sums[..n]);
-        let tokens: [&mut [u8]; LANES] = tokens.each_mut().map(|tokens| &mut tokens[..n]);
         let mut lanes = Lanes { next: self.next, after: self.after };
         let mut states = reader.states;
         let mut words = reader.words.clone();
-        for x in 0..n {
+        for (sums, tokens) in sums.iter().zip(tokens) {
             // Words for all lanes at once; near the end, one by one.
             let Some(mut ahead) = words.next_four() else {
                 for lane in 0..LANES {
-                    tokens[lane][x] = lanes.decode(lane, &mut states[lane], sums[lane][x], tables);
+                    tokens[lane] = lanes.decode(lane, &mut states[lane], sums[lane], tables);
                     words.refill(&mut states[lane]);
                 }
                 continue;
             };
             let mut n_read = 0;
             for lane in 0..LANES {
-                tokens[lane][x] = lanes.decode(lane, &mut states[lane], sums[lane][x], tables);
+                tokens[lane] = lanes.decode(lane, &mut states[lane], sums[lane], tables);
                 let state = simd::scalar(states[lane]);
                 let is_low = state < LEAST_STATE;
                 states[lane] = if is_low { state << 16 | (ahead & 0xffff) as u32 } else { state };
@@ -575,7 +584,8 @@ impl Lanes {
         let sum = sum + self.next[lane];
         let zeros = sum.leading_zeros();
         let place = (2 * zeros + (sum << (zeros & 31) >> 30)) as usize % BASES;
-        let token = rans::decode_step(state, tables.entries, tables.bases[place] as usize);
+        // SAFETY: bases are made by `DecodeTable::base` of the numbers of distributions that the table has.
+        let token = unsafe { rans::decode_step(state, tables.entries, tables.bases[place] as usize) };
         let [first, second] = tables.weights[usize::from(token)];
         self.next[lane] = self.after[lane] + first;
         self.after[lane] = second;

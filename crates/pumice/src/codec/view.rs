@@ -93,7 +93,7 @@ pub(crate) struct Patch<T> {
 const PATCH_VALUES: std::ops::Range<usize> = 1 << 11..1 << 13;
 /// A patch takes one of so many values, if that is a good size.
 const PATCH_SHARE: usize = 48;
-const N_PATCHES: usize = 5;
+const N_PATCHES: usize = 4;
 
 /// Boxes spread over an array; all of it, if it is small.
 pub(crate) fn patches<T: Real>(values: &[T], masked: Option<&[bool]>, dims: &Dims) -> Vec<Patch<T>> {
