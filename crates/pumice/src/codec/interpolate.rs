@@ -189,17 +189,32 @@ impl<'a, T: Real> Part<'a, T> {
         let row = (at[0] * self.dims[1] + at[1]) * self.dims[2] + at[2];
         &self.values[row * self.dims[X]..][..self.dims[X]]
     }
+
+    /// The place one further along `axis`, or the last one again.
+    #[inline(always)]
+    fn next(&self, mut at: [usize; X], axis: usize) -> [usize; X] {
+        at[axis] = (at[axis] + 1).min(self.dims[axis] - 1);
+        at
+    }
+
+    /// The first `n` values of the row at place `p` along `axis`; beyond an edge, the next of those made.
+    #[inline(always)]
+    fn row_or_made<'b>(&self, mut at: [usize; X], axis: usize, p: isize, n: usize, made: &mut &'b [T]) -> &'b [T]
+    where
+        'a: 'b,
+    {
+        if (0..self.dims[axis] as isize).contains(&p) {
+            at[axis] = p as usize;
+            return &self.row(at)[..n];
+        }
+        let (row, rest) = made.split_at(n);
+        *made = rest;
+        row
+    }
 }
 
 /// Rows that one row is predicted from, as pairs: a term is the sum of two values, that of corners of two pairs.
 const MAX_PAIRS: usize = TAPS * AXES + AXES * (AXES - 1);
-
-/// Where a row is: in a part, or made up in a buffer of [`Rows`].
-#[derive(Clone, Copy)]
-enum Row<'a, T> {
-    Known(&'a [T]),
-    Made(usize),
-}
 
 /// Buffers for one row after the other.
 struct Rows<T> {
@@ -217,30 +232,15 @@ impl<T: Real> Rows<T> {
 
 /// The pairs of rows that predict a row, and the coefficient of each.
 struct Pairs<'a, T> {
-    rows: [[Row<'a, T>; 2]; MAX_PAIRS],
-    coefficients: [T; MAX_PAIRS],
-    n_pairs: usize,
+    all: [(&'a [T], &'a [T], T); MAX_PAIRS],
+    n: usize,
 }
 
 impl<'a, T: Real> Pairs<'a, T> {
     #[inline(always)]
-    fn push(&mut self, rows: [Row<'a, T>; 2], coefficient: T) {
-        self.rows[self.n_pairs] = rows;
-        self.coefficients[self.n_pairs] = coefficient;
-        self.n_pairs += 1;
-    }
-
-    /// The rows as slices of `n` values.
-    #[inline(always)]
-    fn slices<'b>(&'b self, made: &'b [T], n: usize) -> [[&'b [T]; 2]; MAX_PAIRS] {
-        let mut slices = [[&[][..]; 2]; MAX_PAIRS];
-        for (slices, rows) in slices.iter_mut().zip(&self.rows[..self.n_pairs]) {
-            *slices = rows.map(|row| match row {
-                Row::Known(row) => &row[..n],
-                Row::Made(at) => &made[at..at + n],
-            });
-        }
-        slices
+    fn push(&mut self, a: &'a [T], b: &'a [T], coefficient: T) {
+        self.all[self.n] = (a, b, coefficient);
+        self.n += 1;
     }
 }
 
@@ -279,17 +279,60 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         all
     }
 
-    /// The pairs of the row at `at` whose coefficient is not 0; rows that must be made are appended to `made`.
+    /// Makes the rows that the row at `at` needs and no part has: one with a margin, for neighbours along the row, rows
+    /// beyond an edge, and rows of corners whose last value has none beside it. In the order in which
+    /// [`Self::pairs`] takes them.
     #[inline(always)]
-    fn pairs(&self, at: [usize; X], coefficients: &[T; MAX_TERMS], made: &mut Vec<T>) -> Pairs<'a, T> {
+    fn make_rows(&self, at: [usize; X], coefficients: &[T; MAX_TERMS], made: &mut Vec<T>) {
         let n = self.dims[X];
         made.clear();
-        let none = Row::Known(&[][..]);
-        let mut pairs = Pairs { rows: [[none; 2]; MAX_PAIRS], coefficients: [T::default(); MAX_PAIRS], n_pairs: 0 };
         let mut j = 0;
         for (i, axis) in axes_of(self.odd).enumerate() {
-            let part = self.beside[i].expect("there is a part for each axis");
-            let line = if axis == X { extend_row(part.row(at), n, made) } else { 0 };
+            let part = self.beside[i].as_ref().expect("there is a part for each axis");
+            if axis == X {
+                extend_row(part.row(at), n, made);
+            } else if at[axis] + 1 < TAPS || at[axis] + TAPS >= part.dims[axis] {
+                for tap in (0..TAPS).filter(|tap| coefficients[j + tap] != T::default()) {
+                    for p in [at[axis] as isize - tap as isize, (at[axis] + 1 + tap) as isize] {
+                        make_row_beyond(part, at, axis, p, n, made);
+                    }
+                }
+            }
+            j += TAPS;
+        }
+        if self.odd >> X & 1 == 0 {
+            return;
+        }
+        let axes = axes_of(self.odd);
+        let mut p = 0;
+        for a in axes.clone() {
+            for b in axes.clone().filter(|b| *b > a) {
+                let part = self.corners[p].as_ref().expect("there is a part for each pair");
+                if b == X && part.dims[X] == n && coefficients[j + p] != T::default() {
+                    for place in [at, part.next(at, a)] {
+                        let row = part.row(place);
+                        made.extend_from_slice(&row[1..]);
+                        made.push(row[n - 1]);
+                    }
+                }
+                p += 1;
+            }
+        }
+    }
+
+    /// The pairs of the row at `at` whose coefficient is not 0, with rows from `made` where needed.
+    #[inline(always)]
+    fn pairs<'b>(&'b self, at: [usize; X], coefficients: &[T; MAX_TERMS], made: &'b [T]) -> Pairs<'b, T> {
+        let n = self.dims[X];
+        let mut made = made;
+        let mut pairs = Pairs { all: [(&[][..], &[][..], T::default()); MAX_PAIRS], n: 0 };
+        let mut j = 0;
+        for (i, axis) in axes_of(self.odd).enumerate() {
+            let part = self.beside[i].as_ref().expect("there is a part for each axis");
+            let line = made;
+            if axis == X {
+                made = &made[line_len(part.dims[X], n)..];
+            }
             for tap in 0..TAPS {
                 let c = coefficients[j];
                 j += 1;
@@ -297,12 +340,11 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
                     continue;
                 }
                 if axis == X {
-                    pairs.push([Row::Made(line + TAPS - 1 - tap), Row::Made(line + TAPS + tap)], c);
+                    pairs.push(&line[TAPS - 1 - tap..][..n], &line[TAPS + tap..][..n], c);
                 } else {
-                    let centre = at[axis] as isize;
-                    let before = row_beside(&part, at, axis, centre - tap as isize, n, made);
-                    let after = row_beside(&part, at, axis, centre + 1 + tap as isize, n, made);
-                    pairs.push([before, after], c);
+                    let before = part.row_or_made(at, axis, at[axis] as isize - tap as isize, n, &mut made);
+                    let after = part.row_or_made(at, axis, (at[axis] + 1 + tap) as isize, n, &mut made);
+                    pairs.push(before, after, c);
                 }
             }
         }
@@ -310,17 +352,25 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         let mut p = 0;
         for a in axes.clone() {
             for b in axes.clone().filter(|b| *b > a) {
+                let part = self.corners[p].as_ref().expect("there is a part for each pair");
                 let c = coefficients[j];
                 j += 1;
                 p += 1;
                 if c == T::default() {
                     continue;
                 }
-                let part = self.corners[p - 1].expect("there is a part for each pair");
-                let mut next = at;
-                next[a] = (at[a] + 1).min(part.dims[a] - 1);
-                for place in [at, next] {
-                    pairs.push([Row::Known(part.row(place)), corner_beside(&part, place, b, n, made)], c);
+                for place in [at, part.next(at, a)] {
+                    let row = part.row(place);
+                    let beside = if b != X {
+                        &part.row(part.next(place, b))[..n]
+                    } else if part.dims[X] > n {
+                        &row[1..=n]
+                    } else {
+                        let (row, rest) = made.split_at(n);
+                        made = rest;
+                        row
+                    };
+                    pairs.push(&row[..n], beside, c);
                 }
             }
         }
@@ -334,12 +384,12 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         let n = self.dims[X];
         let Rows { made, prediction, .. } = rows;
         prediction.resize(n, T::default());
+        self.make_rows(at, coefficients, made);
         let pairs = self.pairs(at, coefficients, made);
-        let slices = pairs.slices(made, n);
-        let terms = || slices.iter().zip(&pairs.coefficients).take(pairs.n_pairs);
+        let terms = &pairs.all[..pairs.n];
         if n < BLOCK {
             prediction.fill(T::default());
-            for ([a, b], c) in terms() {
+            for (a, b, c) in terms {
                 for ((sum, a), b) in prediction.iter_mut().zip(*a).zip(*b) {
                     *sum = sum.fadd(c.fmul(a.fadd(*b)));
                 }
@@ -349,7 +399,7 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         let mut x = 0;
         loop {
             let mut sums = [T::default(); BLOCK];
-            for ([a, b], c) in terms() {
+            for (a, b, c) in terms {
                 let a: &[T; BLOCK] = a[x..].first_chunk().expect("rows have the length of the prediction");
                 let b: &[T; BLOCK] = b[x..].first_chunk().expect("rows have the length of the prediction");
                 for i in 0..BLOCK {
@@ -379,13 +429,13 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         let n = self.dims[X];
         let n_odd = self.odd.count_ones() as usize;
         let norms: [T; MAX_TERMS] = std::array::from_fn(|j| norm(j, n_odd));
+        self.make_rows(at, &norms, made);
         let pairs = self.pairs(at, &norms, made);
-        let slices = pairs.slices(made, n);
         let scale = 1.0 / scalars.step.to_f64();
         let n_along = TAPS * n_odd;
         for x in (at[2] % stride..n).step_by(stride) {
             let term = |j: usize| {
-                let pair = |p: usize| slices[p][0][x].to_f64() + slices[p][1][x].to_f64();
+                let pair = |p: usize| pairs.all[p].0[x].to_f64() + pairs.all[p].1[x].to_f64();
                 if j < n_along { 0.5 * pair(j) } else { 0.25 * (pair(2 * j - n_along) + pair(2 * j - n_along + 1)) }
             };
             let base = term(0);
@@ -407,11 +457,16 @@ fn norm<T: Real>(j: usize, n_odd: usize) -> T {
     T::from_f64(if j < TAPS * n_odd { 0.5 } else { 0.25 })
 }
 
-/// Appends a row with a margin on both sides for the taps of `n` points between its own; returns its place.
+/// Length of a row of `len` values with a margin for `n` points between them.
 #[inline(always)]
-fn extend_row<T: Real>(row: &[T], n: usize, made: &mut Vec<T>) -> usize {
+fn line_len(len: usize, n: usize) -> usize {
+    TAPS - 1 + len.max(n + TAPS)
+}
+
+/// Appends a row with a margin on both sides for the taps of `n` points between its own.
+#[inline(always)]
+fn extend_row<T: Real>(row: &[T], n: usize, made: &mut Vec<T>) {
     let margin = TAPS as isize - 1;
-    let at = made.len();
     for p in -margin..0 {
         made.push(extrapolate(row, p));
     }
@@ -419,22 +474,20 @@ fn extend_row<T: Real>(row: &[T], n: usize, made: &mut Vec<T>) -> usize {
     for p in row.len() as isize..n as isize + margin + 1 {
         made.push(extrapolate(row, p));
     }
-    at
 }
 
-/// The row at place `p` along `axis`, which is not the fastest. Beyond an edge it is extrapolated.
+/// Appends the row at place `p` along `axis`, which is not the fastest, if it lies beyond an edge: extrapolated.
 #[inline(always)]
-fn row_beside<'a, T: Real>(
-    part: &Part<'a, T>,
+fn make_row_beyond<T: Real>(
+    part: &Part<'_, T>,
     mut at: [usize; X],
     axis: usize,
     p: isize,
     n: usize,
     made: &mut Vec<T>,
-) -> Row<'a, T> {
+) {
     if (0..part.dims[axis] as isize).contains(&p) {
-        at[axis] = p as usize;
-        return Row::Known(part.row(at));
+        return;
     }
     let near = extrapolation(part.dims[axis], p);
     let [a, b, c] = near.at.map(|p| {
@@ -446,30 +499,6 @@ fn row_beside<'a, T: Real>(
     for ((a, b), c) in made[start..].iter_mut().zip(b).zip(c) {
         *a = near.value(*a, *b, *c);
     }
-    Row::Made(start)
-}
-
-/// The row one further along axis b; beyond an edge the last one again.
-#[inline(always)]
-fn corner_beside<'a, T: Real>(
-    part: &Part<'a, T>,
-    mut at: [usize; X],
-    b: usize,
-    n: usize,
-    made: &mut Vec<T>,
-) -> Row<'a, T> {
-    if b != X {
-        at[b] = (at[b] + 1).min(part.dims[b] - 1);
-        return Row::Known(part.row(at));
-    }
-    let row = part.row(at);
-    if row.len() > n {
-        return Row::Known(&row[1..]);
-    }
-    let start = made.len();
-    made.extend_from_slice(&row[1..]);
-    made.push(row[n - 1]);
-    Row::Made(start)
 }
 
 /// How a value beyond an edge follows from the three nearest.
