@@ -3,7 +3,8 @@
 
 This is the executable companion of docs/format.md: it is written from that page alone, the section numbers in the
 comments are those of the page, and names are the page's field names. It favours being checkable over being fast:
-tiles are visited one by one, and only the work inside a tile is vectorised. It needs Python 3.11 and numpy.
+tiles are visited one by one, and only the work inside a tile is vectorised. Section 7, codec `small`, is in
+decode_small.py beside it. It needs Python 3.11 and numpy.
 
     decode(data)                the whole array
     decode_chunk(data, n)       the values of chunk n, reading no other frame
@@ -28,9 +29,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decode_small import decode_small
+
 READER_VERSION = 1
 MAGIC, FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"PUM\x1a", b"CHNK", b"INDX", b"PUMF"
-CODEC_RAW, CODEC_FAST = 0, 1
+CODEC_RAW, CODEC_FAST, CODEC_SMALL = 0, 1, 2
 QUANTISED, EXACT, RAW = 0, 1, 2
 
 
@@ -169,6 +172,13 @@ class Cursor:
         self.data, self.what, self.at = data, what, at
         self.end = len(data) if end is None else end
 
+    def require(self, condition, message):
+        require(condition, f"{self.what}: {message}")
+
+    def part(self, size, field):
+        """A cursor over the next bytes."""
+        return Cursor(self.take(size, field), f"{self.what}, {field}")
+
     def take(self, size, field):
         require(size <= self.end - self.at, f"{self.what}: ends within {field}")
         self.at += size
@@ -214,11 +224,19 @@ class ElementType:
     def bits(self):
         return 8 * self.size
 
+    def restore(self, q, step):
+        """Section 6.3: the values of quantised integers, given as unsigned ones."""
+        m_t = np.array([self.m_t], self.float_type)  # an array of type T, so that no promotion can happen
+        with np.errstate(all="ignore"):
+            v = ((q + m_t.view(self.uint_type)).view(self.float_type) - m_t) * step
+        assert v.dtype == self.float_type
+        return v
+
 
 TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i4"), 1.5 * 2.0**23),
          2: ElementType("f64", 8, np.dtype("<f8"), np.dtype("<u8"), np.dtype("<i8"), 1.5 * 2.0**52)}
 BOUND_KINDS = ("lossless", "ABS", "REL")
-PRESETS = {1: "fast"}
+PRESETS = {1: "fast", 2: "small", 3: "max"}
 
 
 @dataclass
@@ -376,9 +394,11 @@ class Stream:
             size = math.prod(extents) * t.size
             require(len(payload) == size, f"{what}: raw payload of {len(payload)} bytes, {size} expected")
             bits = np.frombuffer(payload, t.uint_type).copy()
-        else:
+        elif codec == CODEC_FAST:
             require(0 not in extents, f"{what}: codec fast without elements")
             bits = decode_fast(payload, extents, self.header, what)
+        else:
+            bits = decode_small(Cursor(payload, what), extents, self.header)
         try:
             return bits.view(t.float_type).reshape(extents)
         except (ValueError, OverflowError) as error:  # no elements, but an extent that numpy cannot hold
@@ -401,7 +421,7 @@ class Stream:
         require(frame_checksum == xxh3(fields), f"{what}: wrong frame_checksum")
         require(stored_id == chunk_id, f"{what}: has chunk_id {stored_id}")
         require((first_row, rows) == implied, f"{what}: first_row {first_row} and rows {rows} differ from the index")
-        require(codec in (CODEC_RAW, CODEC_FAST), f"{what}: unknown codec {codec}")
+        require(codec in (CODEC_RAW, CODEC_FAST, CODEC_SMALL), f"{what}: unknown codec {codec}")
         return codec, payload
 
 
@@ -543,11 +563,7 @@ def decode_tile(body, extents, predictor, header, what):
                 np.cumsum(lane, axis=0, dtype=t.uint_type, out=lane)
     q = a + t.uint_type.type(base % 2**t.bits)
     if kind == QUANTISED:
-        m_t = np.array([t.m_t], t.float_type)  # an array of type T, so that no promotion can happen
-        with np.errstate(all="ignore"):
-            v = ((q + m_t.view(t.uint_type)).view(t.float_type) - m_t) * header.step
-        assert v.dtype == t.float_type
-        bits = v.view(t.uint_type)
+        bits = t.restore(q, header.step).view(t.uint_type)
     else:
         sign = q.view(t.int_type) >> t.int_type.type(t.bits - 1)
         bits = q ^ (sign & t.int_type.type(2**(t.bits - 1) - 1)).view(t.uint_type)
@@ -563,8 +579,8 @@ def decode(data):
     stream = Stream(data)
     if stream.header.single_chunk:
         return stream.decode_chunk(0)
-    # A tile of 4096 values takes at least two bytes, so a hostile shape is refused before memory is asked for.
-    require(math.prod(stream.header.shape) <= 2048 * len(stream.data), "index: more values than the frames can hold")
+    # No byte stands for more than 2^14 values, so a hostile shape is refused before memory is asked for.
+    require(math.prod(stream.header.shape) <= 2**14 * len(stream.data), "index: more values than the frames can hold")
     out = np.empty(stream.header.shape, stream.header.dtype.float_type)
     # Bits, not floats, are copied: a float copy may change signalling NaNs on some machines.
     bits = out.view(stream.header.dtype.uint_type)

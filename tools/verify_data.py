@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Independent check of Pumice on real fields: bound, special values, ratio, and the reference decoder.
 
-Runs the `pumice` program on every file of a data folder (INDEX.tsv lists them) at REL 1e-2, 1e-3, 1e-4, and 1e-6 for
-f64, and judges the outcome with numpy alone:
+Runs the `pumice` program on every file of a data folder (INDEX.tsv lists them) with the presets `fast` and `small` at
+REL 1e-2, 1e-3, 1e-4, and 1e-6 for f64, and with `max` at 1e-3, and judges the outcome with numpy alone:
 
 - every finite value is within the absolute bound that the program reports, without any rounding in the comparison;
 - that bound is at most REL times the range of the finite values that are no fill values;
 - NaN, infinities and fill values come back bit for bit;
-- tools/decode.py gives the same bits as the program for one chunk of each file at each bound.
+- tools/decode.py gives the same bits as the program: with `fast` for one chunk of each file at each bound, with the
+  others, which take it longer, for a box cut out of each file at one bound.
 
 Prints the ratio of each file at each bound, and the geometric means over the f32 files without fill values. The exit
 status is 1 if any check fails, or a mean is below its floor.
 
-    python tools/verify_data.py --data DIR --pumice target/release/pumice [--ratio-floor 16.3,8.2,4.9] [FILE...]
+    python tools/verify_data.py --data DIR --pumice target/release/pumice [--preset fast,small,max]
+        [--ratio-floor 16.3,8.2,4.9] [--ratio-floor small=20,10,6] [FILE...]
 """
 
 import argparse
@@ -30,8 +32,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import decode as reference  # noqa: E402
 
-BOUNDS = [1e-2, 1e-3, 1e-4]
-F64_BOUNDS = [1e-6]
+# Bounds for all files, and more for f64.
+BOUNDS = {"fast": ([1e-2, 1e-3, 1e-4], [1e-6]), "small": ([1e-2, 1e-3, 1e-4], [1e-6]), "max": ([1e-3], [])}
+# Values of the box on which tools/decode.py is tried.
+BOX_VALUES = {"small": 16384, "max": 2048}
 
 
 class Failure(Exception):
@@ -91,10 +95,10 @@ def run(*command):
     return done.stdout
 
 
-def verify(args, path, shape, dtype, flags, rel, scratch):
+def verify(args, path, shape, dtype, flags, preset, rel, scratch):
     """One file at one bound: (ratio, largest error as a share of the bound)."""
     stream, output = scratch / "stream.pum", scratch / "restored.raw"
-    report = json.loads(run(args.pumice, "compress", path, "-o", stream, "--rel", repr(rel), "--json"))
+    report = compress(args, path, stream, preset, rel)
     run(args.pumice, "decompress", stream, "-o", output)
     original = np.fromfile(path, dtype).reshape(shape)
     restored = np.fromfile(output, dtype)
@@ -110,16 +114,37 @@ def verify(args, path, shape, dtype, flags, rel, scratch):
     worst = check_bound(original, restored, bound, ~exact)
     require(report["raw_bytes"] == path.stat().st_size, "raw_bytes is not the size of the input")
     require(report["compressed_bytes"] == stream.stat().st_size, "compressed_bytes is not the size of the output")
+    if preset == "fast":
+        # Another chunk at each bound.
+        check_decoder(stream.read_bytes(), int(-math.log10(rel)) * 7 % report["n_chunks"], restored)
+    return report["raw_bytes"] / report["compressed_bytes"], worst / bound if bound else 0.0
 
-    data = stream.read_bytes()
-    # Another chunk at each bound.
-    n_chunks = report["n_chunks"]
-    chunk = int(-math.log10(rel)) * 7 % n_chunks
+
+def compress(args, path, stream, preset, rel):
+    words = ("compress", path, "-o", stream, "--preset", preset, "--rel", repr(rel), "--json")
+    return json.loads(run(args.pumice, *words))
+
+
+def verify_box(args, path, shape, dtype, preset, rel, scratch):
+    """tools/decode.py on a box from the middle of a file."""
+    extents = list(shape)
+    while math.prod(extents) > BOX_VALUES[preset]:
+        longest = extents.index(max(extents))
+        extents[longest] = -(-extents[longest] // 2)
+    box = tuple(slice((n - e) // 2, (n - e) // 2 + e) for n, e in zip(shape, extents))
+    source, stream, output = scratch / "box.npy", scratch / "box.pum", scratch / "box.raw"
+    np.save(source, np.fromfile(path, dtype).reshape(shape)[box])
+    compress(args, source, stream, preset, rel)
+    run(args.pumice, "decompress", stream, "-o", output)
+    check_decoder(stream.read_bytes(), 0, np.fromfile(output, dtype).reshape(extents))
+
+
+def check_decoder(data, chunk, restored):
+    """tools/decode.py gives the bits that the program restored, for one chunk."""
     decoded = reference.decode_chunk(data, chunk)
     box = np.ascontiguousarray(restored[reference.chunk_box(data, chunk)])
     require(decoded.shape == box.shape and same_bits(np.ascontiguousarray(decoded), box),
             f"tools/decode.py gives other bits for chunk {chunk}")
-    return report["raw_bytes"] / report["compressed_bytes"], worst / bound if bound else 0.0
 
 
 def read_index(folder, names):
@@ -131,16 +156,26 @@ def read_index(folder, names):
     return [row for row in rows if not names or row["file"] in names]
 
 
-def check_means(means, floors):
+def check_means(preset, means, floors):
     failures = 0
     for (rel, ratios), floor in zip(means.items(), floors + [None] * len(means)):
         if not ratios:
             continue
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         verdict = "" if floor is None else f", at least {floor:g} wanted: {'yes' if mean >= floor else 'NO'}"
-        print(f"geometric mean of {len(ratios)} f32 files without fill values, REL {rel:g}: {mean:.3f}{verdict}")
+        print(f"{preset}: geometric mean of {len(ratios)} f32 files without fill values, "
+              f"REL {rel:g}: {mean:.3f}{verdict}")
         failures += floor is not None and mean < floor
     return failures
+
+
+def read_floors(options):
+    """[PRESET=]R,R,R -> the floors of each preset."""
+    floors = {preset: [] for preset in BOUNDS}
+    for option in options:
+        preset, _, ratios = option.rpartition("=")
+        floors[preset or "fast"] = [float(ratio) for ratio in ratios.split(",")]
+    return floors
 
 
 def main():
@@ -148,29 +183,36 @@ def main():
     parser.add_argument("files", nargs="*", metavar="FILE", help="names from INDEX.tsv; all of them if none is given")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with INDEX.tsv")
     parser.add_argument("--pumice", type=Path, default=Path("target/release/pumice"), help="the program")
-    parser.add_argument("--ratio-floor", default="", metavar="R,R,R", help="least mean ratio at each of 1e-2,1e-3,1e-4")
+    parser.add_argument("--preset", default="fast,small,max", help="presets to run, separated by commas")
+    parser.add_argument("--ratio-floor", action="append", default=[], metavar="[PRESET=]R,R,R",
+                        help="least mean ratio at each bound, of `fast` if no preset is named; may be repeated")
     args = parser.parse_args()
-    floors = [float(r) for r in args.ratio_floor.split(",") if r]
+    floors = read_floors(args.ratio_floor)
     rows = read_index(args.data, args.files)
-    means = {rel: [] for rel in BOUNDS}
-    passed = failed = 0
-    print(f"{'file':<36}{'REL':>7}{'ratio':>10}{'error/bound':>13}")
-    with tempfile.TemporaryDirectory() as scratch:
-        for row in rows:
-            dtype = np.dtype({"f32": "<f4", "f64": "<f8"}[row["dtype"]])
-            shape = tuple(int(n) for n in row["dims"].split("x"))
-            for rel in BOUNDS + (F64_BOUNDS if row["dtype"] == "f64" else []):
-                try:
-                    ratio, share = verify(args, args.data / row["file"], shape, dtype, row["flags"], rel, Path(scratch))
-                except (Failure, reference.FormatError) as failure:
-                    failed += 1
-                    print(f"{row['file']:<36}{rel:>7g}  FAILED: {failure}", flush=True)
-                    continue
-                passed += 1
-                print(f"{row['file']:<36}{rel:>7g}{ratio:>10.3f}{share:>13.6f}", flush=True)
-                if row["dtype"] == "f32" and "FILL" not in row["flags"] and rel in means:
-                    means[rel].append(ratio)
-    below = check_means(means, floors)
+    passed = failed = below = 0
+    for preset in args.preset.split(","):
+        bounds, f64_bounds = BOUNDS[preset]
+        means = {rel: [] for rel in bounds}
+        print(f"{'preset ' + preset:<36}{'REL':>7}{'ratio':>10}{'error/bound':>13}")
+        with tempfile.TemporaryDirectory() as scratch:
+            for i, row in enumerate(rows):
+                dtype = np.dtype({"f32": "<f4", "f64": "<f8"}[row["dtype"]])
+                shape = tuple(int(n) for n in row["dims"].split("x"))
+                path, rels = args.data / row["file"], bounds + (f64_bounds if row["dtype"] == "f64" else [])
+                for rel in rels:
+                    try:
+                        ratio, share = verify(args, path, shape, dtype, row["flags"], preset, rel, Path(scratch))
+                        if preset in BOX_VALUES and rel == rels[i % len(rels)]:
+                            verify_box(args, path, shape, dtype, preset, rel, Path(scratch))
+                    except (Failure, reference.FormatError) as failure:
+                        failed += 1
+                        print(f"{row['file']:<36}{rel:>7g}  FAILED: {failure}", flush=True)
+                        continue
+                    passed += 1
+                    print(f"{row['file']:<36}{rel:>7g}{ratio:>10.3f}{share:>13.6f}", flush=True)
+                    if row["dtype"] == "f32" and "FILL" not in row["flags"] and rel in means:
+                        means[rel].append(ratio)
+        below += check_means(preset, means, floors[preset])
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or below else 0
 

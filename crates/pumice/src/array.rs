@@ -58,7 +58,10 @@ macro_rules! with_dtype {
 
 mod sealed {
     /// The codec may rely on its own operations for every element type.
-    pub trait Sealed: crate::codec::value::Value + crate::codec::fast::Kernels + crate::codec::scratch::Scratch {}
+    pub trait Sealed:
+        crate::codec::value::Value + crate::codec::fast::Kernels + crate::codec::scratch::Scratch
+    {
+    }
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }

@@ -1,7 +1,8 @@
 //! The codecs: how the values of one chunk become the payload of a frame, and back.
 //!
 //! `fast.rs` is the chunk, `tile.rs` one tile of it, `lorenzo.rs` and `planes.rs` its two stages, `simd/` the vector
-//! operations these are written in. Bytes and formulas are specified in docs/format.md, section 6.
+//! operations these are written in; `small.rs` is a chunk of the presets `small` and `max`. Bytes and formulas are
+//! specified in docs/format.md, sections 6 and 7.
 
 mod bands;
 mod binary;

@@ -1,12 +1,21 @@
 //! One chunk, there and back: the file to read first.
 //!
 //! ```text
+//! preset fast:
 //! values ─▶ choose     which differences predict best, from a sample            (codec/choose.rs)
 //!        ─▶ quantize   integers whose restored value is checked against the bound (quantize.rs)
 //!        ─▶ lorenzo    differences over a tile, zigzag                            (codec/lorenzo.rs)
 //!        ─▶ planes     hierarchical fixed-length bit planes                       (codec/planes.rs)
 //!        ─▶ tile       + fill masks, escapes; raw where that is smaller           (codec/tile.rs)
 //!        ─▶ fast       + directory of tiles = payload of a frame                  (codec/fast.rs)
+//!
+//! presets small and max (codec/small.rs):
+//! values ─▶ view        four axes, the fastest a long one                           (codec/view.rs)
+//!        ─▶ choose      which predictor serves, from patches of the chunk            (codec/small.rs)
+//!        ─▶ interpolate codes of a multi-level interpolation, checked, with feedback (codec/interpolate.rs)
+//!           or lattice  quantised integers, predicted by integers before them       (codec/lattice.rs)
+//!        ─▶ streams     rANS under contexts of neighbouring codes                   (codec/context.rs, streams.rs, rans.rs)
+//!           or mix      adaptive mixing: for max, and for tiny chunks               (codec/mix.rs)
 //! ```
 //!
 //! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 
     /// Presets to measure
-    #[arg(long, value_delimiter = ',', default_value = "fast", value_parser = preset)]
+    #[arg(long, value_delimiter = ',', default_value = "small", value_parser = preset)]
     preset: Vec<PresetArg>,
 
     /// Relative bounds to measure

@@ -775,7 +775,9 @@ impl<T: Real> Job for Split<'_, T> {
         for level in &self.layout.levels {
             let mut coarse = scratch::take(volume(&level.coarse));
             self.layout.split(level, grid.as_deref().unwrap_or(self.values), &mut coarse, self.all);
-            grid.replace(coarse).map(scratch::give);
+            if let Some(finer) = grid.replace(coarse) {
+                scratch::give(finer);
+            }
         }
         grid.unwrap_or_else(|| self.values.to_vec())
     }

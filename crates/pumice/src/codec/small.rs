@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::bands::{AXES, AxisSet, Dims, Layout, axes_of, volume};
 use super::binary::{Decoder, Encoder};
+use super::simd::{self, Job};
 use super::view::{Patch, View, patches};
 use super::{interpolate, lattice, masks, mix, scratch, streams};
 use crate::array::Real;
@@ -219,17 +220,10 @@ pub(crate) fn decode<T: Real>(
 /// A step with room for the rounding of prediction + code · step at the chunk's largest value. None if that takes most
 /// of the tolerance.
 fn interpolation_step<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Option<(T, T)> {
-    let mut largest = 0_u64;
     let infinity = T::from_f64(f64::INFINITY).to_bits_u64();
-    let sign = !(1_u64 << (8 * size_of::<T>() - 1));
-    for (i, x) in values.iter().enumerate() {
-        let bits = x.to_bits_u64() & sign;
-        if bits < infinity && bits > largest && masked.is_none_or(|m| !m[i]) {
-            largest = bits;
-        }
-    }
-    let max_abs = T::from_bits_u64(largest).to_f64();
-    let unit = T::from_bits_u64(largest + 1).to_f64() - max_abs;
+    let largest = simd::run(LargestMagnitude { values, masked });
+    let max_abs = largest.to_f64();
+    let unit = T::from_bits_u64(largest.to_bits_u64() + 1).to_f64() - max_abs;
     let tolerance = quantizer.tolerance.to_f64();
     let step = 2.0 * (tolerance - unit) * (1.0 - 1.0 / 4096.0);
     // Sums of a few values must stay finite.
@@ -237,6 +231,40 @@ fn interpolation_step<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer:
     let rounded = T::from_f64(step);
     let is_normal = T::from_f64(1.0 / (step / 8.0)).to_f64().is_finite() && rounded.to_f64() > 0.0;
     (is_safe && step > tolerance && is_normal).then_some((rounded, quantizer.tolerance))
+}
+
+/// The largest magnitude of all finite values that are not masked.
+struct LargestMagnitude<'a, T> {
+    values: &'a [T],
+    masked: Option<&'a [bool]>,
+}
+
+impl<T: Real> Job for LargestMagnitude<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn run(self) -> T {
+        // Sixteen at a time, since each waits for the one before.
+        let mut largest = [T::default(); 16];
+        let infinity = T::from_f64(f64::INFINITY);
+        let better = |x: T, than: T| if x.fabs() > than && x.fabs() < infinity { x.fabs() } else { than };
+        if let Some(masked) = self.masked {
+            for (x, _) in self.values.iter().zip(masked).filter(|(_, masked)| !**masked) {
+                largest[0] = better(*x, largest[0]);
+            }
+        } else {
+            let (blocks, rest) = self.values.as_chunks::<16>();
+            for block in blocks {
+                for i in 0..16 {
+                    largest[i] = better(block[i], largest[i]);
+                }
+            }
+            for x in rest {
+                largest[0] = better(*x, largest[0]);
+            }
+        }
+        largest.into_iter().fold(T::default(), |all, x| better(x, all))
+    }
 }
 
 impl<T: Real> Chunk<'_, T> {

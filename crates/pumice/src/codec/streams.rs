@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::parallel::Workers;
 
 /// Codes sampled for the weights of a group, at most; and one of so many at least.
-const MAX_SAMPLE: usize = 2048;
+const MAX_SAMPLE: usize = 1024;
 const SAMPLE_SHARE: usize = 64;
 
 /// Tokens counted in each context of a group.
@@ -58,7 +58,7 @@ fn fit_weights(layout: &Layout, codes: &[i32], coarse: &[Vec<i32>], masked: Opti
     }
     for band in &layout.bands {
         let n = volume(&band.dims);
-        let wanted = (sizes[band.group] / SAMPLE_SHARE).clamp(512, MAX_SAMPLE);
+        let wanted = (sizes[band.group] / SAMPLE_SHARE).clamp(256, MAX_SAMPLE);
         let around = surroundings(layout, band, codes, coarse, masked);
         samples[band.group].take(&around, &codes[band.offset..][..n], wanted * n / sizes[band.group]);
     }

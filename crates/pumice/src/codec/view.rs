@@ -111,7 +111,7 @@ pub(crate) fn patches<T: Real>(values: &[T], masked: Option<&[bool]>, dims: &Dim
     const SPREAD: [u64; AXES] = [40503, 29711, 49471, 22871];
     let place = |i: usize, a: usize| {
         let fraction = (SPREAD[a] * (2 * i as u64 + 1) / 2) & 0xffff;
-        ((dims[a] - extents[a]) as u64 * fraction >> 16) as usize
+        (((dims[a] - extents[a]) as u64 * fraction) >> 16) as usize
     };
     let mut all = Vec::with_capacity(n_patches);
     for i in 0..n_patches {
