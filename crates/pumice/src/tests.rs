@@ -82,8 +82,8 @@ fn whole_arrays_round_trip() {
 #[test]
 fn threads_do_not_change_bytes() {
     let data = ramp(40 * 33 * 9);
-    for chunk_shape in [[8, 33, 9], [7, 10, 4]] {
-        let config = Config::new(Bound::Abs(0.01));
+    for (preset, chunk_shape) in Preset::ALL.iter().flat_map(|p| [(*p, [8, 33, 9]), (*p, [7, 10, 4])]) {
+        let config = Config::new(Bound::Abs(0.01)).preset(preset);
         let one = compress_tiny(&data, &[40, 33, 9], &chunk_shape, &config, 1);
         let mut restored = vec![0f32; data.len()];
         decompress_into(&one, &mut restored, &DecodeOptions::new().threads(1)).unwrap();
@@ -226,11 +226,15 @@ fn limits_come_before_memory() {
     let plan = plan(&[1 << 40], &[1 << 40], &lossless());
     container::header::Header::new(&plan, true).write_to(&mut forged).unwrap();
     let identity = container::frame::Identity { chunk_id: 0, first_row: 0, rows: 1 << 40, single_chunk: true };
-    container::frame::FrameHeader::new(pipeline::Codec::Fast, identity, &[0; 16]).write_to(&mut forged);
-    forged.extend_from_slice(&[0; 16]);
-    let options = DecodeOptions::new().max_bytes(u64::MAX);
-    let error = Reader::new(&forged[..], options).unwrap().read::<f32>().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let header = forged.len();
+    for codec in [pipeline::Codec::Fast, pipeline::Codec::Small] {
+        forged.truncate(header);
+        container::frame::FrameHeader::new(codec, identity, &[0; 16]).write_to(&mut forged);
+        forged.extend_from_slice(&[0; 16]);
+        let options = DecodeOptions::new().max_bytes(u64::MAX);
+        let error = Reader::new(&forged[..], options).unwrap().read::<f32>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
 }
 
 #[test]
@@ -405,11 +409,14 @@ fn forged_identities_do_no_harm() {
 #[test]
 fn salvage_of_coded_chunks_without_index() {
     let data: Vec<f32> = (0..50 * 40 * 30).map(|i| (i as f32 * 0.01).sin()).collect();
-    let bytes = compress_tiny(&data, &[50, 40, 30], &[16, 40, 30], &Config::new(Bound::Abs(1e-3)), 1);
-    assert!(bytes.len() < data.len() * 2);
-    let salvaged = salvage(&bytes[..bytes.len() - 21], DecodeOptions::new()).unwrap();
-    assert_eq!((salvaged.info().shape.as_slice(), salvaged.intact()), (&[50, 40, 30][..], &[0, 1, 2, 3][..]));
-    assert_eq!(salvaged.read(0f32).unwrap().data, decompress::<f32>(&bytes).unwrap().data);
+    for preset in Preset::ALL {
+        let config = Config::new(Bound::Abs(1e-3)).preset(*preset);
+        let bytes = compress_tiny(&data, &[50, 40, 30], &[16, 40, 30], &config, 1);
+        assert!(bytes.len() < data.len() * 2);
+        let salvaged = salvage(&bytes[..bytes.len() - 21], DecodeOptions::new()).unwrap();
+        assert_eq!((salvaged.info().shape.as_slice(), salvaged.intact()), (&[50, 40, 30][..], &[0, 1, 2, 3][..]));
+        assert_eq!(salvaged.read(0f32).unwrap().data, decompress::<f32>(&bytes).unwrap().data);
+    }
 }
 
 /// Writes the checksum of `bytes[start..at]`, or its first `n` bytes, to `at`.
@@ -423,7 +430,7 @@ fn forged_headers_and_indices_do_no_harm() {
     let dir = tempfile::tempdir().unwrap();
     let (chunked, _) = segmented(&dir.path().join("a.pum"));
     let data: Vec<f32> = (0..5000).map(|i| (i as f32 * 0.01).sin()).collect();
-    let single = compress(&data, &[50, 100], &Config::new(Bound::Abs(1e-3))).unwrap();
+    let single = |preset| compress(&data, &[50, 100], &Config::new(Bound::Abs(1e-3)).preset(preset)).unwrap();
     let options = || DecodeOptions::new().threads(1).max_bytes(1 << 24);
     let try_all = |bytes: &[u8]| {
         if let Ok(reader) = Reader::new(bytes, options()) {
@@ -433,7 +440,7 @@ fn forged_headers_and_indices_do_no_harm() {
         let _ = salvage(bytes, options()).map(|s| s.read(0f32).map(drop));
         let _ = salvage(&bytes[..bytes.len() - 1], options()).map(|s| s.read(0f32).map(drop));
     };
-    for bytes in [&chunked, &single] {
+    for bytes in [&chunked, &single(Preset::Fast), &single(Preset::Small)] {
         let header_bytes = container::header::peek_header_bytes(bytes).unwrap();
         for at in 8..header_bytes - 4 {
             for value in [0, 1, 2, 3, 7, 0x7f, 0x80, 0xff, bytes[at] ^ 1] {

@@ -22,7 +22,9 @@ const TERMS: usize = 8;
 /// Weights are multiples of 1 / 64.
 const WEIGHT_ONE: f64 = 64.0;
 /// Magnitudes count up to here.
-pub(crate) const MAX_MAGNITUDE: u32 = (1 << 19) - 1;
+const MAX_MAGNITUDE: u32 = (1 << 19) - 1;
+/// The leading bits of [`MAX_MAGNITUDE`], as a token tells them: [`leading_magnitude`] is at most this.
+pub(crate) const MAX_LEADING: u32 = 7 << 16;
 /// Added to every sum: contexts differ from here on.
 pub(crate) const BIAS: u32 = 4;
 const MASKED: u32 = 1 << 31;
@@ -43,7 +45,7 @@ fn magnitude(code: i32) -> u32 {
 
 /// The magnitude of a code as far as its token tells it: what a decoder knows before it reads raw bits.
 #[inline(always)]
-fn leading_magnitude(code: i32) -> u32 {
+pub(crate) fn leading_magnitude(code: i32) -> u32 {
     let magnitude = code.unsigned_abs().min(MAX_MAGNITUDE);
     // Exponent and two more bits of a float are those of the token; the sum with 2^23 has the integer in its low bits.
     let leading = f32::from_bits((magnitude as i32 as f32).to_bits() & 0xffe0_0000) + (1 << 23) as f32;
@@ -210,6 +212,10 @@ impl Piece {
     /// Copies the codes of the piece, dense in `from`, to their places in those of the band.
     pub(crate) fn store(&self, from: &[i32], dims: &Dims, band: &mut [i32]) {
         let n = self.columns.len();
+        if n == 0 {
+            // There may be more pieces than columns.
+            return;
+        }
         let mut rows = from.chunks_exact(n);
         for plane in self.planes.clone() {
             for row in self.rows.clone() {

@@ -20,7 +20,7 @@ const TAPS: usize = 3;
 /// Most quantities a point is predicted from.
 const MAX_TERMS: usize = TAPS * AXES + AXES * (AXES - 1) / 2;
 /// Observations for a fit, at least and at most.
-const SAMPLE_VALUES: std::ops::Range<usize> = 96..2048;
+const SAMPLE_VALUES: std::ops::Range<usize> = 128..2560;
 /// Observations taken from one row, at least.
 const POINTS_PER_ROW: usize = 16;
 /// Values that a worker takes at a time.

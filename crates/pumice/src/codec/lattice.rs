@@ -45,7 +45,7 @@ const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
 /// Integers lie within this of the origin; others are stored exactly.
 const MAX_INTEGER: i64 = 1 << 29;
 /// Most observations for a fit.
-const SAMPLE_VALUES: usize = 2048;
+const SAMPLE_VALUES: usize = 4096;
 
 /// Coefficients of all offsets but the first, which takes what is missing to one.
 pub(crate) type Coefficients = [i32; OFFSETS.len()];
@@ -85,7 +85,7 @@ impl Parameters {
             let is_whole = coder.code(given % one == 0, 1 << 15);
             let coded = numbers.code_signed(coder, if is_whole { given / one } else { given });
             let value = if is_whole { coded.saturating_mul(one) } else { coded };
-            if value.abs() > i64::from(MAX_COEFFICIENT) {
+            if value.unsigned_abs() > MAX_COEFFICIENT as u64 {
                 return Err(Error::corrupt("chunk has a coefficient out of range"));
             }
             *k = value as i32;
@@ -200,7 +200,7 @@ impl Job for FitJob<'_> {
         let n = self.integers.len();
         let mut sample = Sample::with_columns(OFFSETS.len() - 1);
         let strides = strides(self.dims);
-        let wanted = (n / 24).clamp(128, SAMPLE_VALUES).min(n);
+        let wanted = (n / 24).clamp(192, SAMPLE_VALUES).min(n);
         // Runs of a few values, spread over the chunk.
         const RUN: usize = 8;
         let n_runs = wanted.div_ceil(RUN);

@@ -1,5 +1,5 @@
 //! The entropy stage of the preset `max`: every code is a few binary decisions, whose probabilities come from eight
-//! adaptive contexts mixed by online logistic regression (docs/format.md, 7.5).
+//! adaptive contexts mixed by online logistic regression (docs/format.md, 7.8).
 //!
 //! Two small linear predictors do most of the work. From the codes around a point they learn, value by value, what to
 //! expect of its code, and how large it will be; contexts and the order of the decisions are relative to both, so the

@@ -1,4 +1,4 @@
-//! Tokens, static histograms and rANS tables for the codes of the preset `small` (docs/format.md, 7.4).
+//! Tokens, static histograms and rANS tables for the codes of the preset `small` (docs/format.md, 7.7).
 //!
 //! A code becomes a token and raw bits. Tokens are coded by rANS with one of a few distributions, chosen by context;
 //! [`Model`] says which and is stored before them. What matters there is the size of the tables, since chunks may be

@@ -27,7 +27,7 @@ pub(crate) enum Effort {
 const ROUGH: u64 = 12;
 
 /// Chunks of fewer values are coded by mixing in any case: it has no tables.
-const MIXED_VALUES: usize = 1 << 12;
+const MIXED_VALUES: usize = 1 << 13;
 
 const IS_INTERPOLATED: u8 = 1;
 const IS_MIXED: u8 = 1 << 1;
@@ -318,7 +318,7 @@ impl<T: Real> Chunk<'_, T> {
                 let trial = chunk.try_out(choice);
                 sum.bits += trial.bits;
                 sum.n_values += trial.n_values;
-                sum.by_axis.iter_mut().zip(trial.by_axis).for_each(|(sum, n)| *sum += n);
+                sum.by_axis.iter_mut().zip(trial.by_axis).for_each(|(sum, n)| *sum += n / chunks.len() as u64);
                 // What is far behind after half of the patches will not win.
                 if i >= chunks.len() / 2 && sum.bits > best {
                     break;
@@ -385,7 +385,9 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Tri
         best = without;
     }
     let (trial, active) = best;
-    if try_out(Choice::Lattice, trial.bits).bits < trial.bits {
+    // Patches have few levels and many edges, which interpolation suffers from more than the whole chunk will.
+    let lattice = try_out(Choice::Lattice, trial.bits).bits;
+    if lattice + lattice / 32 < trial.bits {
         return Choice::Lattice;
     }
     // Finer steps on coarse levels pay where most codes are 0.

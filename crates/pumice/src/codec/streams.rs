@@ -5,7 +5,7 @@
 use super::bands::{Band, GROUPS, Layout, volume};
 use super::binary::BitCoder;
 use super::context::{
-    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_MAGNITUDE, Padded, Piece, Stream,
+    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_LEADING, Padded, Piece, Stream,
     Surroundings, WeightSample, Weights, code_weights, streams,
 };
 use super::rans::{
@@ -609,8 +609,23 @@ static LEADING_MAGNITUDES: [u32; 256] = {
     let mut token = 0;
     while token < ALPHABET {
         let magnitude = rans::code_of_token(token).unsigned_abs();
-        all[token] = if magnitude < MAX_MAGNITUDE { magnitude } else { MAX_MAGNITUDE };
+        all[token] = if magnitude < MAX_LEADING { magnitude } else { MAX_LEADING };
         token += 1;
     }
     all
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::context::leading_magnitude;
+
+    #[test]
+    fn decoders_know_the_leading_magnitude_of_every_code() {
+        let around = |power: u32| [-2, -1, 0, 1, 2].map(|d| (1_i32 << power) + d);
+        for code in (-5000..5000).chain((3..31).flat_map(around)).chain([i32::MAX, -i32::MAX]) {
+            let token = usize::from(rans::token_of(code));
+            assert_eq!(leading_magnitude(code), LEADING_MAGNITUDES[token], "{code}");
+        }
+    }
+}
