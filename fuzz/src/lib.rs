@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target {
         name: "header",
         about: "header fields under a right checksum",
@@ -42,6 +42,12 @@ pub const TARGETS: [Target; 4] = [
         about: "payloads of the `fast` codec in a valid stream",
         run: targets::codec,
         seeds: seeds::codec,
+    },
+    Target {
+        name: "small_codec",
+        about: "payloads of the codec of `small` and `max` in a valid stream",
+        run: targets::small_codec,
+        seeds: seeds::small_codec,
     },
     Target {
         name: "round_trip",

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use pumice::{Bound, Config, Fill, Real, Writer};
+use pumice::{Bound, Config, Fill, Preset, Real, Writer};
 
 use crate::{stream, targets};
 
@@ -38,12 +38,24 @@ pub fn container() -> Vec<Vec<u8>> {
 
 /// Seeds of [`targets::codec`].
 pub fn codec() -> Vec<Vec<u8>> {
+    payloads(targets::FAST)
+}
+
+/// Seeds of [`targets::small_codec`].
+pub fn small_codec() -> Vec<Vec<u8>> {
+    payloads(targets::SMALL)
+}
+
+fn payloads(codec: u8) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for sample in samples() {
-        let Some((1, payload)) = stream::first_payload(&sample.bytes) else { continue };
+        let Some(payload) = stream::first_payload(&sample.bytes).filter(|(c, _)| *c == codec).map(|(_, p)| p) else {
+            continue;
+        };
         let shape: Vec<u16> = sample.shape.iter().map(|&n| n as u16).collect();
-        for step in [0.0, 0.02] {
-            seeds.push(targets::codec_input(sample.is_f64, &shape, step, &sample.fills, payload));
+        // `small` does nothing without a step.
+        for step in if codec == targets::FAST { &[0.0, 0.02][..] } else { &[0.02] } {
+            seeds.push(targets::codec_input(sample.is_f64, &shape, *step, &sample.fills, payload));
         }
     }
     seeds
@@ -53,7 +65,7 @@ pub fn codec() -> Vec<Vec<u8>> {
 pub fn round_trip() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for flags in (0..8).chain([0x22, 0x4b, 0x94, 0xf5]) {
-        for kind in (0..7).chain([0x80, 0x83, 0x84]) {
+        for kind in (0..32).chain([0x80, 0x8b, 0x84]) {
             let rank = (flags ^ kind) % 5;
             let mut seed = vec![flags, kind, rank];
             seed.extend([7, 5, 13, 3, 2].iter().take(rank.into()));
@@ -76,9 +88,13 @@ fn samples() -> &'static [Sample] {
 }
 
 fn samples_of<T: Real>(out: &mut Vec<Sample>) {
+    small_samples::<T>(out);
     for row_shape in [&[][..], &[5], &[3, 7]] {
         let shape = [&[11], row_shape].concat();
-        out.push(Sample { is_f64: size_of::<T>() == 8, shape, fills: vec![], bytes: chunked::<T>(row_shape) });
+        for preset in [Preset::Fast, Preset::Small] {
+            let (shape, bytes) = (shape.clone(), chunked::<T>(row_shape, preset));
+            out.push(Sample { is_f64: size_of::<T>() == 8, shape, fills: vec![], bytes });
+        }
     }
     let shapes: [&[usize]; 10] =
         [&[], &[0, 3], &[1], &[40], &[300], &[7, 13], &[20, 30], &[7, 13, 5], &[2, 3, 4, 5], &[2, 1, 3, 2, 2, 3]];
@@ -90,7 +106,8 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
                 1 => Bound::Rel(1e-2),
                 _ => Bound::Abs(0.01),
             };
-            let config = Config::new(bound).threads(1).fill(Fill::Value(-9999.0));
+            let preset = [Preset::Fast, Preset::Fast, Preset::Small][(k + 2 * content) % 3];
+            let config = Config::new(bound).preset(preset).threads(1).fill(Fill::Value(-9999.0));
             let mut push = |bytes| {
                 let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
                 out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
@@ -105,10 +122,33 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
     }
 }
 
+/// Payloads of `small` with tables, which takes 4096 values, and of `max`: each content with either predictor.
+fn small_samples<T: Real>(out: &mut Vec<Sample>) {
+    let shapes: [(Preset, &[usize]); 6] = [
+        (Preset::Small, &[4100]),
+        (Preset::Small, &[64, 65]),
+        (Preset::Small, &[1400, 3]),
+        (Preset::Small, &[4, 9, 10, 12]),
+        (Preset::Max, &[700]),
+        (Preset::Max, &[9, 10, 11]),
+    ];
+    for (preset, shape) in shapes {
+        for content in 0..7 {
+            let values: Vec<T> = (0..shape.iter().product()).map(|i| value(content, i)).collect();
+            // Few bits for each value, so that mutations reach every part.
+            let bound = if content == 2 { 3e3 } else { 0.05 };
+            let config = Config::new(Bound::Abs(bound)).preset(preset).threads(1).fill(Fill::Value(-9999.0));
+            let bytes = pumice::compress(&values, shape, &config).expect("a valid configuration");
+            let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
+            out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+        }
+    }
+}
+
 /// Three chunks along axis 0, the last one clipped, smaller than the library would make them. The second half of the
 /// rows is a second segment.
-fn chunked<T: Real>(row_shape: &[usize]) -> Vec<u8> {
-    let config = Config::new(Bound::Abs(0.01)).threads(1).attribute("units", "K");
+fn chunked<T: Real>(row_shape: &[usize], preset: Preset) -> Vec<u8> {
+    let config = Config::new(Bound::Abs(0.01)).preset(preset).threads(1).attribute("units", "K");
     let row_values: usize = row_shape.iter().product();
     let mut first_value = 0;
     let chunks: Vec<Vec<u8>> = [4, 4, 3]
@@ -121,7 +161,7 @@ fn chunked<T: Real>(row_shape: &[usize]) -> Vec<u8> {
     stream::joined(&chunks, &[4, 7], &[&[4], row_shape].concat()).expect("streams of the library")
 }
 
-/// Smooth, with fill values and NaN, rough, constant, or with spikes and infinities.
+/// Smooth, with fill values and NaN, rough, constant, with spikes and infinities, wandering, or sparse.
 fn value<T: Real>(content: usize, i: usize) -> T {
     let smooth = (i as f64 * 0.1).sin();
     let value = match content {
@@ -131,6 +171,9 @@ fn value<T: Real>(content: usize, i: usize) -> T {
         1 => smooth * 3.0,
         2 => ((i as f64 * 12.9898).sin() * 43758.5453).fract() * 1e4,
         3 => 2.5,
+        5 => ((i * i) as f64 * 0.003).sin() + (i / 37) as f64 * 0.3,
+        6 if i % 97 == 0 => 20.0,
+        6 => 0.0,
         _ if i % 29 == 3 => 1e30,
         _ if i % 31 == 3 => f64::INFINITY,
         _ => smooth * 1e-3 + i as f64,

@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use pumice::{Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Reader, Real, Salvage, Writer, with_dtype};
+use pumice::{
+    Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer, with_dtype,
+};
 
 use crate::stream::{self, Repairs};
 
@@ -37,12 +39,30 @@ pub fn container(data: &[u8]) {
 
 /// Payloads of the `fast` codec in a single-chunk stream that is valid otherwise. Input: see [`codec_input`].
 pub fn codec(data: &[u8]) {
+    payload(FAST, data);
+}
+
+/// Payloads of the codec of `small` and `max`, likewise.
+pub fn small_codec(data: &[u8]) {
+    payload(SMALL, data);
+}
+
+/// Number of the codec `fast` in a frame, and of its preset in a header.
+pub const FAST: u8 = 1;
+/// The same of `small`.
+pub const SMALL: u8 = 2;
+
+fn payload(codec: u8, data: &[u8]) {
+    examine(&forged(codec, data));
+}
+
+fn forged(codec: u8, data: &[u8]) -> Vec<u8> {
     let mut input = Input(data);
     let layout = input.byte();
     let is_f64 = layout & 1 != 0;
     let is_lossless = layout & 8 != 0;
     let n_fills = (layout >> 1 & 3).min(2);
-    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, 1, u8::from(!is_lossless)];
+    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, codec, u8::from(!is_lossless)];
     let rank = (layout >> 4).min(6);
     fields.push(rank);
     for _ in 0..rank {
@@ -63,11 +83,11 @@ pub fn codec(data: &[u8]) {
     }
     let mut bytes = stream::sealed_header(&fields);
     let rows = stream::HeaderFacts::of(&bytes).map_or(1, |facts| facts.rows);
-    stream::push_frame(1, rows, input.0, &mut bytes);
-    examine(&bytes);
+    stream::push_frame(codec, rows, input.0, &mut bytes);
+    bytes
 }
 
-/// The input by which [`codec`] sees this payload: a byte of flags and rank, u16 extents, the step as f64 unless it is
+/// The input by which [`codec`] or [`small_codec`] sees this payload: a byte of flags and rank, u16 extents, the step as f64 unless it is
 /// 0 (lossless), u64 fill bits, payload.
 pub fn codec_input(is_f64: bool, shape: &[u16], step: f64, fills: &[u64], payload: &[u8]) -> Vec<u8> {
     let is_lossless = step == 0.0;
@@ -111,7 +131,9 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
         1 => Config::new(Bound::Abs(bound)),
         _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
     };
-    config = config.threads(1);
+    // Mixing takes long, so it has the least share.
+    let presets = [Preset::Fast, Preset::Small, Preset::Small, Preset::Max];
+    config = config.threads(1).preset(presets[usize::from(kind >> 3 & 3)]);
     if flags & 0x08 != 0 {
         config = config.fill(Fill::Value(-9999.0));
     }
@@ -363,12 +385,16 @@ mod tests {
     }
 
     #[test]
-    fn the_codec_target_sees_valid_streams() {
+    fn the_codec_targets_see_valid_streams() {
         let data: Vec<f32> = (0..600).map(|i| (i as f32 * 0.1).sin()).collect();
-        let stream = pumice::compress(&data, &[20, 30], &Config::new(Bound::Abs(0.01))).unwrap();
-        let (codec, payload) = stream::first_payload(&stream).unwrap();
-        assert_eq!(codec, 1);
-        let input = codec_input(false, &[20, 30], 0.02, &[], payload);
-        super::codec(&input);
+        for (preset, expected) in [(Preset::Fast, FAST), (Preset::Small, SMALL)] {
+            let config = Config::new(Bound::Abs(0.01)).preset(preset);
+            let stream = pumice::compress(&data, &[20, 30], &config).unwrap();
+            let (codec, payload) = stream::first_payload(&stream).unwrap();
+            assert_eq!(codec, expected);
+            let input = codec_input(false, &[20, 30], 0.02, &[], payload);
+            let forged = super::forged(codec, &input);
+            assert_eq!(pumice::decompress::<f32>(&forged).unwrap().shape, [20, 30]);
+        }
     }
 }

@@ -28,6 +28,10 @@ pub enum Field {
     Parabola,
     /// Three components in turn, each smooth at an offset of its own.
     Interleaved,
+    /// A wave of a little over two points, whose strength swells and fades.
+    Oscillating,
+    /// Constant pieces of any length, with a trace of noise.
+    Steps,
     /// Smooth, with spikes of 1e30.
     Spikes,
     /// Magnitudes from 2^-60 to 2^60, of both signs.
@@ -36,12 +40,18 @@ pub enum Field {
     Subnormal,
     /// Smooth, with NaN of several payloads, infinities and -0.
     Specials,
+    /// Smooth, with single infinities.
+    Infinities,
     /// NaN of one payload everywhere.
     AllNan,
     /// Smooth, with patches of the fill value 1e20.
     Patches,
     /// Smooth, with patches of 1e36, -1e36 and single NaN.
     TwoFills,
+    /// Smooth, with patches of 1e20 and of NaN.
+    FillAndNan,
+    /// Sum of random steps, with patches of 1e20 and of NaN.
+    MaskedWalk,
     /// The first half smooth, the second random bits.
     HalfRandom,
     /// Random bits.
@@ -50,7 +60,7 @@ pub enum Field {
 
 impl Field {
     /// Every kind.
-    pub const ALL: [Field; 19] = [
+    pub const ALL: [Field; 24] = [
         Field::Smooth,
         Field::Turbulence,
         Field::Walk,
@@ -61,13 +71,18 @@ impl Field {
         Field::OffsetRamp,
         Field::Parabola,
         Field::Interleaved,
+        Field::Oscillating,
+        Field::Steps,
         Field::Spikes,
         Field::MixedMagnitudes,
         Field::Subnormal,
         Field::Specials,
+        Field::Infinities,
         Field::AllNan,
         Field::Patches,
         Field::TwoFills,
+        Field::FillAndNan,
+        Field::MaskedWalk,
         Field::HalfRandom,
         Field::AnyBits,
     ];
@@ -103,16 +118,32 @@ impl Field {
             Field::Interleaved => {
                 each(&mut |i, rng| [0.0, 50.0, -20.0][i % 3] + wave(i as f64 / 900.0) + 1e-3 * rng.signed())
             }
+            Field::Oscillating => {
+                each(&mut |i, rng| wave(i as f64 * 0.47) * wave(i as f64 / 700.0) + 1e-3 * rng.signed())
+            }
+            Field::Steps => {
+                let mut level = 0.0;
+                each(&mut |_, rng| {
+                    level = if rng.below(60) == 0 { 10.0 * rng.signed() } else { level };
+                    level + 1e-4 * rng.signed()
+                })
+            }
             Field::Spikes => with_some(waves(shape, seed, 4, 2.0), &mut rng, 300, &[1e30, -1e30].map(T::from_f64)),
             Field::MixedMagnitudes => each(&mut |_, rng| rng.signed() * power_of_two(rng.below(121) as i32 - 60)),
             Field::Subnormal => (0..n).map(|_| subnormal(&mut rng)).collect(),
             Field::Specials => specials(waves(shape, seed, 4, 2.0), &mut rng),
+            Field::Infinities => {
+                let infinities = [f64::INFINITY, f64::NEG_INFINITY].map(T::from_f64);
+                with_some(waves(shape, seed, 4, 2.0), &mut rng, 300, &infinities)
+            }
             Field::AllNan => vec![nan(1); n],
             Field::Patches => patches(waves(shape, seed, 4, 2.0), &mut rng, &[1e20]),
             Field::TwoFills => {
                 let values = patches(waves(shape, seed, 4, 2.0), &mut rng, &[1e36, -1e36]);
                 with_some(values, &mut rng, 500, &[quiet_nan()])
             }
+            Field::FillAndNan => patches(waves(shape, seed, 4, 2.0), &mut rng, &[1e20, f64::NAN]),
+            Field::MaskedWalk => patches(Field::Walk.generate(shape, seed), &mut rng, &[1e20, f64::NAN]),
             Field::HalfRandom => {
                 let mut values = waves(shape, seed, 4, 2.0);
                 values[n / 2..].fill_with(|| T::from_bits_u64(rng.bits()));

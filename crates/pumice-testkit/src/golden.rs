@@ -33,6 +33,28 @@ pub enum Bound {
     Lossless,
 }
 
+/// The pipeline that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// `fast`.
+    Fast,
+    /// `small`.
+    Small,
+    /// `max`.
+    Max,
+}
+
+impl Preset {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Fast => "fast",
+            Preset::Small => "small",
+            Preset::Max => "max",
+        }
+    }
+}
+
 /// An input and what is asked for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -46,6 +68,8 @@ pub struct Case {
     pub dtype: DType,
     /// Extents, slowest first.
     pub shape: &'static [usize],
+    /// The pipeline.
+    pub preset: Preset,
     /// The error bound.
     pub bound: Bound,
     /// Fill value named by the user.
@@ -68,6 +92,7 @@ impl Case {
             seed: 1,
             dtype,
             shape,
+            preset: Preset::Fast,
             bound,
             fill: None,
             range: None,
@@ -75,6 +100,14 @@ impl Case {
             sessions: &[],
             attributes: &[],
         }
+    }
+
+    const fn small(self) -> Self {
+        Self { preset: Preset::Small, ..self }
+    }
+
+    const fn max(self) -> Self {
+        Self { preset: Preset::Max, ..self }
     }
 
     const fn chunk(self, chunk: &'static [usize]) -> Self {
@@ -92,6 +125,10 @@ impl Case {
             Bound::Rel(e) => format!("rel {e:e}"),
             Bound::Lossless => "lossless".into(),
         };
+        // `fast` was there first.
+        if self.preset != Preset::Fast {
+            text += &format!("; preset {}", self.preset.name());
+        }
         text += &self.fill.map_or(String::new(), |fill| format!("; fill {fill:e}"));
         text += &self.range.map_or(String::new(), |(min, max)| format!("; range {min:e},{max:e}"));
         for (what, extents) in [("chunk", self.chunk), ("sessions", self.sessions)] {
@@ -166,6 +203,80 @@ pub const CASES: &[Case] = &[
     Case::new("sessions_f32", Field::Smooth, F32, &[190, 100], Abs(1e-3)).chunk(&[80, 100]).sessions(&[90, 1, 99]),
     Case::new("sessions_f64", Field::Specials, F64, &[50, 120], Abs(1e-2)).chunk(&[40, 110]).sessions(&[10, 40]),
     Case::new("sessions_default_chunks_f32", Field::Walk, F32, &[60, 50], Abs(1e-1)).sessions(&[20, 40]),
+    // `small`: 4096 values or more are coded by rANS, fewer by mixing.
+    Case::new("small_smooth_1d_f32", Field::Smooth, F32, &[9000], Abs(1e-3)).small(),
+    Case::new("small_smooth_1d_f64", Field::Smooth, F64, &[5000], Rel(1e-7)).small(),
+    Case::new("small_smooth_2d_f32", Field::Smooth, F32, &[90, 110], Rel(1e-3)).small(),
+    Case::new("small_smooth_3d_f64", Field::Smooth, F64, &[20, 30, 41], Rel(1e-6)).small(),
+    Case::new("small_smooth_4d_f32", Field::Smooth, F32, &[6, 9, 17, 20], Abs(1e-4)).small(),
+    Case::new("small_smooth_5d_f64", Field::Smooth, F64, &[3, 4, 5, 12, 20], Rel(1e-3)).small(),
+    Case::new("small_smooth_8d_f32", Field::Smooth, F32, &[2, 3, 2, 3, 2, 3, 4, 17], Rel(1e-3)).small(),
+    Case::new("small_turbulence_2d_f64", Field::Turbulence, F64, &[60, 90], Abs(1e-5)).small(),
+    Case::new("small_turbulence_3d_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)).small(),
+    Case::new("small_rough_axis_f32", Field::Oscillating, F32, &[7, 11, 300], Rel(1e-3)).small(),
+    Case::new("small_walk_f32", Field::Walk, F32, &[9000], Rel(1e-4)).small(),
+    Case::new("small_walk_f64", Field::Walk, F64, &[70, 80], Abs(1e-2)).small(),
+    Case::new("small_noise_f32", Field::Noise, F32, &[50, 100], Abs(1e-2)).small(),
+    Case::new("small_steps_f32", Field::Steps, F32, &[40, 150], Rel(1e-3)).small(),
+    Case::new("small_oscillating_f32", Field::Oscillating, F32, &[5000], Rel(1e-3)).small(),
+    Case::new("small_short_rows_f32", Field::Interleaved, F32, &[3000, 3], Abs(1e-2)).small(),
+    Case::new("small_short_rows_f64", Field::Smooth, F64, &[5, 300, 2, 3], Rel(1e-4)).small(),
+    Case::new("small_sparse_f32", Field::Sparse, F32, &[10, 40, 60], Abs(1e-3)).small(),
+    Case::new("small_constant_f32", Field::Constant, F32, &[100_000], Abs(1e-3)).small(),
+    Case::new("small_zero_f64", Field::Zero, F64, &[80, 70], Abs(1e-3)).small(),
+    Case::new("small_spikes_f32", Field::Spikes, F32, &[90, 100], Abs(1e-3)).small(),
+    Case::new("small_spikes_f64", Field::Spikes, F64, &[6, 30, 40], Abs(1e-3)).small(),
+    Case::new("small_specials_f32", Field::Specials, F32, &[50, 100], Rel(1e-3)).small(),
+    Case::new("small_large_codes_f32", Field::MixedMagnitudes, F32, &[4500], Abs(1e9)).small(),
+    Case::new("small_large_codes_f64", Field::Smooth, F64, &[20, 30, 17], Rel(1e-8)).small(),
+    Case::new("small_subnormal_f32", Field::Subnormal, F32, &[4200], Abs(1e-39)).small(),
+    Case::new("small_near_precision_f32", Field::OffsetRamp, F32, &[4200], Abs(1.5)).small(),
+    Case::new("small_far_bound_f32", Field::Turbulence, F32, &[70, 80], Abs(1e6)).small(),
+    Case::new("small_one_fill_f32", Field::Patches, F32, &[60, 90], Rel(1e-3)).small(),
+    Case::new("small_one_fill_f64", Field::Patches, F64, &[5000], Rel(1e-3)).small(),
+    Case::new("small_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).small(),
+    Case::new("small_two_fills_f64", Field::TwoFills, F64, &[8, 20, 30], Rel(1e-3)).small(),
+    Case { fill: Some(1e20), ..Case::new("small_fill_and_nan_f32", Field::FillAndNan, F32, &[8, 20, 30], Abs(1e-3)) }
+        .small(),
+    Case::new("small_infinities_f32", Field::Infinities, F32, &[60, 90], Abs(1e-3)).small(),
+    Case::new("small_masked_walk_f32", Field::MaskedWalk, F32, &[60, 90], Abs(1e-1)).small(),
+    Case { fill: Some(7.0), ..Case::new("small_exact_in_walk_f64", Field::MaskedWalk, F64, &[5000], Abs(1e-1)) }
+        .small(),
+    Case::new("small_all_nan_f32", Field::AllNan, F32, &[70, 70], Rel(1e-3)).small(),
+    Case::new("small_lossless_f32", Field::Smooth, F32, &[40, 110], Lossless).small(),
+    Case::new("small_raw_f64", Field::AnyBits, F64, &[300], Abs(1e-3)).small(),
+    Case::new("small_many_streams_f32", Field::Smooth, F32, &[500, 420], Rel(1e-2)).small(),
+    Case::new("small_many_streams_1d_f32", Field::Smooth, F32, &[300_000], Rel(1e-3)).small(),
+    Case::new("small_many_lattice_streams_f32", Field::Sparse, F32, &[3, 210, 220], Abs(0.5)).small(),
+    Case::new("small_tiny_f32", Field::Smooth, F32, &[20, 25], Rel(1e-3)).small(),
+    Case::new("small_tiny_f64", Field::Walk, F64, &[400], Rel(1e-3)).small(),
+    Case::new("small_tiny_3d_f32", Field::FillAndNan, F32, &[7, 13, 5], Rel(1e-3)).small(),
+    Case::new("small_tiny_masked_walk_f32", Field::MaskedWalk, F32, &[600], Abs(1e-1)).small(),
+    Case::new("small_tiny_infinities_f32", Field::Infinities, F32, &[30, 40], Abs(1e-3)).small(),
+    Case { fill: Some(7.0), ..Case::new("small_tiny_exact_in_walk_f32", Field::MaskedWalk, F32, &[700], Abs(1e-1)) }
+        .small(),
+    Case::new("small_3x3x3_f32", Field::Smooth, F32, &[3, 3, 3], Rel(1e-3)).small(),
+    Case::new("small_one_value_f64", Field::Constant, F64, &[1], Abs(1e-3)).small(),
+    Case::new("small_rank_0_f32", Field::Constant, F32, &[], Abs(1e-3)).small(),
+    Case::new("small_empty_f32", Field::Zero, F32, &[4, 0, 3], Rel(1e-3)).small(),
+    Case::new("small_chunked_1d_f64", Field::Walk, F64, &[9001], Rel(1e-3)).chunk(&[4000]).small(),
+    Case::new("small_chunked_3d_f32", Field::Smooth, F32, &[30, 50, 31], Abs(1e-3)).chunk(&[13, 50, 17]).small(),
+    Case::new("small_sessions_f32", Field::Smooth, F32, &[190, 100], Abs(1e-3))
+        .chunk(&[80, 100])
+        .sessions(&[90, 1, 99])
+        .small(),
+    Case::new("max_smooth_1d_f32", Field::Smooth, F32, &[5000], Abs(1e-3)).max(),
+    Case::new("max_smooth_2d_f64", Field::Smooth, F64, &[70, 65], Rel(1e-6)).max(),
+    Case::new("max_turbulence_3d_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)).max(),
+    Case::new("max_smooth_4d_f32", Field::Smooth, F32, &[6, 9, 11, 12], Abs(1e-4)).max(),
+    Case::new("max_smooth_5d_f64", Field::Smooth, F64, &[3, 4, 5, 6, 10], Rel(1e-3)).max(),
+    Case::new("max_walk_f64", Field::Walk, F64, &[5000], Rel(1e-4)).max(),
+    Case::new("max_noise_f32", Field::Noise, F32, &[50, 100], Abs(1e-2)).max(),
+    Case::new("max_large_codes_f64", Field::Smooth, F64, &[20, 30, 17], Rel(1e-8)).max(),
+    Case::new("max_spikes_f64", Field::Spikes, F64, &[40, 100], Abs(1e-3)).max(),
+    Case::new("max_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).max(),
+    Case::new("max_short_rows_f32", Field::Interleaved, F32, &[2000, 3], Abs(1e-2)).max(),
+    Case::new("max_chunked_f32", Field::Patches, F32, &[170, 100], Rel(1e-2)).chunk(&[90, 100]).max(),
 ];
 
 /// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.
@@ -237,6 +348,8 @@ impl Folder {
         fs::create_dir_all(&self.path).expect("the folder can be made");
         let manifest = self.manifest();
         let before = fs::read_to_string(&manifest).unwrap_or_else(|_| self.about.to_owned());
+        // The entry of a file that was removed on purpose goes too.
+        let before = table::without(&before, name);
         fs::write(&manifest, format!("{before}\n{}", table::section(name, entry)))
             .expect("the manifest can be written");
         fs::write(&path, bytes).expect("the file can be written");

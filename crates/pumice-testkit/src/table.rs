@@ -34,6 +34,14 @@ pub(crate) fn section<'a>(name: &str, entries: impl IntoIterator<Item = (&'a str
     text
 }
 
+/// The text of a table without one of its sections and the empty line before it.
+pub(crate) fn without(text: &str, name: &str) -> String {
+    let head = format!("\n[{name}]\n");
+    let Some(start) = text.find(&head) else { return text.to_owned() };
+    let end = text[start + head.len()..].find("\n[").map_or(text.len(), |n| start + head.len() + n);
+    text[..start].to_owned() + &text[end..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +53,15 @@ mod tests {
         let table = parse(&format!("# comment\n\n{text}"));
         assert_eq!(table["a_b"]["config"], "abs 1e-3");
         assert_eq!(table["a_b"]["shape"], "[3, 4]");
+    }
+
+    #[test]
+    fn sections_can_be_taken_out() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| "\n".to_owned() + &section(name, [("seed", "7".into())]));
+        let all = format!("# comment\n{a}{b}{c}");
+        assert_eq!(without(&all, "a"), format!("# comment\n{b}{c}"));
+        assert_eq!(without(&all, "b"), format!("# comment\n{a}{c}"));
+        assert_eq!(without(&all, "c"), format!("# comment\n{a}{b}"));
+        assert_eq!(without(&all, "d"), all);
     }
 }

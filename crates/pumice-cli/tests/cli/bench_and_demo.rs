@@ -27,7 +27,7 @@ fn bench_measures_every_combination() {
     }
     assert_eq!(rows[1]["rel"], 1e-3);
     // The ratio is that of the file, not of its repetitions.
-    let alone = sandbox.json("compress a_20x30.f32 -o a.pum --rel 1e-2");
+    let alone = sandbox.json("compress a_20x30.f32 -o a.pum --rel 1e-2 --preset fast");
     assert_eq!(rows[0]["ratio"], alone["ratio"]);
     let text = sandbox.run("bench a_20x30.f32 --min-size 0 --runs 1");
     assert!(text.contains("geometric mean"), "{text}");

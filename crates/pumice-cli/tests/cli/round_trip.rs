@@ -29,7 +29,7 @@ fn raw_files_keep_the_bound_and_report_what_was_done() {
     let report = sandbox.json("compress x_40x30x40.f32 -o x.pum --rel 1e-3");
     assert_eq!(report["raw_bytes"], 192_000);
     assert_eq!(report["compressed_bytes"], sandbox.read("x.pum").len());
-    assert_eq!(report["preset"], "fast");
+    assert_eq!(report["preset"], "small");
     assert_eq!(report["shape"], serde_json::json!(SHAPE));
     assert!(report["ratio"].as_f64().unwrap() > 1.5, "{report}");
     assert!(report["seconds"].as_f64().unwrap() >= 0.0);

@@ -43,7 +43,7 @@ const N_LEFT: usize = 3;
 const BASES: [usize; AXES] = [0, 3, 7, 14];
 const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
 /// Integers lie within this of the origin; others are stored exactly.
-const MAX_INTEGER: i64 = 1 << 29;
+const MAX_INTEGER: u64 = 1 << 29;
 /// Most observations for a fit.
 const SAMPLE_VALUES: usize = 4096;
 
@@ -134,8 +134,8 @@ impl<T: Real> Job for Quantize<'_, T> {
                 let s = t.fadd(T::MAGIC);
                 let within = x.fsub(s.fsub(T::MAGIC).fmul(quantizer.step)).fabs() <= quantizer.tolerance;
                 let small = t.fabs() < T::MAX_QUANTUM;
-                let from_origin = s.bits().sub(T::MAGIC.bits()).to_i64() - origin;
-                let near = from_origin.abs() < MAX_INTEGER;
+                let from_origin = s.bits().sub(T::MAGIC.bits()).to_i64().wrapping_sub(origin);
+                let near = from_origin.unsigned_abs() < MAX_INTEGER;
                 n_over += u32::from(!within) | u32::from(!small) | u32::from(!near);
                 *q = from_origin as i32;
             }
@@ -144,7 +144,8 @@ impl<T: Real> Job for Quantize<'_, T> {
                 continue;
             }
             for (i, q) in out.iter_mut().enumerate() {
-                let from_origin = exact(at + i).map(|q| q - origin).filter(|q| q.abs() < MAX_INTEGER);
+                let from_origin =
+                    exact(at + i).map(|q| q.wrapping_sub(origin)).filter(|q| q.unsigned_abs() < MAX_INTEGER);
                 if from_origin.is_none() {
                     all.holes.push(at + i);
                 }

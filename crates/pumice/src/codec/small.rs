@@ -27,7 +27,7 @@ pub(crate) enum Effort {
 const ROUGH: u64 = 12;
 
 /// Chunks of fewer values are coded by mixing in any case: it has no tables.
-const MIXED_VALUES: usize = 1 << 13;
+const MIXED_VALUES: usize = 1 << 12;
 
 const IS_INTERPOLATED: u8 = 1;
 const IS_MIXED: u8 = 1 << 1;
@@ -229,7 +229,8 @@ fn interpolation_step<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer:
     // Sums of a few values must stay finite.
     let is_safe = max_abs < T::from_bits_u64(infinity - 1).to_f64() / 1024.0;
     let rounded = T::from_f64(step);
-    let is_normal = T::from_f64(1.0 / (step / 8.0)).to_f64().is_finite() && rounded.to_f64() > 0.0;
+    let is_normal =
+        T::from_f64(8.0 / step).to_f64().is_finite() && rounded.to_f64() > 0.0 && rounded.to_f64().is_finite();
     (is_safe && step > tolerance && is_normal).then_some((rounded, quantizer.tolerance))
 }
 
@@ -387,7 +388,8 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Tri
     let (trial, active) = best;
     // Patches have few levels and many edges, which interpolation suffers from more than the whole chunk will.
     let lattice = try_out(Choice::Lattice, trial.bits).bits;
-    if lattice + lattice / 32 < trial.bits {
+    let handicap = if trial.n_values < volume(dims) { lattice / 32 } else { 0 };
+    if lattice + handicap < trial.bits {
         return Choice::Lattice;
     }
     // Finer steps on coarse levels pay where most codes are 0.

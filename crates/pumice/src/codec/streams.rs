@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::{Mutex, PoisonError};
+
 use super::bands::{Band, GROUPS, Layout, volume};
 use super::binary::BitCoder;
 use super::context::{
@@ -101,20 +103,20 @@ pub(crate) fn encode(
     let streams = streams(layout);
     let mut tasks: Vec<Task<'_>> =
         streams.iter().map(|stream| Task { stream, symbols: Symbols::default(), bytes: Vec::new() }).collect();
+    // Sums do not depend on the order of streams.
+    let counts = Mutex::new(vec![[0; ALPHABET]; n_groups * CONTEXTS]);
     let count = |_: usize, task: &mut Task<'_>| {
         task.symbols = simd::run(CountStream::new(task.stream, layout, codes, &coarse, masked, &weights));
-        Ok(())
-    };
-    workers.for_each(&mut tasks, count).expect("counting does not fail");
-
-    let mut counts = vec![[0; ALPHABET]; n_groups * CONTEXTS];
-    for task in &tasks {
-        for (group, of_group) in task.symbols.counts.iter().enumerate() {
-            for (sum, counts) in counts.iter_mut().skip(group * CONTEXTS).zip(of_group) {
+        let mut sums = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        for (group, of_group) in std::mem::take(&mut task.symbols.counts).iter().enumerate() {
+            for (sum, counts) in sums.iter_mut().skip(group * CONTEXTS).zip(of_group) {
                 sum.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
             }
         }
-    }
+        Ok(())
+    };
+    workers.for_each(&mut tasks, count).expect("counting does not fail");
+    let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     let model = Model::fit(&counts, CONTEXTS);
     model.write(coder, CONTEXTS);
     let table = EncodeTable::new(&model);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Real;
 use crate::chunk::{Block, Grid};
+use crate::config::Preset;
 use crate::container::frame::{FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::error::Result;
 use crate::parallel::{self, Workers};
@@ -64,7 +65,7 @@ impl<T: Real> Job<'_, T> {
             let Slot { values, bytes, frame_start } = slot;
             bytes.clear();
             // Room for the worst case: pages that are not touched cost nothing, growing step by step costs copies.
-            bytes.reserve(MAX_HEADER_BYTES + block.n_values() * size_of::<T>());
+            bytes.reserve(MAX_HEADER_BYTES + self.likely_bytes(&block));
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, inner, bytes)?;
             let header = FrameHeader::new(codec, self.identity(i as u64, &block), &bytes[MAX_HEADER_BYTES..]);
@@ -92,7 +93,7 @@ impl<T: Real> Job<'_, T> {
             let identity = self.identity(i, &block);
             let start = out.len();
             let gap = identity.header_bytes(payload_bytes);
-            out.reserve(gap + block.n_values() * size_of::<T>());
+            out.reserve(gap + self.likely_bytes(&block));
             out.resize(start + gap, 0);
             let codec = self.encode(&block, &mut values, workers.for_items(self.grid.n_chunks()), out)?;
             let header = FrameHeader::new(codec, identity, &out[start + gap..]);
@@ -106,6 +107,12 @@ impl<T: Real> Job<'_, T> {
             self.report(&done, &block);
         }
         Ok(frame_bytes)
+    }
+
+    /// Room for the payload of a chunk: the worst case of a preset that is quick enough for growing to matter.
+    fn likely_bytes(&self, block: &Block) -> usize {
+        let raw_bytes = block.n_values() * size_of::<T>();
+        if self.plan.preset == Preset::Fast { raw_bytes } else { raw_bytes / 8 }
     }
 
     /// What the frame of the grid's chunk `i`, which is this box, says that it holds.

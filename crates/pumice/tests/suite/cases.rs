@@ -1,8 +1,30 @@
 //! The cases of the golden files, compressed and decompressed by the library.
 
-use pumice::{Bound, Config, DecodeOptions, FileWriter, Fill, Reader, Real};
-use pumice_testkit::golden::{self, Case};
+use pumice::{Bound, Config, DecodeOptions, FileWriter, Fill, Preset, Reader, Real};
+use pumice_testkit::golden::{self, CASES, Case};
 use pumice_testkit::{DType, Float, check};
+use std::sync::LazyLock;
+
+/// A case, its stream and its decoded values.
+pub(crate) struct Done {
+    pub(crate) case: &'static Case,
+    pub(crate) stream: Vec<u8>,
+    pub(crate) decoded: Vec<u8>,
+}
+
+/// All cases, on one thread.
+pub(crate) static ALL: LazyLock<Vec<Done>> = LazyLock::new(|| {
+    let done = |case| {
+        let (stream, decoded) = round_trip(case, 1);
+        Done { case, stream, decoded }
+    };
+    CASES.iter().map(done).collect()
+});
+
+/// The case of this name.
+pub(crate) fn named(name: &str) -> &'static Done {
+    ALL.iter().find(|done| done.case.name == name).unwrap_or_else(|| panic!("no case {name}"))
+}
 
 /// Stream and decoded values of a case. The bound is checked on the way.
 pub(crate) fn round_trip(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
@@ -33,6 +55,11 @@ fn config(case: &Case) -> Config {
         golden::Bound::Abs(e) => Bound::Abs(e),
         golden::Bound::Rel(e) => Bound::Rel(e),
         golden::Bound::Lossless => Bound::Lossless,
+    })
+    .preset(match case.preset {
+        golden::Preset::Fast => Preset::Fast,
+        golden::Preset::Small => Preset::Small,
+        golden::Preset::Max => Preset::Max,
     });
     if let Some(fill) = case.fill {
         config = config.fill(Fill::Value(fill));

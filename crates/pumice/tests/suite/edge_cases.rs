@@ -1,11 +1,17 @@
 //! The edge cases, one by one.
 
-use pumice::{Bound, Config, ErrorKind, Real};
+use pumice::{Bound, Config, ErrorKind, Preset, Real};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 
-/// Round trip, checked by the independent judge; returns stream and decoded values.
+/// Round trip with every preset, checked by the independent judge; returns what `small` makes of it, stream and values.
 fn round_trip<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
+    let [_, small, _] = [Preset::Fast, Preset::Small, Preset::Max]
+        .map(|preset| round_trip_with(values, shape, &config.clone().preset(preset)));
+    small
+}
+
+fn round_trip_with<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
     let bytes = pumice::compress(values, shape, config).unwrap();
     let restored = pumice::decompress::<T>(&bytes).unwrap();
     assert_eq!(restored.shape, shape);
@@ -14,8 +20,8 @@ fn round_trip<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -
         Bound::Abs(e) => assert_eq!(info.abs_bound, e),
         _ => assert!(info.abs_bound >= 0.0),
     }
-    check::verify(values, &restored.data, info.abs_bound, &info.fills).unwrap();
-    assert!(bytes.len() <= check::max_stream_bytes(size_of_val(values)), "{} bytes", bytes.len());
+    check::verify(values, &restored.data, info.abs_bound, &info.fills).unwrap_or_else(|e| panic!("{config:?}: {e}"));
+    assert!(bytes.len() <= check::max_stream_bytes(size_of_val(values)), "{config:?}: {} bytes", bytes.len());
     (bytes, restored.data)
 }
 
@@ -57,8 +63,10 @@ fn rank_0() {
 }
 
 #[test]
-fn rank_8() {
-    every_way(Field::Smooth, &[2, 1, 3, 2, 2, 3, 1, 5]);
+fn ranks_1_to_8() {
+    let extents = [5, 1, 3, 2, 2, 3, 1, 5];
+    (0..8).for_each(|first| every_way(Field::Smooth, &extents[first..]));
+    every_way(Field::Turbulence, &[2, 3, 2, 2, 3, 2, 4, 9]);
 }
 
 #[test]
@@ -211,6 +219,26 @@ fn mixed_magnitudes() {
     for e in [1e-15, 1.0, 1e15] {
         round_trip(&Field::MixedMagnitudes.generate::<f32>(&[5000], 1), &[5000], &abs(e));
     }
+}
+
+/// Codes beyond the largest magnitude that contexts tell apart.
+#[test]
+fn codes_beyond_2_to_the_19() {
+    let shape = [20, 30, 17];
+    round_trip(&Field::Smooth.generate::<f64>(&shape, 0), &shape, &Config::new(Bound::Rel(1e-8)));
+    round_trip(&Field::MixedMagnitudes.generate::<f32>(&[4681], 2_834_659_378_832_208_761), &[4681], &abs(170.0));
+}
+
+#[test]
+fn quotients_beyond_64_bits() {
+    let values = Field::MixedMagnitudes.generate::<f64>(&[2, 450, 2], 1_654_476_314_106_218_084);
+    round_trip(&values, &[2, 450, 2], &abs(1e-30));
+}
+
+#[test]
+fn a_bound_beyond_the_type_on_fill_values_alone() {
+    let fill = f64::from(273.15_f32);
+    round_trip(&[273.15_f32; 4], &[4], &abs(1e300).fill(pumice::Fill::Value(fill)));
 }
 
 #[test]

@@ -25,6 +25,22 @@ pub(crate) fn payload_start(stream: &[u8]) -> usize {
     frame + 6 + size_bytes + 8
 }
 
+/// A single-chunk stream with another payload, its checksum right.
+pub(crate) fn with_payload(stream: &[u8], payload: &[u8]) -> Vec<u8> {
+    let size_at = header_bytes(stream) + 6;
+    let mut forged = stream[..size_at].to_vec();
+    let mut rest = payload.len();
+    while rest >= 0x80 {
+        forged.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    forged.push(rest as u8);
+    forged.extend_from_slice(&[0; 8]);
+    forged.extend_from_slice(payload);
+    seal_frame(&mut forged);
+    forged
+}
+
 /// Makes the frame's checksum of a single-chunk stream right again.
 pub(crate) fn seal_frame(stream: &mut [u8]) {
     let start = payload_start(stream);

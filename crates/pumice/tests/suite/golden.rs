@@ -4,34 +4,28 @@
 
 use crate::{cases, forge};
 use pumice::{DType, ErrorKind};
-use pumice_testkit::golden::{self, CASES, Case, Folder};
+use pumice_testkit::golden::{self, CASES, Folder};
 use pumice_testkit::{check, sha256_hex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Streams of all cases; absent files are written on the way where that is asked for.
-static STREAMS: LazyLock<Vec<(&Case, Vec<u8>)>> = LazyLock::new(|| {
-    let mut streams = Vec::new();
-    for case in CASES {
-        let (stream, decoded) = cases::round_trip(case, 1);
-        if golden::is_update() {
-            Folder::v1().add(case.name, &stream, golden::entry(case, &decoded));
-        }
-        streams.push((case, stream));
-    }
+/// Writes absent files and the encoder's hashes, once, where that is asked for.
+static UPDATED: LazyLock<()> = LazyLock::new(|| {
     if golden::is_update() {
-        golden::write_encoder_hashes(&hashes(&streams));
+        for done in cases::ALL.iter() {
+            Folder::v1().add(done.case.name, &done.stream, golden::entry(done.case, &done.decoded));
+        }
+        golden::write_encoder_hashes(&hashes());
     }
-    streams
 });
 
-fn hashes(streams: &[(&Case, Vec<u8>)]) -> BTreeMap<String, String> {
-    streams.iter().map(|(case, stream)| (case.name.to_owned(), sha256_hex(stream))).collect()
+fn hashes() -> BTreeMap<String, String> {
+    cases::ALL.iter().map(|done| (done.case.name.to_owned(), sha256_hex(&done.stream))).collect()
 }
 
 #[test]
 fn golden_files_decode_to_the_recorded_bits() {
-    LazyLock::force(&STREAMS);
+    LazyLock::force(&UPDATED);
     let files = Folder::v1().load();
     assert!(files.len() >= CASES.len());
     for file in files {
@@ -48,7 +42,8 @@ fn golden_files_decode_to_the_recorded_bits() {
 
 #[test]
 fn the_encoder_writes_the_same_bytes_as_before() {
-    let now = hashes(&STREAMS);
+    LazyLock::force(&UPDATED);
+    let now = hashes();
     let before = golden::encoder_hashes();
     let changed: Vec<&String> = now.keys().filter(|name| now.get(*name) != before.get(*name)).collect();
     assert!(
@@ -59,9 +54,9 @@ fn the_encoder_writes_the_same_bytes_as_before() {
 }
 
 #[test]
-fn cases_cover_every_feature_of_the_codec() {
-    let seen: BTreeSet<&str> = STREAMS.iter().flat_map(|(case, stream)| features(case.shape, stream)).collect();
-    let all = [
+fn cases_cover_every_feature_of_the_codecs() {
+    let seen: BTreeSet<String> = cases::ALL.iter().flat_map(|done| features(done.case.shape, &done.stream)).collect();
+    let of_fast = [
         "quantised",
         "exact",
         "raw tile",
@@ -82,20 +77,38 @@ fn cases_cover_every_feature_of_the_codec() {
         "chunked",
         "partial supergroup",
     ];
+    let mut all: Vec<String> = of_fast.map(String::from).to_vec();
+    for what in ["", ", fills", ", exact values", ", fills, exact values"] {
+        for predictor in ["lattice", "interpolated"] {
+            all.extend(["rANS", "mixed"].map(|coder| format!("{predictor}, {coder}{what}")));
+        }
+    }
     let missing: Vec<_> = all.iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// What a stream makes use of, by docs/format.md, section 6.
-fn features(shape: &[usize], stream: &[u8]) -> Vec<&'static str> {
+/// What a stream makes use of.
+fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
     const SINGLE_CHUNK: u8 = 1;
     if stream[9] & SINGLE_CHUNK == 0 {
-        return vec!["chunked"];
-    }
-    if stream[forge::header_bytes(stream) + 4] == 0 {
-        return vec!["raw chunk"];
+        return vec!["chunked".into()];
     }
     let payload = &stream[forge::payload_start(stream)..];
+    match stream[forge::header_bytes(stream) + 4] {
+        0 => vec!["raw chunk".into()],
+        1 => features_of_fast(shape, payload).into_iter().map(String::from).collect(),
+        _ => vec![features_of_small(payload)],
+    }
+}
+
+/// By docs/format.md, section 7.
+fn features_of_small(payload: &[u8]) -> String {
+    let names = [["lattice", "interpolated"], [", rANS", ", mixed"], ["", ", fills"], ["", ", exact values"]];
+    names.iter().enumerate().map(|(bit, names)| names[usize::from(payload[0] >> bit & 1)]).collect()
+}
+
+/// By docs/format.md, section 6.
+fn features_of_fast(shape: &[usize], payload: &[u8]) -> Vec<&'static str> {
     let predictor = payload[0];
     let bits = ["x", "y", "z", "second difference"];
     let mut features: Vec<&str> = (0..4).filter(|bit| predictor >> bit & 1 != 0).map(|bit| bits[bit]).collect();
@@ -134,7 +147,7 @@ fn features(shape: &[usize], stream: &[u8]) -> Vec<&'static str> {
 /// Hostile streams: name, bytes and the error that they must give.
 fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
     use ErrorKind::{Corrupt, LimitExceeded, Truncated, Unsupported};
-    let stream = |name: &str| STREAMS.iter().find(|(case, _)| case.name == name).expect("the case").1.clone();
+    let stream = |name: &str| cases::named(name).stream.clone();
     let (single, chunked) = (stream("attributes_f32"), stream("chunked_3d_f32"));
     let header = forge::header_bytes(&single);
     let in_header = |at: usize, value: u8| {
@@ -168,6 +181,13 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
     let unknown_codec = {
         let mut bytes = single.clone();
         bytes[header + 4] = 9;
+        forge::seal_frame(&mut bytes);
+        bytes
+    };
+    let small_in_lossless = {
+        let mut bytes = forge::with_payload(&stream("small_lossless_f32"), &[2, 0, 0]);
+        let codec_at = forge::header_bytes(&bytes) + 4;
+        bytes[codec_at] = 2;
         forge::seal_frame(&mut bytes);
         bytes
     };
@@ -214,11 +234,15 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
         ("tile_kind_3", in_payload("attributes_f32", BODY, 3), Corrupt),
         ("mask_without_fill", in_payload("attributes_f32", BODY, 0x20), Corrupt),
         ("quantised_in_lossless", in_payload("constant_lossless_f64", BODY, 0x10), Corrupt),
+        ("small_unknown_flag", in_payload("small_smooth_1d_f32", 0, 0x11), Corrupt),
+        ("small_fills_without_fill", in_payload("small_tiny_f64", 0, 0x0e), Corrupt),
+        ("small_in_lossless", small_in_lossless, Corrupt),
     ]
 }
 
 #[test]
 fn hostile_files_fail_as_recorded() {
+    LazyLock::force(&UPDATED);
     if golden::is_update() {
         for (name, bytes, kind) in hostile() {
             Folder::errors().add(name, &bytes, [("kind", format!("{kind:?}"))]);

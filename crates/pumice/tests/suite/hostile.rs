@@ -3,14 +3,11 @@
 //! Random damage is caught by checksums, so it hardly reaches the decoder. Forged streams have their checksums put right
 //! again: their values cannot be judged, but decoding them must end, stay within its limits and never panic.
 
-use crate::{cases, forge};
+use crate::cases::{self, Done};
+use crate::forge;
 use pumice::{DType, DecodeOptions, ErrorKind, Reader};
-use pumice_testkit::golden::{CASES, Case};
+use pumice_testkit::golden::Preset;
 use pumice_testkit::{Rng, check};
-
-fn case(name: &str) -> &'static Case {
-    CASES.iter().find(|case| case.name == name).expect("the case")
-}
 
 /// Decodes as whatever the stream says it holds.
 fn decode(stream: &[u8]) -> pumice::Result<Vec<u8>> {
@@ -22,7 +19,7 @@ fn decode(stream: &[u8]) -> pumice::Result<Vec<u8>> {
 }
 
 /// Streams of a few hundred to some thousand bytes, of every layout.
-const SMALL: [&str; 8] = [
+const SMALL: [&str; 14] = [
     "one_value_f32",
     "rank_0_f64",
     "empty_f32",
@@ -31,16 +28,33 @@ const SMALL: [&str; 8] = [
     "raw_chunk_f32",
     "sparse_f64",
     "sessions_default_chunks_f32",
+    "small_one_value_f64",
+    "small_3x3x3_f32",
+    "small_tiny_3d_f32",
+    "small_smooth_1d_f32",
+    "small_sessions_f32",
+    "max_smooth_1d_f32",
 ];
+
+/// How often damage that gets as far as the decoder is tried: about as long for each case, as `small` and above all
+/// mixing take longer.
+fn n_trials(done: &Done, of_fast: usize) -> usize {
+    let n_bytes = done.decoded.len().max(1);
+    match done.case.preset {
+        Preset::Fast => of_fast,
+        Preset::Small => (of_fast * 2000 / n_bytes).clamp(of_fast / 100, of_fast),
+        Preset::Max => (of_fast * 500 / n_bytes).clamp(of_fast / 200, of_fast),
+    }
+}
 
 #[test]
 fn every_truncation_is_an_error() {
     for name in SMALL {
-        let (stream, _) = cases::round_trip(case(name), 1);
+        let stream = &cases::named(name).stream;
         for n in 0..stream.len() {
             let kind = decode(&stream[..n]).map(drop).expect_err(name).kind();
             assert!(matches!(kind, ErrorKind::Truncated | ErrorKind::Corrupt), "{name}, {n} bytes: {kind:?}");
-            assert!(pumice::inspect(&stream[..n]).is_err() || n >= forge::header_bytes(&stream));
+            assert!(pumice::inspect(&stream[..n]).is_err() || n >= forge::header_bytes(stream));
         }
     }
 }
@@ -48,7 +62,7 @@ fn every_truncation_is_an_error() {
 #[test]
 fn bytes_behind_the_end_are_an_error() {
     for name in SMALL {
-        let (mut stream, _) = cases::round_trip(case(name), 1);
+        let mut stream = cases::named(name).stream.clone();
         for n in [1, 3, 19, 20, 100] {
             stream.resize(stream.len() + n, 0);
             assert!(decode(&stream).is_err(), "{name}, {n} bytes more");
@@ -59,16 +73,15 @@ fn bytes_behind_the_end_are_an_error() {
 #[test]
 fn flipped_bits_give_an_error_or_the_right_array() {
     let mut rng = Rng::new(1);
-    for case in CASES {
-        let (stream, right) = cases::round_trip(case, 1);
+    for done in cases::ALL.iter() {
         for _ in 0..1000 {
-            let mut damaged = stream.clone();
+            let mut damaged = done.stream.clone();
             for _ in 0..1 + rng.below(3) {
-                let at = rng.below(stream.len());
+                let at = rng.below(done.stream.len());
                 damaged[at] ^= 1 << rng.below(8);
             }
             if let Ok(decoded) = decode(&damaged) {
-                assert!(decoded == right && damaged == stream, "{}", case.name);
+                assert!(decoded == done.decoded && damaged == done.stream, "{}", done.case.name);
             }
         }
     }
@@ -77,18 +90,17 @@ fn flipped_bits_give_an_error_or_the_right_array() {
 #[test]
 fn damage_of_many_bytes_gives_an_error() {
     let mut rng = Rng::new(2);
-    for case in CASES {
-        let (stream, _) = cases::round_trip(case, 1);
+    for done in cases::ALL.iter() {
         for _ in 0..40 {
-            let mut damaged = stream.clone();
-            let start = rng.below(stream.len());
-            let end = stream.len().min(start + 1 + rng.below(200));
+            let mut damaged = done.stream.clone();
+            let start = rng.below(damaged.len());
+            let end = damaged.len().min(start + 1 + rng.below(200));
             match rng.below(3) {
                 0 => damaged[start..end].fill(0),
                 1 => damaged[start..end].fill_with(|| rng.bits() as u8),
                 _ => drop(damaged.drain(start..end)),
             }
-            assert!(damaged == stream || decode(&damaged).is_err(), "{}", case.name);
+            assert!(damaged == done.stream || decode(&damaged).is_err(), "{}", done.case.name);
         }
     }
 }
@@ -96,25 +108,31 @@ fn damage_of_many_bytes_gives_an_error() {
 /// The checksums of `forge` are those of the library: sealing an intact stream changes nothing.
 #[test]
 fn seals_are_right() {
-    for case in CASES {
-        let (stream, _) = cases::round_trip(case, 1);
-        let mut sealed = stream.clone();
+    for done in cases::ALL.iter() {
+        let mut sealed = done.stream.clone();
         forge::seal_header(&mut sealed);
-        match is_single_chunk(&stream) {
-            true => forge::seal_frame(&mut sealed),
+        match is_single_chunk(done) {
+            true => sealed = forge::with_payload(&sealed, &done.stream[forge::payload_start(&done.stream)..]),
             false => forge::seal_index(&mut sealed),
         }
-        assert!(sealed == stream, "{}", case.name);
+        assert!(sealed == done.stream, "{}", done.case.name);
     }
 }
 
-fn is_single_chunk(stream: &[u8]) -> bool {
-    stream[9] & 1 != 0
+fn is_single_chunk(done: &Done) -> bool {
+    done.stream[9] & 1 != 0
 }
 
-/// Some bytes of `stream[range]` changed: set, flipped, copied from elsewhere.
-fn forged(stream: &[u8], range: std::ops::Range<usize>, rng: &mut Rng) -> Vec<u8> {
-    let mut forged = stream.to_vec();
+/// Cases of a single chunk that has a payload, with that.
+fn payloads() -> impl Iterator<Item = (&'static Done, &'static [u8])> {
+    let all = cases::ALL.iter().filter(|done| is_single_chunk(done));
+    all.map(|done| (done, &done.stream[forge::payload_start(&done.stream)..]))
+        .filter(|(_, payload)| !payload.is_empty())
+}
+
+/// Some bytes of `bytes[range]` changed: set, flipped, copied from elsewhere.
+fn forged(bytes: &[u8], range: std::ops::Range<usize>, rng: &mut Rng) -> Vec<u8> {
+    let mut forged = bytes.to_vec();
     for _ in 0..1 + rng.below(4) {
         let at = range.start + rng.below(range.len());
         forged[at] = match rng.below(4) {
@@ -127,47 +145,66 @@ fn forged(stream: &[u8], range: std::ops::Range<usize>, rng: &mut Rng) -> Vec<u8
     forged
 }
 
+/// Decodes a stream with this payload; what comes of it has the right size at least.
+fn try_payload(done: &Done, payload: &[u8]) {
+    if let Ok(decoded) = decode(&forge::with_payload(&done.stream, payload)) {
+        assert_eq!(decoded.len(), done.decoded.len(), "{}", done.case.name);
+    }
+}
+
 #[test]
 fn forged_payloads_never_panic() {
     let mut rng = Rng::new(3);
-    for case in CASES {
-        let (stream, right) = cases::round_trip(case, 1);
-        if !is_single_chunk(&stream) || forge::payload_start(&stream) == stream.len() {
-            continue;
-        }
-        let payload = forge::payload_start(&stream)..stream.len();
+    for (done, payload) in payloads() {
         // Half of the damage goes to the directory and the first tiles, which decide what the rest means.
-        let front = payload.start..payload.end.min(payload.start + 80);
-        for i in 0..3000 {
-            let mut forged = forged(&stream, if i % 2 == 0 { front.clone() } else { payload.clone() }, &mut rng);
-            forge::seal_frame(&mut forged);
-            if let Ok(decoded) = decode(&forged) {
-                assert_eq!(decoded.len(), right.len(), "{}", case.name);
-            }
+        let front = 0..payload.len().min(80);
+        for i in 0..n_trials(done, 3000) {
+            let range = if i % 2 == 0 { front.clone() } else { 0..payload.len() };
+            try_payload(done, &forged(payload, range, &mut rng));
         }
     }
 }
 
 #[test]
-fn forged_payloads_of_another_size_never_panic() {
-    let mut rng = Rng::new(4);
-    for name in ["one_value_f32", "attributes_f32", "sparse_f64", "spikes_f32", "two_fills_f32"] {
-        let (stream, _) = cases::round_trip(case(name), 1);
-        let start = forge::payload_start(&stream);
-        let size_at = forge::header_bytes(&stream) + 6;
-        for _ in 0..1000 {
-            // The size of the size stays, so that the rest of the frame stays in place.
-            let least = if start - 8 - size_at == 1 { 1 } else { 128 };
-            let most = (stream.len() - start).min((1 << (7 * (start - 8 - size_at))) - 1);
-            let n = least + rng.below(most + 1 - least);
-            let mut forged = stream[..start + n].to_vec();
-            let mut rest = n;
-            for byte in &mut forged[size_at..start - 8] {
-                *byte = (rest & 0x7f) as u8 | (*byte & 0x80);
-                rest >>= 7;
+fn every_flipped_bit_of_a_small_payload_does_no_harm() {
+    for (done, payload) in payloads().filter(|(done, _)| SMALL.contains(&done.case.name)) {
+        for bit in 0..8 * payload.len().min(n_trials(done, 1000)) {
+            let mut forged = payload.to_vec();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            try_payload(done, &forged);
+        }
+    }
+}
+
+#[test]
+fn every_truncated_payload_is_an_error() {
+    let names = ["two_fills_f32", "small_spikes_f32", "small_two_fills_f64", "max_smooth_4d_f32"];
+    for (done, payload) in
+        payloads().filter(|(done, _)| SMALL.contains(&done.case.name) || names.contains(&done.case.name))
+    {
+        for n in 0..payload.len() {
+            let forged = forge::with_payload(&done.stream, &payload[..n]);
+            assert!(decode(&forged).is_err(), "{}, {n} bytes", done.case.name);
+        }
+    }
+}
+
+/// Counts and lengths that no chunk can hold, in front of bits that are all 0 or all 1: the longest and the shortest
+/// numbers of the arithmetic coder.
+#[test]
+fn absurd_counts_are_refused() {
+    let lengths: [&[u8]; 5] = [&[0], &[1], &[40], &[0xff, 0xff, 0xff, 0x7f], &[0xff; 9]];
+    for name in ["small_smooth_1d_f32", "small_walk_f64", "small_tiny_3d_f32", "small_one_value_f64", "max_walk_f64"] {
+        let done = cases::named(name);
+        for flags in 0..16 {
+            for byte in [0x00, 0x55, 0xaa, 0xff] {
+                for length in lengths {
+                    for second in lengths {
+                        let payload = [&[flags], length, &[byte; 40], second, &[byte; 300]].concat();
+                        try_payload(done, &payload);
+                    }
+                }
             }
-            forge::seal_frame(&mut forged);
-            assert!(n + start == stream.len() || decode(&forged).is_err(), "{name}, {n} bytes");
         }
     }
 }
@@ -175,10 +212,9 @@ fn forged_payloads_of_another_size_never_panic() {
 #[test]
 fn forged_headers_never_panic() {
     let mut rng = Rng::new(5);
-    for case in CASES {
-        let (stream, _) = cases::round_trip(case, 1);
-        for _ in 0..1000 {
-            let mut forged = forged(&stream, 8..forge::header_bytes(&stream) - 4, &mut rng);
+    for done in cases::ALL.iter() {
+        for _ in 0..n_trials(done, 1000) {
+            let mut forged = forged(&done.stream, 8..forge::header_bytes(&done.stream) - 4, &mut rng);
             forge::seal_header(&mut forged);
             let _ = decode(&forged);
         }
@@ -188,20 +224,17 @@ fn forged_headers_never_panic() {
 #[test]
 fn forged_indices_never_panic() {
     let mut rng = Rng::new(6);
-    for case in CASES {
-        let (stream, right) = cases::round_trip(case, 1);
-        if is_single_chunk(&stream) {
-            continue;
-        }
-        for _ in 0..2000 {
-            let mut forged = forged(&stream, forge::index_range(&stream), &mut rng);
+    for done in cases::ALL.iter().filter(|done| !is_single_chunk(done)) {
+        let stream = &done.stream;
+        for _ in 0..n_trials(done, 2000) {
+            let mut forged = forged(stream, forge::index_range(stream), &mut rng);
             forge::seal_index(&mut forged);
             if let Ok(decoded) = decode(&forged) {
-                assert!(decoded == right, "{}", case.name);
+                assert!(decoded == done.decoded, "{}", done.case.name);
             }
             let footer = stream.len() - 20..stream.len();
-            let forged = self::forged(&stream, footer, &mut rng);
-            assert!(forged == stream || decode(&forged).is_err(), "{}", case.name);
+            let forged = self::forged(stream, footer, &mut rng);
+            assert!(forged == *stream || decode(&forged).is_err(), "{}", done.case.name);
         }
     }
 }
@@ -209,15 +242,14 @@ fn forged_indices_never_panic() {
 #[test]
 fn salvage_of_damaged_streams_never_panics() {
     let mut rng = Rng::new(7);
-    for case in CASES {
-        let (stream, _) = cases::round_trip(case, 1);
+    for done in cases::ALL.iter() {
         for i in 0..30 {
             // Not the header's size, which says where its checksum is.
-            let mut damaged = forged(&stream, 8..stream.len(), &mut rng);
+            let mut damaged = forged(&done.stream, 8..done.stream.len(), &mut rng);
             if i % 2 == 0 {
                 forge::seal_header(&mut damaged);
             }
-            damaged.truncate(stream.len() - rng.below(stream.len()) / 4);
+            damaged.truncate(done.stream.len() - rng.below(done.stream.len()) / 4);
             let _ = pumice::salvage(&damaged[..], DecodeOptions::new().threads(1).max_bytes(1 << 24));
         }
     }

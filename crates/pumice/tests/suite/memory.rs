@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::forge;
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Reader, SliceSource};
+use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, Reader, SliceSource};
 use pumice_testkit::Rng;
 use pumice_testkit::fields::Field;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -65,8 +65,8 @@ fn options() -> DecodeOptions {
 }
 
 /// A stream of three values whose header claims `extent` instead.
-fn claiming(extent: u64) -> Vec<u8> {
-    let mut bytes = pumice::compress(&[1_f32, 2.0, 3.0], &[3], &Config::new(Bound::Lossless)).unwrap();
+fn claiming(extent: u64, config: &Config) -> Vec<u8> {
+    let mut bytes = pumice::compress(&[1_f32, 2.0, 3.0], &[3], config).unwrap();
     assert_eq!(bytes[12..14], [1, 3], "rank and extent");
     let mut varint = Vec::new();
     let mut rest = extent;
@@ -84,53 +84,77 @@ fn claiming(extent: u64) -> Vec<u8> {
 
 #[test]
 fn a_giant_claim_is_refused_before_memory_is_taken() {
-    assert_eq!(pumice::decompress::<f32>(&claiming(3)).unwrap().data, [1.0, 2.0, 3.0]);
-    for extent in [4, 1000, 1 << 30, 1 << 33, 1 << 40, 1 << 60, 1 << 61, 1 << 62, u64::MAX] {
-        let bytes = claiming(extent);
-        for max_bytes in [1 << 20, 16 << 30, u64::MAX] {
-            let (peak, result) = peak(|| {
-                let reader = Reader::new(&bytes[..], options().max_bytes(max_bytes))?;
-                reader.read::<f32>().map(drop)
-            });
-            let kind = result.unwrap_err().kind();
-            assert!(matches!(kind, ErrorKind::LimitExceeded | ErrorKind::Corrupt), "{extent}: {kind:?}");
-            assert!(peak < 1 << 16, "{extent}: {peak} bytes");
+    for bound in [Bound::Lossless, Bound::Abs(0.1)] {
+        let config = Config::new(bound);
+        assert_eq!(pumice::decompress::<f32>(&claiming(3, &config)).unwrap().shape, [3]);
+        for extent in [1 << 20, 1 << 30, 1 << 33, 1 << 40, 1 << 60, 1 << 61, 1 << 62, u64::MAX] {
+            let bytes = claiming(extent, &config);
+            for max_bytes in [1 << 20, 16 << 30, u64::MAX] {
+                let (peak, result) = peak(|| {
+                    let reader = Reader::new(&bytes[..], options().max_bytes(max_bytes))?;
+                    reader.read::<f32>().map(drop)
+                });
+                let kind = result.unwrap_err().kind();
+                assert!(matches!(kind, ErrorKind::LimitExceeded | ErrorKind::Corrupt), "{extent}: {kind:?}");
+                assert!(peak < 1 << 16, "{extent}: {peak} bytes");
+            }
+            let (peak, _) = peak(|| pumice::salvage(&bytes[..], options()).map(drop));
+            assert!(peak < 1 << 16, "salvage, {extent}: {peak} bytes");
         }
-        let (peak, _) = peak(|| pumice::salvage(&bytes[..], options()).map(drop));
-        assert!(peak < 1 << 16, "salvage, {extent}: {peak} bytes");
     }
 }
 
 #[test]
 fn forged_headers_and_indices_get_little_memory() {
-    let values = Field::Smooth.generate::<f32>(&[170, 200], 1);
-    let config = Config::new(Bound::Abs(1e-2)).chunk_shape(&[60, 140]).threads(1);
-    let stream = pumice::compress(&values, &[170, 200], &config).unwrap();
-    let limit = size_of_val(&values[..]);
-    let mut rng = Rng::new(9);
-    for i in 0..4000 {
-        let mut forged = stream.clone();
-        let (range, seal): (_, fn(&mut [u8])) = match i % 2 {
-            0 => (8..forge::header_bytes(&stream) - 4, forge::seal_header),
-            _ => (forge::index_range(&stream), forge::seal_index),
-        };
-        for _ in 0..1 + rng.below(4) {
-            forged[range.start + rng.below(range.len())] = rng.bits() as u8;
+    for (preset, n_trials) in [(Preset::Fast, 4000), (Preset::Small, 1000), (Preset::Max, 60)] {
+        let values = Field::Smooth.generate::<f32>(&[170, 200], 1);
+        let config = Config::new(Bound::Abs(1e-2)).preset(preset).chunk_shape(&[60, 140]).threads(1);
+        let stream = pumice::compress(&values, &[170, 200], &config).unwrap();
+        let limit = size_of_val(&values[..]);
+        let mut rng = Rng::new(9);
+        for i in 0..n_trials {
+            let mut forged = stream.clone();
+            let (range, seal): (_, fn(&mut [u8])) = match i % 2 {
+                0 => (8..forge::header_bytes(&stream) - 4, forge::seal_header),
+                _ => (forge::index_range(&stream), forge::seal_index),
+            };
+            for _ in 0..1 + rng.below(4) {
+                forged[range.start + rng.below(range.len())] = rng.bits() as u8;
+            }
+            seal(&mut forged);
+            let (peak, _) = peak(|| {
+                let reader = Reader::new(&forged[..], options().max_bytes(limit as u64))?;
+                reader.read::<f32>().map(drop)
+            });
+            // The array itself, one chunk that is not a run of it, the workspace of the codec.
+            assert!(peak < limit + to_decode(preset, limit), "{preset:?}: {peak} bytes");
         }
-        seal(&mut forged);
-        let (peak, _) = peak(|| {
-            let reader = Reader::new(&forged[..], options().max_bytes(limit as u64))?;
-            reader.read::<f32>().map(drop)
-        });
-        // The array itself, one chunk that is not a run of it, the tile workspace.
-        assert!(peak < 2 * limit + (1 << 18), "{peak} bytes");
+    }
+}
+
+/// The most memory that encoding a chunk of so many bytes may take beside the caller's array. Tables of `small` and
+/// the models of `max` have a size of their own, which counts in small chunks only.
+fn to_encode(preset: Preset, chunk_bytes: usize) -> usize {
+    match preset {
+        Preset::Fast => chunk_bytes + (1 << 18),
+        Preset::Max => 11 * chunk_bytes / 2 + (5 << 17),
+        _ => 5 * chunk_bytes + (3 << 17),
+    }
+}
+
+/// The most memory that decoding a chunk may take, its values included.
+fn to_decode(preset: Preset, chunk_bytes: usize) -> usize {
+    match preset {
+        Preset::Fast => chunk_bytes + (1 << 18),
+        Preset::Max => 4 * chunk_bytes + (5 << 17),
+        _ => 4 * chunk_bytes + (1 << 18),
     }
 }
 
 #[test]
 fn the_limit_is_kept_to_the_byte() {
     let values = Field::Noise.generate::<f64>(&[20_000], 1);
-    let config = Config::new(Bound::Abs(1e-3)).chunk_shape(&[5000]);
+    let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast).chunk_shape(&[5000]);
     let bytes = pumice::compress(&values, &[20_000], &config).unwrap();
     let read = |max_bytes| Reader::new(&bytes[..], options().max_bytes(max_bytes))?.read::<f64>().map(drop);
     read(160_000).unwrap();
@@ -143,22 +167,50 @@ fn the_limit_is_kept_to_the_byte() {
 }
 
 #[test]
-fn compression_takes_little_beside_the_output() {
+fn fast_takes_little_beside_the_output() {
     let shape = [64, 128, 128];
     let values = Field::Turbulence.generate::<f32>(&shape, 1);
-    let config = Config::new(Bound::Rel(1e-3)).threads(1);
+    let config = Config::new(Bound::Rel(1e-3)).preset(Preset::Fast).threads(1);
     let (taken, bytes) = peak(|| pumice::compress(&values, &shape, &config).unwrap());
     assert!(taken < 3 * bytes.len() + (8 << 20), "{taken} bytes for {} of output", bytes.len());
     let (taken, _) = peak(|| pumice::decompress_into(&bytes, &mut values.clone(), &options()).unwrap());
     assert!(taken < size_of_val(&values[..]) + (8 << 20), "{taken} bytes");
 }
 
+/// One chunk of the whole array, with array and stream included and nothing granted beside that.
 #[test]
-fn streaming_takes_memory_for_a_few_chunks() {
-    let shape = [128, 128, 128];
+fn small_takes_six_times_the_array_and_max_seven() {
+    let shape = [40, 64, 64];
+    for field in [Field::Turbulence, Field::Walk, Field::TwoFills, Field::Noise, Field::Spikes] {
+        for (preset, most) in [(Preset::Small, 6), (Preset::Max, 7)] {
+            let values = field.generate::<f32>(&shape, 1);
+            let array_bytes = size_of_val(&values[..]);
+            let config = Config::new(Bound::Rel(1e-4)).preset(preset).chunk_shape(&shape).threads(1);
+            let (there, bytes) = peak(|| pumice::compress(&values, &shape, &config).unwrap());
+            let (back, _) = peak(|| Reader::new(&bytes[..], options()).unwrap().read::<f32>().unwrap());
+            for (what, taken) in [("compress", array_bytes + there), ("decompress", bytes.len() + back)] {
+                let times = taken as f64 / array_bytes as f64;
+                assert!(taken <= most * array_bytes, "{field:?}, {preset:?}: {times:.2} times the array to {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chunked_arrays_take_memory_for_a_few_chunks() {
+    let (shape, chunk) = ([128, 64, 128], [16, 64, 128]);
+    let chunk_bytes = chunk.iter().product::<usize>() * 4;
     let values = Field::Smooth.generate::<f32>(&shape, 1);
     let source = SliceSource::new(&values, &shape).unwrap();
-    let config = Config::new(Bound::Rel(1e-3)).chunk_shape(&[16, 64, 128]).threads(1);
-    let (taken, _) = peak(|| pumice::compress_from(&source, &config, &mut std::io::sink(), &|_| ()).unwrap());
-    assert!(taken < 8 * 16 * 64 * 128 * 4, "{taken} bytes");
+    for preset in Preset::ALL {
+        let config = Config::new(Bound::Rel(1e-3)).preset(*preset).chunk_shape(&chunk).threads(1);
+        let mut bytes = Vec::with_capacity(size_of_val(&values[..]));
+        let (taken, _) = peak(|| pumice::compress_from(&source, &config, &mut bytes, &|_| ()).unwrap());
+        // The chunk, its payload, and what coding takes: nothing that grows with the array.
+        assert!(taken < 2 * chunk_bytes + to_encode(*preset, chunk_bytes), "{preset:?}: {taken} bytes");
+        let reader = Reader::new(&bytes[..], options()).unwrap();
+        let (taken, result) = peak(|| reader.for_each_chunk::<f32>(0..8, |_, _| Ok(())));
+        result.unwrap();
+        assert!(taken < chunk_bytes + to_decode(*preset, chunk_bytes), "{preset:?}: {taken} bytes back");
+    }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use pumice::{Bound, Config, DecodeOptions, Reader, Real};
+use pumice::{Bound, Config, DecodeOptions, Preset, Reader, Real};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 use std::ops::Range;
@@ -11,6 +11,8 @@ use std::ops::Range;
 fn shapes() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![
         prop::collection::vec(1_usize..9000, 1),
+        // Enough for `small` to have tables.
+        prop::collection::vec(64_usize..90, 2),
         prop::collection::vec(1_usize..90, 2),
         prop::collection::vec(1_usize..21, 3),
         prop::collection::vec(1_usize..10, 4),
@@ -18,6 +20,7 @@ fn shapes() -> impl Strategy<Value = Vec<usize>> {
         prop::collection::vec(1_usize..5, 6),
         // Thin in all but one axis.
         (1_usize..5, 1_usize..4, 1_usize..1500).prop_map(|(a, b, c)| vec![a, c, b]),
+        (300_usize..2000, 1_usize..9).prop_map(|(a, b)| vec![a, b]),
     ]
 }
 
@@ -25,9 +28,14 @@ fn bounds() -> impl Strategy<Value = Bound> {
     prop_oneof![
         (-14_i32..4).prop_map(|e| Bound::Abs(1.7 * 10_f64.powi(e))),
         select(vec![1e-45, 1e-42, 1e-30, 1e20, 1e37, 1e300, 5e-324]).prop_map(Bound::Abs),
-        (-9_i32..1).prop_map(|e| Bound::Rel(10_f64.powi(e))),
+        (-13_i32..1).prop_map(|e| Bound::Rel(10_f64.powi(e))),
         Just(Bound::Lossless),
     ]
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    let presets = prop_oneof![4 => Just(Preset::Fast), 6 => Just(Preset::Small), 1 => Just(Preset::Max)];
+    (presets, bounds()).prop_map(|(preset, bound)| Config::new(bound).preset(preset))
 }
 
 fn fields() -> impl Strategy<Value = Field> {
@@ -90,28 +98,28 @@ proptest! {
     #![proptest_config(cases(3000))]
 
     #[test]
-    fn f32_arrays(field in fields(), shape in shapes(), seed: u64, bound in bounds(), picks in picks()) {
-        holds(&field.generate::<f32>(&shape, seed), &shape, &Config::new(bound), &picks);
+    fn f32_arrays(field in fields(), shape in shapes(), seed: u64, config in configs(), picks in picks()) {
+        holds(&field.generate::<f32>(&shape, seed), &shape, &config, &picks);
     }
 
     #[test]
-    fn f64_arrays(field in fields(), shape in shapes(), seed: u64, bound in bounds(), picks in picks()) {
-        holds(&field.generate::<f64>(&shape, seed), &shape, &Config::new(bound), &picks);
+    fn f64_arrays(field in fields(), shape in shapes(), seed: u64, config in configs(), picks in picks()) {
+        holds(&field.generate::<f64>(&shape, seed), &shape, &config, &picks);
     }
 
     #[test]
-    fn named_fills(field in fields(), shape in shapes(), seed: u64, bound in bounds(), at: Index, picks in picks()) {
+    fn named_fills(field in fields(), shape in shapes(), seed: u64, config in configs(), at: Index, picks in picks()) {
         let values = field.generate::<f32>(&shape, seed);
         let fill = values[at.index(values.len())];
-        let config = Config::new(bound).fill(pumice::Fill::Value(f64::from(fill)));
+        let config = config.fill(pumice::Fill::Value(f64::from(fill)));
         holds(&values, &shape, &config, &picks);
     }
 
     /// Neighbouring bit patterns around any value, where rounding goes wrong if it can.
     #[test]
-    fn values_close_to_each_other(start: u32, length in 1_usize..300, bound in bounds(), picks in picks()) {
+    fn values_close_to_each_other(start: u32, length in 1_usize..300, config in configs(), picks in picks()) {
         let values: Vec<f32> = (0..length as u32).map(|i| f32::from_bits(start.wrapping_add(i))).collect();
-        holds(&values, &[length], &Config::new(bound), &picks);
+        holds(&values, &[length], &config, &picks);
     }
 }
 
@@ -125,7 +133,7 @@ proptest! {
         (a, b, c) in (20_usize..60, 30_usize..60, 17_usize..40),
         (cut_a, cut_b) in (1_usize..4, 1_usize..3),
         seed: u64,
-        bound in bounds(),
+        config in configs(),
         picks in picks(),
         threads in 2_usize..=8,
     ) {
@@ -133,7 +141,7 @@ proptest! {
         let values = field.generate::<f64>(&shape, seed);
         // Smaller chunks than this are refused.
         prop_assume!(chunk.iter().product::<usize>() * 8 >= 32_000);
-        let config = Config::new(bound).chunk_shape(&chunk);
+        let config = config.chunk_shape(&chunk);
         holds(&values, &shape, &config, &picks);
         let one = pumice::compress(&values, &shape, &config.clone().threads(1)).unwrap();
         let many = pumice::compress(&values, &shape, &config.threads(threads)).unwrap();

@@ -1,6 +1,6 @@
 //! Rows that arrive over time, files that appear whole or not at all, and what is left of damaged ones.
 
-use pumice::{AtomicFile, Bound, Config, DecodeOptions, ErrorKind, FileWriter, Reader, Writer};
+use pumice::{AtomicFile, Bound, Config, DecodeOptions, ErrorKind, FileWriter, Preset, Reader, Writer};
 use pumice_testkit::check;
 use pumice_testkit::fields::Field;
 use std::io::Write;
@@ -11,6 +11,18 @@ const SHAPE: [usize; 2] = [250, 101];
 /// Chunks of a bit more than the least size allowed.
 fn config() -> Config {
     Config::new(Bound::Abs(1e-3)).chunk_shape(&[80, 101])
+}
+
+/// The same for every preset.
+fn configs() -> impl Iterator<Item = Config> {
+    Preset::ALL.iter().map(|preset| config().preset(*preset))
+}
+
+/// Everything written in one go.
+fn written(config: &Config) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), &SHAPE[1..], config).unwrap();
+    writer.write_rows(&values()).unwrap();
+    writer.finish().unwrap().0
 }
 
 fn values() -> Vec<f32> {
@@ -25,16 +37,16 @@ fn append(path: &Path, rows: &[f32]) {
 
 #[test]
 fn batches_of_any_size_give_the_same_bytes() {
-    let stream = |batch: usize, threads: usize| {
-        let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config().threads(threads)).unwrap();
-        values().chunks(batch * SHAPE[1]).for_each(|rows| writer.write_rows(rows).unwrap());
-        writer.finish().unwrap()
-    };
-    let (expected, summary) = stream(250, 1);
-    check::verify(&values(), &pumice::decompress::<f32>(&expected).unwrap().data, 1e-3, &[]).unwrap();
-    assert_eq!((summary.compressed_bytes, summary.n_chunks), (expected.len() as u64, 4));
-    for batch in [1, 7, 80, 81, 249] {
-        for threads in [1, 3] {
+    for config in configs() {
+        let stream = |batch: usize, threads: usize| {
+            let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config.clone().threads(threads)).unwrap();
+            values().chunks(batch * SHAPE[1]).for_each(|rows| writer.write_rows(rows).unwrap());
+            writer.finish().unwrap()
+        };
+        let (expected, summary) = stream(250, 1);
+        check::verify(&values(), &pumice::decompress::<f32>(&expected).unwrap().data, 1e-3, &[]).unwrap();
+        assert_eq!((summary.compressed_bytes, summary.n_chunks), (expected.len() as u64, 4));
+        for (batch, threads) in [(1, 1), (7, 3), (80, 1), (81, 3), (249, 2)] {
             assert!(stream(batch, threads) == (expected.clone(), summary), "{batch} rows on {threads} threads");
         }
     }
@@ -42,16 +54,14 @@ fn batches_of_any_size_give_the_same_bytes() {
 
 #[test]
 fn a_writer_keeps_the_bound_of_the_one_shot_call() {
-    let (streamed, _) = {
-        let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config()).unwrap();
-        writer.write_rows(&values()).unwrap();
-        writer.finish().unwrap()
-    };
-    let whole = pumice::compress(&values(), &SHAPE, &config()).unwrap();
-    let (a, b) = (pumice::inspect(&streamed).unwrap(), pumice::inspect(&whole).unwrap());
-    assert_eq!((a.shape, a.chunk_shape, a.abs_bound), (b.shape, b.chunk_shape, b.abs_bound));
-    // The step is chosen without knowledge of the values, which costs little.
-    assert!(streamed.len() < whole.len() + whole.len() / 50, "{} and {} bytes", streamed.len(), whole.len());
+    for config in configs() {
+        let streamed = written(&config);
+        let whole = pumice::compress(&values(), &SHAPE, &config).unwrap();
+        let (a, b) = (pumice::inspect(&streamed).unwrap(), pumice::inspect(&whole).unwrap());
+        assert_eq!((a.shape, a.chunk_shape, a.abs_bound), (b.shape, b.chunk_shape, b.abs_bound));
+        // The step is chosen without knowledge of the values, which costs little.
+        assert!(streamed.len() < whole.len() + whole.len() / 50, "{} and {} bytes", streamed.len(), whole.len());
+    }
 }
 
 #[test]
@@ -67,19 +77,21 @@ fn appended_rows_follow_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pum");
     let values = values();
-    let mut writer = FileWriter::create(&path, &SHAPE[1..], &config()).unwrap();
-    writer.write_rows(&values[..90 * 101]).unwrap();
-    writer.finish().unwrap();
-    append(&path, &values[90 * 101..91 * 101]);
-    append(&path, &values[91 * 101..]);
-    let reader = Reader::open(&path).unwrap();
-    assert_eq!(reader.info().segments, [90, 1, 159]);
-    let whole = reader.read::<f32>().unwrap();
-    assert_eq!(whole.shape, SHAPE);
-    check::verify(&values, &whole.data, 1e-3, &[]).unwrap();
-    let region = [85..100, 3..99];
-    let part = reader.read_region::<f32>(&region).unwrap();
-    assert_eq!(part.data, check::cut(&whole.data, &SHAPE, &region));
+    for config in configs() {
+        let mut writer = FileWriter::create(&path, &SHAPE[1..], &config).unwrap();
+        writer.write_rows(&values[..90 * 101]).unwrap();
+        writer.finish().unwrap();
+        append(&path, &values[90 * 101..91 * 101]);
+        append(&path, &values[91 * 101..]);
+        let reader = Reader::open(&path).unwrap();
+        assert_eq!(reader.info().segments, [90, 1, 159]);
+        let whole = reader.read::<f32>().unwrap();
+        assert_eq!(whole.shape, SHAPE);
+        check::verify(&values, &whole.data, 1e-3, &[]).unwrap();
+        let region = [85..100, 3..99];
+        let part = reader.read_region::<f32>(&region).unwrap();
+        assert_eq!(part.data, check::cut(&whole.data, &SHAPE, &region));
+    }
 }
 
 #[test]
@@ -158,26 +170,23 @@ fn a_killed_writer_leaves_the_old_file() {
 
 #[test]
 fn salvage_finds_all_chunks_but_the_damaged_one() {
-    let (mut bytes, _) = {
-        let mut writer = Writer::new(Vec::new(), &SHAPE[1..], &config()).unwrap();
-        writer.write_rows(&values()).unwrap();
-        writer.finish().unwrap()
-    };
-    let whole = pumice::decompress::<f32>(&bytes).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x20;
-    assert_eq!(pumice::decompress::<f32>(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
-    // With the index, and without.
-    for bytes in [&bytes[..], &bytes[..bytes.len() - 30]] {
-        let salvage = pumice::salvage(bytes, DecodeOptions::new()).unwrap();
-        assert_eq!(salvage.info().shape, SHAPE);
-        assert_eq!(salvage.intact().len(), 3);
-        let lost = salvage.lost();
-        let [(_, region)] = &lost[..] else { panic!("{lost:?}") };
-        let array = salvage.read(f32::NAN).unwrap();
-        for (i, (x, y)) in whole.data.iter().zip(&array.data).enumerate() {
-            let is_lost = region[0].contains(&(i / SHAPE[1]));
-            assert!(if is_lost { y.is_nan() } else { x == y }, "value {i}");
+    for mut bytes in configs().map(|config| written(&config)) {
+        let whole = pumice::decompress::<f32>(&bytes).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x20;
+        assert_eq!(pumice::decompress::<f32>(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
+        // With the index, and without.
+        for bytes in [&bytes[..], &bytes[..bytes.len() - 30]] {
+            let salvage = pumice::salvage(bytes, DecodeOptions::new()).unwrap();
+            assert_eq!(salvage.info().shape, SHAPE);
+            assert_eq!(salvage.intact().len(), 3);
+            let lost = salvage.lost();
+            let [(_, region)] = &lost[..] else { panic!("{lost:?}") };
+            let array = salvage.read(f32::NAN).unwrap();
+            for (i, (x, y)) in whole.data.iter().zip(&array.data).enumerate() {
+                let is_lost = region[0].contains(&(i / SHAPE[1]));
+                assert!(if is_lost { y.is_nan() } else { x == y }, "value {i}");
+            }
         }
     }
 }
@@ -185,24 +194,26 @@ fn salvage_finds_all_chunks_but_the_damaged_one() {
 /// Whatever is cut off, what remains is found, and nothing else is made up.
 #[test]
 fn salvage_of_every_prefix() {
-    let (bytes, _) = {
-        let config = Config::new(Bound::Abs(1e-2)).chunk_shape(&[8000]);
-        let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
-        writer.write_rows(&Field::Smooth.generate::<f32>(&[20_000], 1)).unwrap();
-        writer.finish().unwrap()
-    };
-    let whole = pumice::decompress::<f32>(&bytes).unwrap();
-    let mut most = 0;
-    for n in (0..bytes.len()).step_by(3) {
-        let Ok(salvage) = pumice::salvage(&bytes[..n], DecodeOptions::new().threads(1)) else { continue };
-        assert!(salvage.intact().len() >= most, "{n} bytes");
-        most = salvage.intact().len();
-        salvage
-            .for_each_chunk::<f32>(|region, values| {
-                assert_eq!(values, &whole.data[region[0].clone()], "{n} bytes");
-                Ok(())
-            })
-            .unwrap();
+    for (preset, step) in [(Preset::Fast, 3), (Preset::Small, 3), (Preset::Max, 41)] {
+        let (bytes, _) = {
+            let config = Config::new(Bound::Abs(1e-2)).preset(preset).chunk_shape(&[8000]);
+            let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
+            writer.write_rows(&Field::Smooth.generate::<f32>(&[20_000], 1)).unwrap();
+            writer.finish().unwrap()
+        };
+        let whole = pumice::decompress::<f32>(&bytes).unwrap();
+        let mut most = 0;
+        for n in (0..bytes.len()).step_by(step).chain([bytes.len() - 1]) {
+            let Ok(salvage) = pumice::salvage(&bytes[..n], DecodeOptions::new().threads(1)) else { continue };
+            assert!(salvage.intact().len() >= most, "{preset:?}, {n} bytes");
+            most = salvage.intact().len();
+            salvage
+                .for_each_chunk::<f32>(|region, values| {
+                    assert_eq!(values, &whole.data[region[0].clone()], "{preset:?}, {n} bytes");
+                    Ok(())
+                })
+                .unwrap();
+        }
+        assert_eq!(most, 3);
     }
-    assert_eq!(most, 3);
 }
