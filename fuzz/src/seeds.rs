@@ -172,7 +172,7 @@ fn value<T: Real>(content: usize, i: usize) -> T {
         2 => ((i as f64 * 12.9898).sin() * 43758.5453).fract() * 1e4,
         3 => 2.5,
         5 => ((i * i) as f64 * 0.003).sin() + (i / 37) as f64 * 0.3,
-        6 if i % 97 == 0 => 20.0,
+        6 if i.is_multiple_of(97) => 20.0,
         6 => 0.0,
         _ if i % 29 == 3 => 1e30,
         _ if i % 31 == 3 => f64::INFINITY,
