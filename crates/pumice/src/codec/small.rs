@@ -59,6 +59,12 @@ struct Chunk<'a, T> {
     interpolation: Option<(T, T)>,
 }
 
+/// What a decoder predicts with.
+enum Predictor<T> {
+    Lattice(lattice::Parameters),
+    Interpolation(interpolate::Parameters<T>),
+}
+
 /// Codes of either predictor.
 enum Coded<T> {
     Lattice(lattice::Encoded),
@@ -167,13 +173,13 @@ pub(crate) fn decode<T: Real>(
     if flags & HAS_EXACT != 0 {
         exact = masks::code_places(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
     }
-    let predictor = if flags & IS_INTERPOLATED != 0 {
+    let (predictor, layout) = if flags & IS_INTERPOLATED != 0 {
         let (parameters, layout) = interpolate::Parameters::code(&mut coder, None, &view.dims)?;
-        (Some(parameters), None, layout)
+        (Predictor::Interpolation(parameters), layout)
     } else {
-        (None, Some(lattice::Parameters::code(&mut coder, None)?), Layout::lattice(view.dims))
+        (Predictor::Lattice(lattice::Parameters::code(&mut coder, None)?), Layout::lattice(view.dims))
     };
-    let layout = &predictor.2;
+    let layout = &layout;
     let exact_values = bytes.take(exact.len() * size_of::<T>())?;
     let n_body = usize::try_from(varint::read_from(&mut bytes)?).map_err(too_long)?;
     let body = bytes.take(n_body)?;
@@ -200,9 +206,8 @@ pub(crate) fn decode<T: Real>(
         &mut buffer
     };
     match predictor {
-        (Some(parameters), _, layout) => interpolate::decode(&layout, &parameters, &codes, working, workers),
-        (_, Some(parameters), layout) => lattice::decode(&layout, &parameters, step, &codes, working, workers),
-        _ => unreachable!("one of the two is there"),
+        Predictor::Interpolation(parameters) => interpolate::decode(layout, &parameters, &codes, working, workers),
+        Predictor::Lattice(parameters) => lattice::decode(layout, &parameters, step, &codes, working, workers),
     }
     scratch::give(codes);
     for (x, kind) in working.iter_mut().zip(kinds.iter().flatten()).filter(|(_, kind)| **kind != 0) {

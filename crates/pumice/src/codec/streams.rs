@@ -73,7 +73,7 @@ pub(crate) fn estimate(layout: &Layout, codes: &[i32], masked: Option<&[bool]>) 
     let weights = [DEFAULT_WEIGHTS; GROUPS];
     let mut bits = 0;
     for stream in streams(layout) {
-        let count = CountStream::new(&stream, layout, codes, &coarse, masked, &weights);
+        let count = CountStream { stream: &stream, layout, codes, coarse: &coarse, masked, weights: &weights };
         let symbols = simd::run(count);
         bits += symbols.counts.iter().map(|counts| rans::cost_bits(counts)).sum::<u64>();
         scratch::give(symbols.symbols);
@@ -106,7 +106,9 @@ pub(crate) fn encode(
     // Sums do not depend on the order of streams.
     let counts = Mutex::new(vec![[0; ALPHABET]; n_groups * CONTEXTS]);
     let count = |_: usize, task: &mut Task<'_>| {
-        task.symbols = simd::run(CountStream::new(task.stream, layout, codes, &coarse, masked, &weights));
+        let stream = task.stream;
+        let job = CountStream { stream, layout, codes, coarse: &coarse, masked, weights: &weights };
+        task.symbols = simd::run(job);
         let mut sums = counts.lock().unwrap_or_else(PoisonError::into_inner);
         for (group, of_group) in std::mem::take(&mut task.symbols.counts).iter().enumerate() {
             for (sum, counts) in sums.iter_mut().skip(group * CONTEXTS).zip(of_group) {
@@ -160,19 +162,6 @@ struct CountStream<'a> {
     coarse: &'a [Vec<i32>],
     masked: Option<&'a [bool]>,
     weights: &'a [Weights; GROUPS],
-}
-
-impl<'a> CountStream<'a> {
-    fn new(
-        stream: &'a Stream,
-        layout: &'a Layout,
-        codes: &'a [i32],
-        coarse: &'a [Vec<i32>],
-        masked: Option<&'a [bool]>,
-        weights: &'a [Weights; GROUPS],
-    ) -> Self {
-        Self { stream, layout, codes, coarse, masked, weights }
-    }
 }
 
 impl Job for CountStream<'_> {
