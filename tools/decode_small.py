@@ -17,7 +17,7 @@ from operator import mul
 import numpy as np
 
 X = 3  # the fastest of the four working axes
-INTERPOLATED, MIXED, FILLS, EXACT_VALUES = 1, 2, 4, 8
+INTERPOLATED, MIXED, FILLS, EXACT_VALUES, WIDE = 1, 2, 4, 8, 16
 
 
 def clamp(value, low, high):
@@ -299,7 +299,7 @@ def decode_small(c, extents, header):
     c.require(header.step is not None, "codec small without a step")
     view = view_of(extents)
     flags = c.uint(1, "flags")
-    c.require(flags < 16, f"unknown flags {flags:#04x}")
+    c.require(flags < 32 and (flags & MIXED == 0 or flags & WIDE == 0), f"unknown flags {flags:#04x}")
     coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
 
     kinds = None
@@ -317,7 +317,10 @@ def decode_small(c, extents, header):
     c.require(not any(rest) and (len(rest) == 0 or c.end == least_payload(n_values)), "bytes after the end")
 
     masked = [None] * len(predictor.bands) if kinds is None else predictor.split(kinds != 0)
-    codes = (read_mixed if flags & MIXED else read_streams)(coder, body, predictor, masked)
+    if flags & MIXED:
+        codes = read_mixed(body, predictor, masked)
+    else:
+        codes = read_streams(coder, body, predictor, masked, flags & WIDE != 0)
     coder.finish()
 
     with np.errstate(all="ignore"):
@@ -530,17 +533,18 @@ def streams_of(bands):
     streams, was_large = [], True
     for b, band in enumerate(bands):
         extents = (band.dims[0] * band.dims[1], band.dims[2], band.dims[X])
-        n_pieces = band.n_values // 2**16
-        if n_pieces == 0:
+        is_large = band.n_values >= 2**16
+        if not is_large:
             if was_large:
                 streams.append([])
             streams[-1].append((b, *map(range, extents)))
+        n_pieces = max(band.n_values // 2**18, 1) if is_large else 0
         cut = next((a for a in range(2) if extents[a] >= 2 * n_pieces), 2)
         for i in range(n_pieces):
             ranges = [range(extent) for extent in extents]
             ranges[cut] = range(extents[cut] * i // n_pieces, extents[cut] * (i + 1) // n_pieces)
             streams.append([(b, *ranges)])
-        was_large = n_pieces > 0
+        was_large = is_large
     return streams
 
 
@@ -556,30 +560,31 @@ class Run:
     end_column: int
 
 
-def quarters(whole):
-    n = len(whole)
-    return [whole[n * i // 4:n * (i + 1) // 4] for i in range(4)]
+def deal_of(extents, is_wide):
+    """The number of parts of planes, rows and columns."""
+    n_lanes = 16 if is_wide and math.prod(extents) >= 2**12 else 4
+
+    def cost(deal):
+        edges = [2**16 * (parts - 1) // max(extent, 1) for parts, extent in zip(deal, extents)]
+        idle = [2**16 * (-extent % parts) // max(extent, 1) for parts, extent in zip(deal, extents)]
+        return 3 * edges[0] + 4 * edges[1] + 28 * edges[2] + sum(idle) // 4
+
+    powers = [2**i for i in range(n_lanes.bit_length())]
+    return min(((p, r, n_lanes // (p * r)) for p in powers for r in powers if p * r <= n_lanes), key=cost)
 
 
-def steps_of(planes, rows, columns):
-    """For each step the runs of the four lanes; None for a lane that has nothing left."""
-    if len(rows) >= 8:
-        lanes = quarters(rows)
-        for plane in planes:
-            for j in range(max(map(len, lanes))):
-                yield [Run(plane, r[j], columns, planes.start, r.start, columns.start, columns.stop)
-                       if j < len(r) else None for r in lanes]
-    elif len(planes) >= 8:
-        lanes = quarters(planes)
-        for i in range(max(map(len, lanes))):
-            for row in rows:
-                yield [Run(p[i], row, columns, p.start, rows.start, columns.start, columns.stop)
-                       if i < len(p) else None for p in lanes]
-    else:
-        for plane in planes:
-            for row in rows:
-                yield [Run(plane, row, part, planes.start, rows.start, columns.start, columns.stop)
-                       for part in quarters(columns)]
+def parts_of(whole, n):
+    return [whole[len(whole) * i // n:len(whole) * (i + 1) // n] for i in range(n)]
+
+
+def steps_of(planes, rows, columns, is_wide):
+    """For each step the runs of all lanes; None for a lane that has nothing left."""
+    deal = deal_of(tuple(map(len, (planes, rows, columns))), is_wide)
+    lanes = list(product(*(parts_of(whole, n) for whole, n in zip((planes, rows, columns), deal))))
+    for i in range(-(-len(planes) // deal[0])):
+        for j in range(-(-len(rows) // deal[1])):
+            yield [Run(p[i], r[j], c, p.start, r.start, columns.start, columns.stop)
+                   if i < len(p) and j < len(r) else None for p, r, c in lanes]
 
 
 class Surroundings:
@@ -593,28 +598,44 @@ class Surroundings:
         self.parents = None
         if band.odd:
             sums = np.zeros(band.dims, np.int64)
-            for a in axes_of(band.odd):
+            for a in reversed(axes_of(band.odd)):
                 parent = parts.get(band.level, band.odd & ~(1 << a))
-                sums += shifted(parent, a, 0, band.dims[a]) + shifted(parent, a, 1, band.dims[a])
-            self.parents = sums.reshape(extents)
+                first = shifted(parent, a, 0, band.dims[a])
+                sums += first + shifted(parent, a, 1, band.dims[a])
+            self.parents, self.first_parent = sums.reshape(extents), first.reshape(extents)
 
     def sums(self, run):
         """Weighted sums for a run, without the codes of the run itself."""
         w, own, p, r = self.weights, self.own, run.plane, run.row
         here = slice(run.columns.start, run.columns.stop)
         sums = np.full(len(run.columns), w[7], np.int64)
-        if r > run.first_row:
+        has_row, has_plane = r > run.first_row, p > run.first_plane and p % self.per_volume != 0
+        has_volume = p >= run.first_plane + self.per_volume
+        # Weights, those of what does not exist added to the first that does.
+        row, plane, volume, parent = w[2], w[4], w[5], 0
+        left = (0 if has_row else w[2] + 2 * w[3]) + (0 if has_plane else w[4]) + (0 if has_volume else w[5])
+        if self.parents is None and r <= run.first_row + 1:
+            left += w[6]
+        if has_row:
+            row += left
+        elif has_plane:
+            plane += left
+        elif has_volume:
+            volume += left
+        else:
+            parent = left
+        if has_row:
             # A row with one more place at both ends, 0 where it does not exist.
             above = np.zeros(len(run.columns) + 2, np.int64)
             first, end = max(here.start - 1, run.first_column), min(here.stop + 1, run.end_column)
             above[first - here.start + 1:end - here.start + 1] = own[p, r - 1, first:end]
-            sums += w[2] * above[1:-1] + w[3] * (above[:-2] + above[2:])
-        if p > run.first_plane and p % self.per_volume:
-            sums += w[4] * own[p - 1, r, here]
-        if p >= run.first_plane + self.per_volume:
-            sums += w[5] * own[p - self.per_volume, r, here]
+            sums += row * above[1:-1] + w[3] * (above[:-2] + above[2:])
+        if has_plane:
+            sums += plane * own[p - 1, r, here]
+        if has_volume:
+            sums += volume * own[p - self.per_volume, r, here]
         if self.parents is not None:
-            sums += w[6] * self.parents[p, r, here]
+            sums += w[6] * self.parents[p, r, here] + parent * self.first_parent[p, r, here]
         elif r > run.first_row + 1:
             sums += w[6] * own[p, r - 2, here]
         if self.masked is not None:
@@ -740,16 +761,14 @@ def read_model(coder, n_contexts):
 class StreamReader:
     """States, words and raw bits of one stream."""
 
-    def __init__(self, c, n_words, n_raw):
+    def __init__(self, c, n_states, n_words, n_raw):
         self.c = c
-        self.states = c.array("<u4", 4, "states").tolist()
+        self.states = c.array("<u4", n_states, "states").tolist()
         self.words = c.array("<u2", n_words, "words").tolist()
         self.raw = bytes(c.take(n_raw, "raw bits"))
-        self.n_tokens = self.n_words_read = self.n_bits_read = 0
+        self.n_words_read = self.n_bits_read = 0
 
-    def token(self, slots):
-        lane = self.n_tokens % 4
-        self.n_tokens += 1
+    def token(self, lane, slots):
         x = self.states[lane]
         token, frequency, start = slots[x & 4095]
         x = frequency * (x >> 12) + (x & 4095) - start
@@ -772,14 +791,14 @@ class StreamReader:
         return -magnitude if raw & 1 else magnitude
 
     def finish(self):
-        self.c.require(self.states == [2**16] * 4, "states do not end at 2^16")
+        self.c.require(self.states == [2**16] * len(self.states), "states do not end at 2^16")
         self.c.require(self.n_words_read == len(self.words), "words are left over or missing")
         n_bytes, n_spare = -(-self.n_bits_read // 8), -self.n_bits_read % 8
         self.c.require(n_bytes == len(self.raw) and (not n_spare or self.raw[-1] >> 8 - n_spare == 0),
                        "raw bits are left over or missing")
 
 
-def read_streams(coder, c, predictor, masked):
+def read_streams(coder, c, predictor, masked, is_wide):
     """The codes of each band."""
     bands = predictor.bands
     n_groups = 1 + max(band.group for band in bands)
@@ -787,7 +806,7 @@ def read_streams(coder, c, predictor, masked):
     slots = read_model(coder, n_groups * N_CONTEXTS)
     streams = streams_of(bands)
     sizes = [(c.varint("n_words"), c.varint("n_raw")) for _ in streams]
-    readers = [StreamReader(c, *size) for size in sizes]
+    readers = [StreamReader(c, 16 if is_wide else 4, *size) for size in sizes]
     c.require(c.at == c.end, "bytes after the last stream")
 
     codes = [np.zeros(band.dims, np.int32) for band in bands]
@@ -801,7 +820,7 @@ def read_streams(coder, c, predictor, masked):
                 parts.put(band, around[b].own.reshape(band.dims))
             out = codes[b].reshape(around[b].own.shape)
             of_group = slots[N_CONTEXTS * band.group:N_CONTEXTS * (band.group + 1)]
-            for runs in steps_of(*ranges):
+            for runs in steps_of(*ranges, is_wide):
                 read_step(reader, runs, around[b], of_group, out)
         reader.finish()
     return codes
@@ -813,10 +832,10 @@ def read_step(reader, runs, around, slots, out):
     tokens = [[] for _ in runs]
     last = [[0, 0] for _ in runs]  # leading magnitudes of the code before, and of that before it
     for x in range(max(map(len, sums))):
-        for lane in range(4):
+        for lane in range(len(runs)):
             if x < len(sums[lane]):
                 one, two = last[lane]
-                token = reader.token(slots[context_of(sums[lane][x] + w0 * one + w1 * two)])
+                token = reader.token(lane, slots[context_of(sums[lane][x] + w0 * one + w1 * two)])
                 tokens[lane].append(token)
                 last[lane] = [LEADING[token], one]
     for run, of_run in zip(runs, tokens):
@@ -1056,7 +1075,7 @@ def moved(place, steps):
     return [i + steps.get(a, 0) for a, i in enumerate(place)], steps.get(X, 0)
 
 
-def read_mixed(_, c, predictor, masked):
+def read_mixed(c, predictor, masked):
     """The codes of each band."""
     coder = BinaryDecoder(c)
     mixer, expectations, recent = Mixer(coder), [Expectation() for _ in range(16)], 0

@@ -351,13 +351,15 @@ class BinaryEncoder:
 class SmallEncoder:
     """One chunk of random codes: `payload`, and `bits` in C order of the working array `dims`."""
 
-    def __init__(self, rng, t, dims, interpolated, fills=(), step=STEP, scale=4):
-        self.rng, self.t, self.dims, self.step = rng, t, dims, step
+    def __init__(self, rng, t, dims, interpolated, fills=(), step=STEP, scale=4, wide=False, active=None):
+        self.rng, self.t, self.dims, self.step, self.wide = rng, t, dims, step, wide
+        self.active = rng.choice((15, 15, 8, 12, 5, 0)) if active is None else active
+        self.n_lanes = []  # of each band
         self.coder = BinaryEncoder()
         self.n = math.prod(dims)
         self.kinds = [0] * self.n
         exact = sorted(rng.sample(range(self.n), rng.choice((0, 0, min(self.n, 3)))))
-        flags = interpolated | bool(fills) << 2 | bool(exact) << 3
+        flags = interpolated | bool(fills) << 2 | bool(exact) << 3 | wide << 4
         if fills:
             self.encode_masks(len(fills))
         if exact:
@@ -437,14 +439,13 @@ class SmallEncoder:
 
     def interpolate(self):
         t, rng, coder = self.t, self.rng, self.coder
-        active = rng.choice((15, 15, 8, 12, 5, 0))
         scale = rng.randrange(4)
-        for value, n in ((active, 4), (scale, 2), (t.to_bits(self.step), t.bits)):
+        for value, n in ((self.active, 4), (scale, 2), (t.to_bits(self.step), t.bits)):
             coder.raw(value, n)
         strides, levels = [1] * 4, []
         while True:
             extents = [-(-extent // stride) for extent, stride in zip(self.dims, strides)]
-            halved = [a for a in range(4) if active >> a & 1 and extents[a] >= 4]
+            halved = [a for a in range(4) if self.active >> a & 1 and extents[a] >= 4]
             if not halved or math.prod(extents) <= 64:
                 break
             levels.append((strides, halved))
@@ -545,73 +546,76 @@ class SmallEncoder:
             dims = [len(axis) for axis in axes]
             group = 0 if n_groups == 1 else 2 if odd == 0 else min(level, 2)
             table, w = tables[group], weights[group]
-            n_planes = dims[0] * dims[1]
-            by = "rows" if dims[2] >= 8 else "planes" if n_planes >= 8 else "columns"
-
-            def lane_of(plane, row, column):
-                here, n = {"rows": (row, dims[2]), "planes": (plane, n_planes), "columns": (column, dims[3])}[by]
-                return next(lane for lane in range(4) if here < n * (lane + 1) // 4)
-
-            def magnitude(place):
-                return min(abs(self.codes[self.index(place)]), 2**19 - 1)
-
+            extents = (dims[0] * dims[1], dims[2], dims[3])
+            parts = parts_of(extents, self.wide)
+            self.n_lanes.append(math.prod(parts))
             order = []
             for local in itertools.product(*map(range, dims)):
-                plane, row, column = local[0] * dims[1] + local[1], local[2], local[3]
-                lane = lane_of(plane, row, column)
-                first = {"rows": dims[2], "planes": n_planes, "columns": dims[3]}[by] * lane // 4
-                step = {"rows": (plane, row - first), "planes": (plane - first, row), "columns": (plane, row)}[by]
-                x = column - first if by == "columns" else column
+                at = (local[0] * dims[1] + local[1], local[2], local[3])
+                part = [next(j for j in range(k) if i < e * (j + 1) // k) for i, e, k in zip(at, extents, parts)]
+                lane = (part[0] * parts[1] + part[1]) * parts[2] + part[2]
+                plane, row, x = (i - e * j // k for i, e, j, k in zip(at, extents, part, parts))  # within the lane
 
-                def at(dt, dz, dy, dx):
-                    """Magnitude of the code so far away in the band, 0 if it does not count."""
-                    there = [i + move for i, move in zip(local, (dt, dz, dy, dx))]
-                    if not all(0 <= i < n for i, n in zip(there, dims)):
-                        return 0
-                    other = lane_of(there[0] * dims[1] + there[1], there[2], there[3])
-                    counts = by == "columns" or other == lane
-                    return magnitude([axes[a][i] for a, i in enumerate(there)]) if counts else 0
+                def magnitude(place):
+                    return min(abs(self.codes[self.index(place)]), 2**19 - 1)
+
+                def back(planes, rows, columns=0):
+                    """Magnitude of the code so far back in the band; 0 beyond the columns."""
+                    volume, plane = divmod(at[0] - planes, dims[1])
+                    there = (volume, plane, at[1] - rows, at[2] - columns)
+                    return magnitude([axes[a][i] for a, i in enumerate(there)]) if 0 <= there[3] < dims[3] else 0
 
                 place = tuple(axes[a][i] for a, i in enumerate(local))
-                total = w[7] + w[2] * at(0, 0, -1, 0) + w[3] * (at(0, 0, -1, -1) + at(0, 0, -1, 1))
-                total += w[4] * at(0, -1, 0, 0) + w[5] * at(-1, 0, 0, 0)
+                total, left, heirs = w[7], 0, []
+                for exists, weight, whole, distance in (
+                        (row >= 1, w[2], w[2] + 2 * w[3], (0, 1)),
+                        (plane >= 1 and local[1] >= 1, w[4], w[4], (1, 0)),
+                        (plane >= dims[1], w[5], w[5], (dims[1], 0))):
+                    if exists:
+                        heirs.append(back(*distance))
+                        total += weight * heirs[-1]
+                    else:
+                        left += whole
+                total += w[3] * (back(0, 1, 1) + back(0, 1, -1)) if row >= 1 else 0
                 if odd == 0:
-                    total += w[6] * at(0, 0, -2, 0)
+                    total += w[6] * back(0, 2) if row >= 2 else 0
+                    left += w[6] if row < 2 else 0
                 for a in range(4):
                     if odd >> a & 1:
                         stride = axes[a][0]
-                        total += w[6] * sum(magnitude(self.corner(place, {a: side * stride})) for side in (-1, 1))
+                        sides = [magnitude(self.corner(place, {a: side * stride})) for side in (-1, 1)]
+                        total += w[6] * sum(sides)
+                        heirs.append(sides[0])
+                total += left * next(iter(heirs), 0)
                 index = self.index(place)
-                code = self.codes[index]
-                for back, weight in ((1, w[0]), (2, w[1])):
-                    if x >= back:
-                        token = token_of(self.codes[self.index((*place[:3], axes[3][column - back]))])[0]
+                for distance, weight in ((1, w[0]), (2, w[1])):
+                    if x >= distance:
+                        token = token_of(self.codes[self.index((*place[:3], axes[3][at[2] - distance]))])[0]
                         total += weight * min(small.LEAST[token], 7 * 2**16)
                 v = total + 4
                 context = 58 if self.kinds[index] else 2 * v.bit_length() - 6 + (v >> v.bit_length() - 2 & 1)
-                order.append((step, x, lane, table[context], *token_of(code)))
+                order.append(((plane, row), x, lane, table[context], *token_of(self.codes[index])))
             order.sort(key=lambda o: o[:3])
-            symbols += [(slots, token) for _, _, _, slots, token, _, _ in order]
+            symbols += [(lane, slots, token) for _, _, lane, slots, token, _, _ in order]
             order.sort(key=lambda o: (o[0], o[2], o[1]))
             raws += [(raw, n) for *_, raw, n in order]
-        states, words, ranges = [2**16] * 4, [], {}
-        for i in range(len(symbols) - 1, -1, -1):
-            slots, token = symbols[i]
+        states, words, ranges = [2**16] * (16 if self.wide else 4), [], {}
+        for lane, slots, token in reversed(symbols):
             if id(slots) not in ranges:
                 tokens = [entry[0] for entry in slots]
                 ranges[id(slots)] = {token: (tokens.index(token), tokens.count(token)) for token in set(tokens)}
             start, frequency = ranges[id(slots)][token]
-            x = states[i % 4]
+            x = states[lane]
             if x >= frequency << 20:
                 words.insert(0, x % 65536)
                 x >>= 16
-            states[i % 4] = x // frequency * 4096 + x % frequency + start
+            states[lane] = x // frequency * 4096 + x % frequency + start
         all_raw = n_raw = 0
         for raw, n in raws:
             all_raw |= raw << n_raw
             n_raw += n
         n_raw = -(-n_raw // 8)
-        body = varint(len(words)) + varint(n_raw) + struct.pack(f"<4I{len(words)}H", *states, *words)
+        body = varint(len(words)) + varint(n_raw) + struct.pack(f"<{len(states)}I{len(words)}H", *states, *words)
         return body + all_raw.to_bytes(n_raw, "little")
 
     @staticmethod
@@ -637,6 +641,20 @@ class SmallEncoder:
                 expected = max(0, min(n - 1, numbers[-1] + numbers[-60] - numbers[-61]))
             numbers.append(rng.randrange(n) if rng.random() < 0.2 else expected)
             coder.signed(rises[i >= 60], numbers[-1] - expected)
+
+
+def parts_of(extents, wide):
+    """How many parts planes, rows and columns of a piece are cut into (7.6)."""
+    n_lanes = 16 if wide and math.prod(extents) >= 2**12 else 4
+
+    def cost(parts):
+        edges = [2**16 * (k - 1) // max(e, 1) for k, e in zip(parts, extents)]
+        idle = [2**16 * (k * -(-e // k) - e) // max(e, 1) for k, e in zip(parts, extents)]
+        return 3 * edges[0] + 4 * edges[1] + 28 * edges[2] + sum(idle) // 4
+
+    powers = (1, 2, 4, 8, 16)
+    ways = [parts for parts in itertools.product(powers, repeat=3) if math.prod(parts) == n_lanes]
+    return min(ways, key=lambda parts: (cost(parts), parts))
 
 
 def token_of(code):
@@ -854,10 +872,25 @@ class Small(unittest.TestCase):
         for case in range(36):
             t, dims = (F64 if case % 2 else F32), self.DIMS[case % 9]
             fills = NAN_FILLS[t][:case % 3]
-            encoder = SmallEncoder(rng, t, dims, case // 9 % 2, fills)
+            encoder = SmallEncoder(rng, t, dims, case // 9 % 2, fills, wide=case % 4 == 3)
             shape = tuple(n for n in dims if n > 1 or rng.random() < 0.5)
             with self.subTest(case=case, dims=dims):
                 stream = single(t, shape, encoder.payload, codec=d.CODEC_SMALL, fills=fills, preset=2 + case % 2)
+                self.assertEqual(bits_of(d.decode(stream)), encoder.bits)
+
+    def test_wide_chunks(self):
+        # Lanes of planes, of rows, of columns and of all of them; volumes, parents along each axis.
+        rng = random.Random(25)
+        for case, (dims, active) in enumerate((((1, 1, 64, 66), None), ((1, 1, 1, 4500), None), ((1, 1, 5, 900), None),
+                                               ((8, 9, 3, 20), None), ((5, 7, 8, 16), None), ((2, 2, 2, 600), None),
+                                               ((1, 1, 64, 130), 8), ((1, 1, 66, 127), 4), ((1, 8, 32, 33), 2),
+                                               ((8, 4, 16, 17), 1), ((4, 8, 32, 17), 5))):
+            t = F64 if case % 2 else F32
+            fills = NAN_FILLS[t][:case % 3]
+            encoder = SmallEncoder(rng, t, dims, int(active is not None), fills, wide=True, active=active)
+            self.assertEqual(encoder.n_lanes[-1], 16)
+            with self.subTest(dims=dims, active=active):
+                stream = single(t, dims, encoder.payload, codec=d.CODEC_SMALL, fills=fills, preset=2)
                 self.assertEqual(bits_of(d.decode(stream)), encoder.bits)
 
     def test_views(self):
@@ -889,12 +922,22 @@ class Small(unittest.TestCase):
         def pieces(*dims):
             return small.streams_of([small.Band(band, None, 0, 0) for band in dims])
 
-        few = (1, 1, 1, 50)
-        self.assertEqual([[piece[0] for piece in stream] for stream in pieces(few, few, (1, 1, 1, 140000), few, few)],
-                         [[0, 1], [2], [2], [3, 4]])
-        self.assertEqual([stream[0][1] for stream in pieces((2, 3, 150, 150))], [range(0, 3), range(3, 6)])
-        self.assertEqual([stream[0][2] for stream in pieces((1, 1, 500, 300))], [range(0, 250), range(250, 500)])
-        self.assertEqual([stream[0][3] for stream in pieces((1, 1, 3, 50001))], [range(0, 25000), range(25000, 50001)])
+        few, large, huge = (1, 1, 1, 50), (1, 1, 1, 2**19 - 1), (1, 1, 1, 2**19)
+        self.assertEqual([[piece[0] for piece in stream]
+                          for stream in pieces(few, few, huge, few, (1, 1, 1, 2**16 - 1), large, (1, 1, 1, 2**16), few)],
+                         [[0, 1], [2], [2], [3, 4], [5], [6], [7]])
+        self.assertEqual([stream[0][1] for stream in pieces((2, 3, 300, 300))], [range(0, 3), range(3, 6)])
+        self.assertEqual([stream[0][2] for stream in pieces((1, 1, 901, 600))], [range(0, 450), range(450, 901)])
+        self.assertEqual([stream[0][3] for stream in pieces((1, 1, 3, 200001))],
+                         [range(0, 100000), range(100000, 200001)])
+
+    def test_lanes_of_pieces(self):
+        rng = random.Random(26)
+        shapes = [tuple(rng.randrange(1, limit) for limit in rng.choice(((9, 9, 9), (40, 40, 40), (200, 3, 30))))
+                  for _ in range(300)]
+        for extents in shapes + [(0, 1, 1), (1, 0, 5), (3, 3, 0), (1, 1, 2**12), (1, 1, 2**12 - 1)]:
+            for wide in False, True:
+                self.assertEqual(small.deal_of(extents, wide), parts_of(extents, wide))
 
     def test_numbers(self):
         rng, encoder, model = random.Random(22), BinaryEncoder(), {}
@@ -917,7 +960,9 @@ class Small(unittest.TestCase):
 
         good = encoder.payload
         d.decode(single(F32, (9, 20), good, codec=d.CODEC_SMALL))
-        check("unknown flags", bytes([good[0] | 16]) + good[1:])
+        check("unknown flags", bytes([good[0] | 32]) + good[1:])
+        check("unknown flags", bytes([good[0] | 16 | 2]) + good[1:])
+        check("", bytes([good[0] | 16]) + good[1:])
         check("without a step", good, step=0.0)
         check("without a step", good, bound=0)
         check("bytes after the end", good + b"\0")
@@ -936,9 +981,9 @@ class Small(unittest.TestCase):
         rng, refused = random.Random(24), 0
         for case in range(100):
             t = F64 if case % 2 else F32
-            encoder = SmallEncoder(rng, t, (1, 1, 4, 20), case // 2 % 2, NAN_FILLS[t][:case % 3])
+            encoder = SmallEncoder(rng, t, (1, 1, 4, 20), case // 2 % 2, NAN_FILLS[t][:case % 3], wide=case % 5 == 0)
             payload = bytearray(encoder.payload)
-            payload[0] ^= rng.choice((0, 0, 0, 2, 1, 4, 8))
+            payload[0] ^= rng.choice((0, 0, 0, 2, 1, 4, 8, 16))
             for _ in range(rng.randrange(4)):
                 payload[rng.randrange(len(payload))] = rng.randrange(256)
             del payload[rng.randrange(len(payload)):rng.choice((0, 0, len(payload)))]

@@ -11,6 +11,7 @@ mod context;
 pub(crate) mod fast;
 mod fit;
 mod geometry;
+mod histogram;
 mod holes;
 mod interpolate;
 mod lattice;
@@ -24,6 +25,7 @@ pub(crate) mod simd;
 pub(crate) mod small;
 mod streams;
 mod tile;
+mod tokens;
 pub(crate) mod value;
 mod view;
 

@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use super::simd::Job;
+
 /// Axes of the arrays that predictors work on; arrays of other ranks are viewed as such.
 pub(crate) const AXES: usize = 4;
 /// The fastest axis.
@@ -116,20 +118,36 @@ impl Layout {
         Self { bands, levels, n_values: offset }
     }
 
+    /// The place in the chunk of the code at place `at`.
+    pub(crate) fn place_of(&self, at: usize) -> usize {
+        let band = &self.bands[self.bands.partition_point(|band| band.offset <= at) - 1];
+        let Some(finest) = self.levels.first() else { return at };
+        let [_, n1, n2, n3] = band.dims;
+        let at = at - band.offset;
+        let mut place = [at / (n1 * n2 * n3), at / (n2 * n3) % n1, at / n3 % n2, at % n3];
+        for (l, level) in self.levels.iter().enumerate().take(band.level + 1).rev() {
+            for a in axes_of(level.active) {
+                place[a] = 2 * place[a] + usize::from(l == band.level && band.odd >> a & 1 != 0);
+            }
+        }
+        place.iter().zip(finest.grid).fold(0, |all, (i, extent)| all * extent + i)
+    }
+
     /// Copies the coarse grid and the bands of a level to their places on its grid. `all` holds every band.
     #[inline(always)]
     pub(crate) fn merge<V: Copy>(&self, level: &Level, coarse: &[V], all: &[V], grid: &mut [V]) {
-        self.for_rows(level, |class, at, n, row| {
-            let part = |odd: AxisSet| {
-                if odd == 0 { coarse } else { &all[self.bands[level.band_of[usize::from(odd)]].offset..] }
+        for row in LevelRows::new(level) {
+            let part = |odd: AxisSet, at: usize| match odd {
+                0 => &coarse[at..],
+                odd => &all[self.bands[level.band_of[usize::from(odd)]].offset + at..],
             };
-            let out = &mut grid[row..row + n];
-            let even = &part(class)[at.0..];
+            let out = &mut grid[row.start..][..level.grid[X]];
+            let even = part(row.class, row.even);
             if level.active >> X & 1 == 0 {
-                out.copy_from_slice(&even[..n]);
-                return;
+                out.copy_from_slice(&even[..out.len()]);
+                continue;
             }
-            let odd = &part(class | 1 << X)[at.1..];
+            let odd = part(row.class | 1 << X, row.odd);
             let (pairs, last) = out.as_chunks_mut::<2>();
             for ((pair, e), o) in pairs.iter_mut().zip(even).zip(odd) {
                 *pair = [*e, *o];
@@ -137,20 +155,19 @@ impl Layout {
             if let [last] = last {
                 *last = even[pairs.len()];
             }
-        });
+        }
     }
 
     /// The inverse of [`Layout::merge`].
     #[inline(always)]
     pub(crate) fn split<V: Copy>(&self, level: &Level, grid: &[V], coarse: &mut [V], all: &mut [V]) {
-        self.for_rows(level, |class, at, n, row| {
+        for row in LevelRows::new(level) {
             let offset = |odd: AxisSet| self.bands[level.band_of[usize::from(odd)]].offset;
-            let values = &grid[row..row + n];
-            let n_even = if level.active >> X & 1 == 0 { n } else { n.div_ceil(2) };
-            let even = if class == 0 { &mut coarse[at.0..] } else { &mut all[offset(class) + at.0..] };
-            if n_even == n {
-                even[..n].copy_from_slice(values);
-                return;
+            let values = &grid[row.start..][..level.grid[X]];
+            let even = if row.class == 0 { &mut coarse[row.even..] } else { &mut all[offset(row.class) + row.even..] };
+            if level.active >> X & 1 == 0 {
+                even[..values.len()].copy_from_slice(values);
+                continue;
             }
             let (pairs, last) = values.as_chunks::<2>();
             for (e, pair) in even.iter_mut().zip(pairs) {
@@ -159,35 +176,94 @@ impl Layout {
             if let [last] = last {
                 even[pairs.len()] = *last;
             }
-            let odd = &mut all[offset(class | 1 << X) + at.1..];
+            let odd = &mut all[offset(row.class | 1 << X) + row.odd..];
             for (o, pair) in odd.iter_mut().zip(pairs) {
                 *o = pair[1];
             }
-        });
+        }
     }
+}
 
-    /// Calls `f` for each row of a level's grid with the class of its even points, the places of its row in that class
-    /// and in the one of its odd points, its length, and its place on the grid.
+/// A row of a level's grid.
+struct LevelRow {
+    /// The class of its even points.
+    class: AxisSet,
+    /// Place of its row in that class, and in the one of its odd points.
+    even: usize,
+    odd: usize,
+    /// Its place on the grid.
+    start: usize,
+}
+
+/// The rows of a level's grid, one after the other. Not a function that takes a closure: loops over their values are
+/// to be compiled for the instruction set of the caller.
+struct LevelRows<'a> {
+    level: &'a Level,
+    dims: [Dims; 1 << AXES],
+    at: [usize; X],
+    start: usize,
+}
+
+impl<'a> LevelRows<'a> {
     #[inline(always)]
-    fn for_rows(&self, level: &Level, mut f: impl FnMut(AxisSet, (usize, usize), usize, usize)) {
-        let grid = level.grid;
-        let n = grid[X];
-        let half = |a: usize, i: usize| if level.active >> a & 1 == 0 { i } else { i / 2 };
-        let parity = |a: usize, i: usize| (level.active >> a & 1) & (i & 1) as AxisSet;
-        let mut row = 0;
-        for i0 in 0..grid[0] {
-            for i1 in 0..grid[1] {
-                for i2 in 0..grid[2] {
-                    let class = parity(0, i0) | parity(1, i1) << 1 | parity(2, i2) << 2;
-                    let place = |class: AxisSet| {
-                        let dims = class_dims(&grid, level.active, class);
-                        ((half(0, i0) * dims[1] + half(1, i1)) * dims[2] + half(2, i2)) * dims[X]
-                    };
-                    f(class, (place(class), place(class | (level.active & 1 << X))), n, row);
-                    row += n;
-                }
+    fn new(level: &'a Level) -> Self {
+        let mut dims = [level.grid; 1 << AXES];
+        for (class, dims) in dims.iter_mut().enumerate() {
+            *dims = class_dims(&level.grid, level.active, class as AxisSet);
+        }
+        Self { level, dims, at: [0; X], start: 0 }
+    }
+}
+
+impl Iterator for LevelRows<'_> {
+    type Item = LevelRow;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<LevelRow> {
+        let grid = &self.level.grid;
+        if self.at[0] == grid[0] {
+            return None;
+        }
+        let mut class = 0;
+        let mut half = self.at;
+        for a in 0..X {
+            let is_active = self.level.active >> a & 1;
+            class |= (is_active & self.at[a] as AxisSet) << a;
+            half[a] >>= is_active;
+        }
+        let place = |class: AxisSet| {
+            let dims = &self.dims[usize::from(class)];
+            ((half[0] * dims[1] + half[1]) * dims[2] + half[2]) * dims[X]
+        };
+        let row =
+            LevelRow { class, even: place(class), odd: place(class | self.level.active & 1 << X), start: self.start };
+        self.start += grid[X];
+        self.at[2] += 1;
+        for a in [2, 1] {
+            if self.at[a] == grid[a] {
+                self.at[a] = 0;
+                self.at[a - 1] += 1;
             }
         }
+        Some(row)
+    }
+}
+
+/// [`Layout::merge`] as a job.
+pub(crate) struct Merge<'a, V> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) level: &'a Level,
+    pub(crate) coarse: &'a [V],
+    pub(crate) all: &'a [V],
+    pub(crate) grid: &'a mut [V],
+}
+
+impl<V: Copy> Job for Merge<'_, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        self.layout.merge(self.level, self.coarse, self.all, self.grid);
     }
 }
 
@@ -243,6 +319,7 @@ mod tests {
                 grid = coarse;
             }
             all[..grid.len()].copy_from_slice(&grid);
+            assert!(all.iter().enumerate().all(|(at, value)| layout.place_of(at) == *value as usize));
             let mut seen = all.clone();
             seen.sort_unstable();
             assert_eq!(seen, values, "every value is in one band");

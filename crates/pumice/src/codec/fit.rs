@@ -5,6 +5,8 @@
 //! candidate of least estimated length wins. Only additions, multiplications and divisions in a fixed order are used,
 //! no library functions: every machine finds the same coefficients.
 
+use super::scratch;
+
 /// Coefficients are multiples of 1 / COEFFICIENT_ONE.
 pub(crate) const COEFFICIENT_ONE: i32 = 1024;
 /// Coefficients lie within ±8.
@@ -18,11 +20,14 @@ const COEFFICIENT_BITS: f64 = 9.0;
 
 /// Observations of a predicted value and of what it is predicted from, all in units of the quantisation step and as
 /// differences from the base, the quantity whose coefficient makes the sum of all coefficients one.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sample {
-    /// One column for each quantity but the base.
-    pub(crate) columns: Vec<Vec<f64>>,
-    pub(crate) target: Vec<f64>,
+    /// The target, then one column for each quantity but the base, each with room for `capacity` observations.
+    values: Vec<f64>,
+    n_columns: usize,
+    capacity: usize,
+    /// Observations so far.
+    len: usize,
 }
 
 /// The coefficients of the quantities but the base, and the estimated length of the codes of the sample in bits.
@@ -41,21 +46,52 @@ struct Work {
 }
 
 impl Sample {
-    pub(crate) fn with_columns(n_columns: usize) -> Self {
-        Self { columns: vec![Vec::new(); n_columns], target: Vec::new() }
+    /// A sample of `n_columns` quantities but the base, and of at most `capacity` observations.
+    pub(crate) fn new(n_columns: usize, capacity: usize) -> Self {
+        Self { values: scratch::take((n_columns + 1) * capacity), n_columns, capacity, len: 0 }
     }
 
-    /// Estimated length of the codes with these coefficients.
+    /// Where the next observations of the target go (0), or of one of the quantities (from 1 on).
+    #[inline(always)]
+    pub(crate) fn next(&mut self, i: usize) -> &mut [f64] {
+        &mut self.values[i * self.capacity..][..self.capacity][self.len..]
+    }
+
+    /// Takes over the `n` next observations, those whose target is good.
+    #[inline(always)]
+    pub(crate) fn append(&mut self, n: usize, is_good: impl Fn(f64) -> bool) {
+        let next = self.len..self.len + n;
+        let n_good = self.values[next.clone()].iter().filter(|target| is_good(**target)).count();
+        if n_good < n {
+            let good: Vec<usize> = next.filter(|i| is_good(self.values[*i])).collect();
+            for column in self.values.chunks_exact_mut(self.capacity) {
+                for (to, from) in good.iter().enumerate() {
+                    column[self.len + to] = column[*from];
+                }
+            }
+        }
+        self.len += n_good;
+    }
+
+    #[inline(always)]
+    fn target(&self) -> &[f64] {
+        &self.values[..self.len]
+    }
+
+    #[inline(always)]
+    fn column(&self, i: usize) -> &[f64] {
+        &self.values[(i + 1) * self.capacity..][..self.len]
+    }
+
+    /// Estimated length of the codes with these coefficients; leaves the errors.
     #[inline(always)]
     pub(crate) fn bits(&self, coefficients: &[i32], errors: &mut Vec<f64>) -> f64 {
         errors.clear();
-        errors.extend_from_slice(&self.target);
-        for (column, k) in self.columns.iter().zip(coefficients) {
-            if *k != 0 {
-                let c = f64::from(*k) / f64::from(COEFFICIENT_ONE);
-                for (e, z) in errors.iter_mut().zip(column) {
-                    *e -= c * z;
-                }
+        errors.extend_from_slice(self.target());
+        for (i, k) in coefficients.iter().enumerate().filter(|(_, k)| **k != 0) {
+            let c = f64::from(*k) / f64::from(COEFFICIENT_ONE);
+            for (e, z) in errors.iter_mut().zip(self.column(i)) {
+                *e -= c * z;
             }
         }
         // The bits of a number, read as an integer, are its logarithm but for a small error.
@@ -70,31 +106,34 @@ impl Sample {
     /// the sample stands for `n_values` values. Returns also whether it is a fitted one; otherwise the place of the
     /// preset.
     #[inline(always)]
-    pub(crate) fn best(&self, presets: &[Vec<i32>], n_values: usize) -> (Candidate, Option<usize>) {
+    pub(crate) fn best(&self, presets: &[&[i32]], n_values: usize) -> (Candidate, Option<usize>) {
         let mut work = Work::default();
-        let n = self.target.len();
-        let mut best: Option<(Candidate, Option<usize>)> = None;
+        let (n, n_columns) = (self.len, self.n_columns);
+        let mut shortest = (0, f64::INFINITY);
         for (i, preset) in presets.iter().enumerate() {
             let bits = self.bits(preset, &mut work.errors);
-            if best.as_ref().is_none_or(|(b, _)| bits < b.bits) {
-                best = Some((Candidate { coefficients: preset.clone(), bits }, Some(i)));
+            if bits < shortest.1 {
+                shortest = (i, bits);
             }
         }
-        let mut best = best.expect("there is a preset");
-        if n < 4 * self.columns.len().max(8) || n_values < VALUES_PER_COEFFICIENT * self.columns.len() {
+        let (preset, bits) = shortest;
+        let mut best = (Candidate { coefficients: presets[preset].to_vec(), bits }, Some(preset));
+        if n < 4 * n_columns.max(8) || n_values < VALUES_PER_COEFFICIENT * n_columns {
             return best;
         }
         let scale = n_values as f64 / n as f64;
-        let cost = COEFFICIENT_BITS * self.columns.len() as f64 / scale.max(1.0);
-        let preset = best.clone();
-        for start in [None, Some(preset.0.coefficients)] {
+        let cost = COEFFICIENT_BITS * n_columns as f64 / scale.max(1.0);
+        for start in [None, Some(presets[preset])] {
             // A second start is worth it only where the first led nowhere.
             if start.is_some() && best.1.is_none() {
                 break;
             }
-            let mut current = start;
+            if let Some(start) = start {
+                self.bits(start, &mut work.errors);
+            }
+            let mut current = start.map(<[i32]>::to_vec);
             for _ in 0..ROUNDS {
-                let coefficients = self.least_squares(current.as_deref(), &mut work);
+                let coefficients = self.least_squares(current.is_some(), &mut work);
                 let bits = self.bits(&coefficients, &mut work.errors) + cost;
                 if bits < best.0.bits {
                     best = (Candidate { coefficients: coefficients.clone(), bits }, None);
@@ -108,31 +147,39 @@ impl Sample {
         best
     }
 
-    /// Least squares, weighted by the errors of `current` where given.
+    /// Least squares, where wanted weighted by the errors in `work`.
     #[inline(always)]
-    fn least_squares(&self, current: Option<&[i32]>, work: &mut Work) -> Vec<i32> {
-        let (n, m) = (self.target.len(), self.columns.len());
+    fn least_squares(&self, is_weighted: bool, work: &mut Work) -> Vec<i32> {
+        let (n, m) = (self.len, self.n_columns);
         work.weights.clear();
         work.weights.resize(n, 1.0);
         let mut ridge = 0.02;
-        if let Some(current) = current {
-            self.bits(current, &mut work.errors);
+        if is_weighted {
             for (w, e) in work.weights.iter_mut().zip(&work.errors) {
                 *w = 1.0 / (0.25 + e * e);
             }
             ridge = 0.004;
         }
+        // The right side is one more column.
+        let columns = |c: usize| if c < m { self.column(c) } else { self.target() };
         let mut matrix = vec![vec![0.0; m + 1]; m];
         work.weighted.resize(n, 0.0);
         for r in 0..m {
-            for ((p, w), z) in work.weighted.iter_mut().zip(&work.weights).zip(&self.columns[r]) {
+            for ((p, w), z) in work.weighted.iter_mut().zip(&work.weights).zip(self.column(r)) {
                 *p = w * z;
             }
+            let mut c = r;
+            while c + 4 <= m + 1 {
+                let all = dots(&work.weighted, [columns(c), columns(c + 1), columns(c + 2), columns(c + 3)]);
+                matrix[r][c..c + 4].copy_from_slice(&all);
+                c += 4;
+            }
+            for c in c..=m {
+                [matrix[r][c]] = dots(&work.weighted, [columns(c)]);
+            }
             for c in r..m {
-                matrix[r][c] = dot(&work.weighted, &self.columns[c]);
                 matrix[c][r] = matrix[r][c];
             }
-            matrix[r][m] = dot(&work.weighted, &self.target);
         }
         // Enough of a ridge to keep noise of the order of the step from being followed.
         for (r, row) in matrix.iter_mut().enumerate() {
@@ -144,18 +191,34 @@ impl Sample {
     }
 }
 
-/// Sum of products, in a fixed order that vectors can follow.
+impl Drop for Sample {
+    fn drop(&mut self) {
+        scratch::give(std::mem::take(&mut self.values));
+    }
+}
+
+/// Sums of products with each of several columns, each in a fixed order that vectors can follow. Several at a time,
+/// since each addition waits for the one before.
 #[inline(always)]
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let mut sums = [0.0; 8];
-    let ((a8, a_rest), (b8, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    for (a, b) in a8.iter().zip(b8) {
-        for i in 0..8 {
-            sums[i] += a[i] * b[i];
+fn dots<const N: usize>(a: &[f64], columns: [&[f64]; N]) -> [f64; N] {
+    let mut sums = [[0.0; 8]; N];
+    let n = a.len();
+    let columns = columns.map(|column| &column[..n]);
+    let (a8, a_rest) = a.as_chunks::<8>();
+    for (i, a) in a8.iter().enumerate() {
+        for (sums, b) in sums.iter_mut().zip(columns) {
+            let b: &[f64; 8] = b[8 * i..].first_chunk().expect("columns are as long");
+            for i in 0..8 {
+                sums[i] += a[i] * b[i];
+            }
         }
     }
-    let rest: f64 = a_rest.iter().zip(b_rest).fold(0.0, |sum, (a, b)| sum + a * b);
-    ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7])) + rest
+    let mut all = [0.0; N];
+    for ((all, sums), b) in all.iter_mut().zip(sums).zip(columns) {
+        let rest = a_rest.iter().zip(&b[n - a_rest.len()..]).fold(0.0, |sum, (a, b)| sum + a * b);
+        *all = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7])) + rest;
+    }
+    all
 }
 
 /// Solves the symmetric positive definite system whose right side is the last column; directions without evidence are 0.
@@ -189,6 +252,24 @@ pub(crate) fn solve(mut matrix: Vec<Vec<f64>>) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    fn observe(sample: &mut Sample, observation: &[f64]) {
+        for (i, value) in observation.iter().enumerate() {
+            sample.next(i)[0] = *value;
+        }
+        sample.append(1, |_| true);
+    }
+
+    #[test]
+    fn appends_only_what_is_good() {
+        let mut sample = Sample::new(1, 4);
+        for (i, column) in [[1.0, f64::NAN, 3.0], [10.0, 20.0, 30.0]].iter().enumerate() {
+            sample.next(i)[..3].copy_from_slice(column);
+        }
+        sample.append(3, |target| target.abs() < 2.0 || target == 3.0);
+        observe(&mut sample, &[4.0, 40.0]);
+        assert_eq!((sample.target(), sample.column(0)), (&[1.0, 3.0, 4.0][..], &[10.0, 30.0, 40.0][..]));
+    }
+
     #[test]
     fn finds_the_coefficients_behind_outliers() {
         let mut state = 3_u64;
@@ -196,28 +277,28 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
         };
-        let mut sample = Sample::with_columns(2);
+        let mut sample = Sample::new(2, 2000);
         for i in 0..2000 {
             let (a, b) = (random() * 100.0, random() * 100.0);
             let outlier = if i % 10 == 0 { random() * 1e6 } else { 0.0 };
-            sample.columns[0].push(a);
-            sample.columns[1].push(b);
-            sample.target.push(1.25 * a - 0.5 * b + outlier + random());
+            observe(&mut sample, &[1.25 * a - 0.5 * b + outlier + random(), a, b]);
         }
-        let (best, preset) = sample.best(&[vec![0, 0], vec![1024, 0]], 100_000);
+        let (best, preset) = sample.best(&[&[0, 0], &[1024, 0]], 100_000);
         assert_eq!(preset, None);
         assert!((best.coefficients[0] - 1280).abs() < 12 && (best.coefficients[1] + 512).abs() < 12, "{best:?}");
     }
 
     #[test]
     fn keeps_the_preset_where_a_fit_does_not_pay() {
-        let mut sample = Sample::with_columns(1);
+        let mut sample = Sample::new(1, 100);
         for i in 0..100 {
-            sample.columns[0].push(f64::from(i));
-            sample.target.push(f64::from(i) * 0.5);
+            observe(&mut sample, &[f64::from(i) * 0.5, f64::from(i)]);
         }
-        assert_eq!(sample.best(&[vec![0], vec![512]], 100).1, Some(1));
-        let degenerate = Sample { columns: vec![vec![0.0; 100]], target: vec![f64::INFINITY; 100] };
-        assert_eq!(degenerate.best(&[vec![0]], 100).0.coefficients, [0]);
+        assert_eq!(sample.best(&[&[0], &[512]], 100).1, Some(1));
+        let mut degenerate = Sample::new(1, 100);
+        for _ in 0..100 {
+            observe(&mut degenerate, &[f64::INFINITY, 0.0]);
+        }
+        assert_eq!(degenerate.best(&[&[0]], 100).0.coefficients, [0]);
     }
 }

@@ -5,7 +5,7 @@
 //! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so they can be
 //! worked on in parallel and in vectors.
 
-use super::bands::{AXES, AxisSet, Band, Dims, Layout, Level, X, axes_of, volume};
+use super::bands::{AXES, AxisSet, Band, Dims, Layout, Level, Merge, X, axes_of, volume};
 use super::binary::{BitCoder, NumberModel};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
 use super::scratch;
@@ -17,12 +17,18 @@ use crate::parallel::Workers;
 
 /// Sums of points along an axis: the nearest two, the next two, and the two behind those.
 const TAPS: usize = 3;
+/// Pairs of axes.
+const N_CORNERS: usize = AXES * (AXES - 1) / 2;
 /// Most quantities a point is predicted from.
-const MAX_TERMS: usize = TAPS * AXES + AXES * (AXES - 1) / 2;
+const MAX_TERMS: usize = TAPS * AXES + N_CORNERS;
 /// Observations for a fit, at least and at most.
 const SAMPLE_VALUES: std::ops::Range<usize> = 128..2560;
 /// Observations taken from one row, at least.
 const POINTS_PER_ROW: usize = 16;
+/// Values that are predicted at a time, at most: few enough for the first cache.
+const PIECE_VALUES: usize = 1 << 11;
+/// Values that are quantised at a time.
+const QUANTIZED_VALUES: usize = 64;
 /// Values that a worker takes at a time.
 const VALUES_PER_TASK: usize = 1 << 15;
 
@@ -139,14 +145,14 @@ impl Stencil {
         all
     }
 
-    /// The named ones, with their coefficients but the first.
-    fn named(n_odd: usize) -> Vec<(Self, Vec<i32>)> {
-        let mut all = Vec::new();
+    /// The named ones, with the coefficients of all terms.
+    fn named(n_odd: usize) -> Vec<(Self, [i32; MAX_TERMS])> {
+        let mut all = Vec::with_capacity(KERNELS.len() * (AXES + 1));
         for kernel in 0..KERNELS.len() {
             let single = (0..n_odd).map(Some).take(if n_odd > 1 { n_odd } else { 0 });
             for along in std::iter::once(None).chain(single) {
                 let stencil = Stencil::Named { kernel, along };
-                let coefficients = stencil.coefficients(n_odd)[1..n_terms(n_odd)].to_vec();
+                let coefficients = stencil.coefficients(n_odd);
                 all.push((stencil, coefficients));
             }
         }
@@ -183,68 +189,226 @@ struct Part<'a, T> {
     dims: Dims,
 }
 
-impl<'a, T: Real> Part<'a, T> {
-    #[inline(always)]
-    fn row(&self, at: [usize; X]) -> &'a [T] {
-        let row = (at[0] * self.dims[1] + at[1]) * self.dims[2] + at[2];
-        &self.values[row * self.dims[X]..][..self.dims[X]]
-    }
+/// A box of a band, whose values are contiguous there.
+#[derive(Clone, Copy)]
+struct Piece {
+    from: Dims,
+    dims: Dims,
+}
 
-    /// The place one further along `axis`, or the last one again.
+impl Piece {
+    /// One that starts at value `start` of a band of extents `dims` and ends before `end`.
     #[inline(always)]
-    fn next(&self, mut at: [usize; X], axis: usize) -> [usize; X] {
-        at[axis] = (at[axis] + 1).min(self.dims[axis] - 1);
-        at
+    fn new(dims: &Dims, start: usize, end: usize) -> Self {
+        let [row, x] = [start / dims[X], start % dims[X]];
+        let [i0, i1, i2] = place(dims, row);
+        let mut piece = Self { from: [i0, i1, i2, x], dims: [1; AXES] };
+        let mut n_values = 1;
+        for axis in (0..AXES).rev() {
+            let left = (dims[axis] - piece.from[axis]).min((end - start) / n_values);
+            // As even as possible: what is shorter than a vector costs as much as one.
+            piece.dims[axis] = left.div_ceil(left.div_ceil(PIECE_VALUES / n_values));
+            n_values *= piece.dims[axis];
+            if piece.dims[axis] < dims[axis] {
+                break;
+            }
+        }
+        piece
     }
+}
 
-    /// The first `n` values of the row at place `p` along `axis`; beyond an edge, the next of those made.
+/// What a part has beyond its edges.
+#[derive(Clone, Copy)]
+enum Beyond {
+    /// What follows from the values along this axis, the only one along which it is left.
+    Extrapolated(usize),
+    /// The last value again.
+    Last,
+}
+
+/// A box that a part has, or that was made from it.
+#[derive(Clone, Copy)]
+struct Window<'a, T> {
+    /// Values of the part, or `None` if they were made.
+    part: Option<&'a [T]>,
+    start: usize,
+    strides: Dims,
+}
+
+impl<'a, T: Real> Window<'a, T> {
     #[inline(always)]
-    fn row_or_made<'b>(&self, mut at: [usize; X], axis: usize, p: isize, n: usize, made: &mut &'b [T]) -> &'b [T]
+    fn values<'b>(&self, made: &'b [T]) -> &'b [T]
     where
         'a: 'b,
     {
-        if (0..self.dims[axis] as isize).contains(&p) {
-            at[axis] = p as usize;
-            return &self.row(at)[..n];
-        }
-        let (row, rest) = made.split_at(n);
-        *made = rest;
-        row
+        &self.part.unwrap_or(made)[self.start..]
     }
 }
 
-/// Rows that one row is predicted from, as pairs: a term is the sum of two values, that of corners of two pairs.
+#[inline(always)]
+fn strides(dims: &Dims) -> Dims {
+    [dims[1] * dims[2] * dims[X], dims[2] * dims[X], dims[X], 1]
+}
+
+impl<'a, T: Real> Part<'a, T> {
+    /// The values of a box that may reach beyond the edges; in that case they are appended to `made`.
+    #[inline(always)]
+    fn window(&self, from: [isize; AXES], dims: Dims, beyond: Beyond, made: &mut Made<T>) -> Window<'a, T> {
+        let of_part = strides(&self.dims);
+        if (0..AXES).all(|a| from[a] >= 0 && from[a] as usize + dims[a] <= self.dims[a]) {
+            let start = (0..AXES).map(|a| from[a] as usize * of_part[a]).sum();
+            return Window { part: Some(self.values), start, strides: of_part };
+        }
+        let start = made.n;
+        let out = made.extend(volume(&dims));
+        let is_inside = from[2] >= 0 && from[2] as usize + dims[2] <= self.dims[2];
+        if is_inside && dims[X] == self.dims[X] {
+            // Rows that follow each other are one.
+            let [n0, n1, n2, n] = self.dims;
+            let part = Part { values: self.values, dims: [n0, n1, 1, n2 * n] };
+            part.copy_box([from[0], from[1], 0, from[2] * n as isize], [dims[0], dims[1], 1, dims[2] * n], beyond, out);
+        } else {
+            self.copy_box(from, dims, beyond, out);
+        }
+        Window { part: None, start, strides: strides(&dims) }
+    }
+
+    #[inline(always)]
+    fn copy_box(&self, from: [isize; AXES], dims: Dims, beyond: Beyond, out: &mut [T]) {
+        let strides = strides(&self.dims);
+        let mut rows = out.chunks_exact_mut(dims[X]);
+        for i0 in from[0]..from[0] + dims[0] as isize {
+            for i1 in from[1]..from[1] + dims[1] as isize {
+                for i2 in from[2]..from[2] + dims[2] as isize {
+                    let out = rows.next().expect("there is a row for each");
+                    self.copy_row([i0, i1, i2, from[X]], beyond, &strides, out);
+                }
+            }
+        }
+    }
+
+    /// The whole row at a place along the slower axes, or at the last one before it.
+    #[inline(always)]
+    fn row(&self, at: [isize; AXES], strides: &Dims) -> &'a [T] {
+        let mut start = 0;
+        for a in 0..X {
+            start += (at[a] as usize).min(self.dims[a] - 1) * strides[a];
+        }
+        &self.values[start..][..self.dims[X]]
+    }
+
+    /// Copies a row of a box.
+    #[inline(always)]
+    fn copy_row(&self, at: [isize; AXES], beyond: Beyond, strides: &Dims, out: &mut [T]) {
+        if let Beyond::Extrapolated(axis) = beyond
+            && axis != X
+            && !(0..self.dims[axis] as isize).contains(&at[axis])
+        {
+            let near = extrapolation(self.dims[axis], at[axis]);
+            let mut rows = [&[][..]; 3];
+            for (row, p) in rows.iter_mut().zip(near.at) {
+                let mut at = at;
+                at[axis] = p as isize;
+                *row = &self.row(at, strides)[at[X] as usize..][..out.len()];
+            }
+            let [a, b, c] = rows;
+            near.fill(a, b, c, out);
+            return;
+        }
+        let row = self.row(at, strides);
+        let n_before = (-at[X]).max(0) as usize;
+        let inside = &row[at[X].max(0) as usize..];
+        let n_inside = inside.len().min(out.len() - n_before);
+        copy_short(&inside[..n_inside], &mut out[n_before..][..n_inside]);
+        for i in (0..n_before).chain(n_before + n_inside..out.len()) {
+            out[i] = match beyond {
+                Beyond::Last => row[row.len() - 1],
+                Beyond::Extrapolated(_) => extrapolate(row, at[X] + i as isize),
+            };
+        }
+    }
+}
+
+/// Copies what is mostly too short for a call to pay.
+#[inline(always)]
+fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
+    match from.len() {
+        16..=64 => copy_blocks::<T, 16>(from, to),
+        8..16 => copy_blocks::<T, 8>(from, to),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// The same for a block or more.
+#[inline(always)]
+fn copy_blocks<T: Copy, const BLOCK: usize>(from: &[T], to: &mut [T]) {
+    let n = from.len();
+    let mut x = 0;
+    while x < n {
+        // The last block may overlap the one before.
+        x = x.min(n - BLOCK);
+        let block: &[T; BLOCK] = from[x..].first_chunk().expect("there is a block before the end");
+        to[x..x + BLOCK].copy_from_slice(block);
+        x += BLOCK;
+    }
+}
+
+/// Values beyond the edges of parts, box after box.
+struct Made<T> {
+    values: Vec<T>,
+    n: usize,
+}
+
+/// A buffer of at least `n` values, whatever is in it.
+#[inline(always)]
+fn room<V: Copy + Default>(buffer: &mut Vec<V>, n: usize) -> &mut [V] {
+    if buffer.len() < n {
+        buffer.resize(n, V::default());
+    }
+    &mut buffer[..n]
+}
+
+impl<T: Real> Made<T> {
+    fn new() -> Self {
+        Self { values: Vec::new(), n: 0 }
+    }
+
+    /// Room for `n` more, whatever is in it.
+    #[inline(always)]
+    fn extend(&mut self, n: usize) -> &mut [T] {
+        let start = self.n;
+        self.n += n;
+        &mut room(&mut self.values, self.n)[start..]
+    }
+}
+
+/// Pairs of boxes that a piece is predicted from: a term is the sum of two values, that of corners of two pairs.
 const MAX_PAIRS: usize = TAPS * AXES + AXES * (AXES - 1);
 
-/// Buffers for one row after the other.
-struct Rows<T> {
-    /// Rows with a margin, and rows beyond an edge, one after the other.
-    made: Vec<T>,
-    prediction: Vec<T>,
-    source: Vec<T>,
+/// Two boxes of one window, and the coefficient of their sum.
+#[derive(Clone, Copy)]
+struct Pair<'a, T> {
+    a: &'a [T],
+    b: &'a [T],
+    strides: Dims,
+    coefficient: T,
 }
 
-impl<T: Real> Rows<T> {
-    fn new() -> Self {
-        Self { made: Vec::new(), prediction: Vec::new(), source: Vec::new() }
-    }
-}
-
-/// The pairs of rows that predict a row, and the coefficient of each.
+/// All pairs that predict a piece.
 struct Pairs<'a, T> {
-    all: [(&'a [T], &'a [T], T); MAX_PAIRS],
+    all: [Pair<'a, T>; MAX_PAIRS],
     n: usize,
 }
 
 impl<'a, T: Real> Pairs<'a, T> {
     #[inline(always)]
-    fn push(&mut self, a: &'a [T], b: &'a [T], coefficient: T) {
-        self.all[self.n] = (a, b, coefficient);
+    fn push(&mut self, window: &'a [T], [a, b]: [usize; 2], strides: Dims, coefficient: T) {
+        self.all[self.n] = Pair { a: &window[a..], b: &window[b..], strides, coefficient };
         self.n += 1;
     }
 }
 
-/// What predicts the rows of one band.
+/// What predicts the values of one band.
 #[derive(Clone, Copy)]
 struct Neighbourhood<'a, T> {
     /// The band's own extents.
@@ -253,7 +417,7 @@ struct Neighbourhood<'a, T> {
     /// Neighbours along each odd axis, in order.
     beside: [Option<Part<'a, T>>; AXES],
     /// Corners for each pair of odd axes, in order.
-    corners: [Option<Part<'a, T>>; AXES * (AXES - 1) / 2],
+    corners: [Option<Part<'a, T>>; N_CORNERS],
 }
 
 impl<'a, T: Real> Neighbourhood<'a, T> {
@@ -266,239 +430,213 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
                 Part { values: &before[parent.offset..][..volume(&parent.dims)], dims: parent.dims }
             }
         };
-        let axes: Vec<usize> = axes_of(band.odd).collect();
-        let mut all = Self { dims: band.dims, odd: band.odd, beside: [None; AXES], corners: [None; 6] };
-        let mut n_pairs = 0;
-        for (i, a) in axes.iter().enumerate() {
+        let mut all = Self { dims: band.dims, odd: band.odd, beside: [None; AXES], corners: [None; N_CORNERS] };
+        for (i, a) in axes_of(band.odd).enumerate() {
             all.beside[i] = Some(part(1 << a));
-            for b in &axes[i + 1..] {
-                all.corners[n_pairs] = Some(part(1 << a | 1 << b));
-                n_pairs += 1;
-            }
+        }
+        for (i, (a, b)) in axis_pairs(band.odd).enumerate() {
+            all.corners[i] = Some(part(1 << a | 1 << b));
         }
         all
     }
 
-    /// Makes the rows that the row at `at` needs and no part has: one with a margin, for neighbours along the row, rows
-    /// beyond an edge, and rows of corners whose last value has none beside it. In the order in which
-    /// [`Self::pairs`] takes them.
+    /// The pairs of a piece whose coefficient is not 0.
     #[inline(always)]
-    fn make_rows(&self, at: [usize; X], coefficients: &[T; MAX_TERMS], made: &mut Vec<T>) {
-        let n = self.dims[X];
-        made.clear();
-        let mut j = 0;
+    fn pairs<'b>(&'b self, piece: &Piece, coefficients: &[T; MAX_TERMS], made: &'b mut Made<T>) -> Pairs<'b, T> {
+        let from = piece.from.map(|p| p as isize);
+        // All boxes are made before any is borrowed.
+        let mut windows = [None; AXES + N_CORNERS];
+        made.n = 0;
         for (i, axis) in axes_of(self.odd).enumerate() {
-            let part = self.beside[i].as_ref().expect("there is a part for each axis");
-            if axis == X {
-                extend_row(part.row(at), n, made);
-            } else if at[axis] + 1 < TAPS || at[axis] + TAPS >= part.dims[axis] {
-                for tap in (0..TAPS).filter(|tap| coefficients[j + tap] != T::default()) {
-                    for p in [at[axis] as isize - tap as isize, (at[axis] + 1 + tap) as isize] {
-                        make_row_beyond(part, at, axis, p, n, made);
-                    }
-                }
-            }
-            j += TAPS;
-        }
-        if self.odd >> X & 1 == 0 {
-            return;
-        }
-        let axes = axes_of(self.odd);
-        let mut p = 0;
-        for a in axes.clone() {
-            for b in axes.clone().filter(|b| *b > a) {
-                let part = self.corners[p].as_ref().expect("there is a part for each pair");
-                if b == X && part.dims[X] == n && coefficients[j + p] != T::default() {
-                    for place in [at, part.next(at, a)] {
-                        let row = part.row(place);
-                        made.extend_from_slice(&row[1..]);
-                        made.push(row[n - 1]);
-                    }
-                }
-                p += 1;
+            let reach = reach(&coefficients[TAPS * i..][..TAPS]);
+            if reach > 0 {
+                let (mut from, mut dims) = (from, piece.dims);
+                from[axis] -= reach as isize - 1;
+                dims[axis] += 2 * reach - 1;
+                let part = self.beside[i].as_ref().expect("there is a part for each axis");
+                windows[i] = Some((part.window(from, dims, Beyond::Extrapolated(axis), made), reach));
             }
         }
-    }
+        let n_along = TAPS * self.odd.count_ones() as usize;
+        for (i, (a, b)) in axis_pairs(self.odd).enumerate() {
+            if coefficients[n_along + i] != T::default() {
+                let mut dims = piece.dims;
+                dims[a] += 1;
+                dims[b] += 1;
+                let part = self.corners[i].as_ref().expect("there is a part for each pair");
+                windows[AXES + i] = Some((part.window(from, dims, Beyond::Last, made), 0));
+            }
+        }
 
-    /// The pairs of the row at `at` whose coefficient is not 0, with rows from `made` where needed.
-    #[inline(always)]
-    fn pairs<'b>(&'b self, at: [usize; X], coefficients: &[T; MAX_TERMS], made: &'b [T]) -> Pairs<'b, T> {
-        let n = self.dims[X];
-        let mut made = made;
-        let mut pairs = Pairs { all: [(&[][..], &[][..], T::default()); MAX_PAIRS], n: 0 };
-        let mut j = 0;
+        let made = &made.values[..];
+        let none = Pair { a: &[], b: &[], strides: [0; AXES], coefficient: T::default() };
+        let mut pairs = Pairs { all: [none; MAX_PAIRS], n: 0 };
         for (i, axis) in axes_of(self.odd).enumerate() {
-            let part = self.beside[i].as_ref().expect("there is a part for each axis");
-            let line = made;
-            if axis == X {
-                made = &made[line_len(part.dims[X], n)..];
-            }
-            for tap in 0..TAPS {
-                let c = coefficients[j];
-                j += 1;
-                if c == T::default() {
-                    continue;
-                }
-                if axis == X {
-                    pairs.push(&line[TAPS - 1 - tap..][..n], &line[TAPS + tap..][..n], c);
-                } else {
-                    let before = part.row_or_made(at, axis, at[axis] as isize - tap as isize, n, &mut made);
-                    let after = part.row_or_made(at, axis, (at[axis] + 1 + tap) as isize, n, &mut made);
-                    pairs.push(before, after, c);
+            let Some((window, reach)) = &windows[i] else { continue };
+            let (values, step) = (window.values(made), window.strides[axis]);
+            for tap in 0..*reach {
+                let c = coefficients[TAPS * i + tap];
+                if c != T::default() {
+                    pairs.push(values, [(reach - 1 - tap) * step, (reach + tap) * step], window.strides, c);
                 }
             }
         }
-        let axes = axes_of(self.odd);
-        let mut p = 0;
-        for a in axes.clone() {
-            for b in axes.clone().filter(|b| *b > a) {
-                let part = self.corners[p].as_ref().expect("there is a part for each pair");
-                let c = coefficients[j];
-                j += 1;
-                p += 1;
-                if c == T::default() {
-                    continue;
-                }
-                for place in [at, part.next(at, a)] {
-                    let row = part.row(place);
-                    let beside = if b != X {
-                        &part.row(part.next(place, b))[..n]
-                    } else if part.dims[X] > n {
-                        &row[1..=n]
-                    } else {
-                        let (row, rest) = made.split_at(n);
-                        made = rest;
-                        row
-                    };
-                    pairs.push(&row[..n], beside, c);
-                }
+        for (i, (a, b)) in axis_pairs(self.odd).enumerate() {
+            let Some((window, _)) = &windows[AXES + i] else { continue };
+            let values = window.values(made);
+            for start in [0, window.strides[a]] {
+                let c = coefficients[n_along + i];
+                pairs.push(values, [start, start + window.strides[b]], window.strides, c);
             }
         }
         pairs
     }
 
-    /// Predicts the row at `at`.
+    /// Predicts a piece.
     #[inline(always)]
-    fn predict(&self, at: [usize; X], coefficients: &[T; MAX_TERMS], rows: &mut Rows<T>) {
-        const BLOCK: usize = 32;
-        let n = self.dims[X];
-        let Rows { made, prediction, .. } = rows;
-        prediction.resize(n, T::default());
-        self.make_rows(at, coefficients, made);
-        let pairs = self.pairs(at, coefficients, made);
-        let terms = &pairs.all[..pairs.n];
-        if n < BLOCK {
-            prediction.fill(T::default());
-            for (a, b, c) in terms {
-                for ((sum, a), b) in prediction.iter_mut().zip(*a).zip(*b) {
-                    *sum = sum.fadd(c.fmul(a.fadd(*b)));
-                }
-            }
-            return;
+    fn predict<'b>(
+        &self,
+        piece: &Piece,
+        coefficients: &[T; MAX_TERMS],
+        made: &mut Made<T>,
+        prediction: &'b mut Vec<T>,
+    ) -> &'b [T] {
+        let pairs = self.pairs(piece, coefficients, made);
+        let pairs = &pairs.all[..pairs.n];
+        let [n0, n1, mut n2, mut n] = piece.dims;
+        let prediction = room(prediction, n0 * n1 * n2 * n);
+        // Rows that follow each other in all boxes are one.
+        if pairs.iter().all(|pair| pair.strides[2] == n) {
+            (n2, n) = (1, n2 * n);
         }
-        let mut x = 0;
-        loop {
-            let mut sums = [T::default(); BLOCK];
-            for (a, b, c) in terms {
-                let a: &[T; BLOCK] = a[x..].first_chunk().expect("rows have the length of the prediction");
-                let b: &[T; BLOCK] = b[x..].first_chunk().expect("rows have the length of the prediction");
-                for i in 0..BLOCK {
-                    sums[i] = sums[i].fadd(c.fmul(a[i].fadd(b[i])));
-                }
+        for (i, plane) in prediction.chunks_exact_mut(n2 * n).enumerate() {
+            let mut lines = [(&[][..], &[][..], 0, T::default()); MAX_PAIRS];
+            for (line, pair) in lines.iter_mut().zip(pairs) {
+                let start = i / n1 * pair.strides[0] + i % n1 * pair.strides[1];
+                *line = (&pair.a[start..], &pair.b[start..], pair.strides[2], pair.coefficient);
             }
-            prediction[x..x + BLOCK].copy_from_slice(&sums);
-            if x + BLOCK == n {
-                return;
+            for (i, row) in plane.chunks_exact_mut(n).enumerate() {
+                predict_row(&lines[..pairs.len()], i, row);
             }
-            // The last block may overlap the one before: it says the same.
-            x = (x + BLOCK).min(n - BLOCK);
         }
+        prediction
     }
+}
 
-    /// Appends the terms of the row at `at` to the sample, every `stride`-th point.
+impl<T: Real> Pairs<'_, T> {
+    /// Appends the terms of some values of a row to the sample: of every `stride`-th from `first` on. `row` is the
+    /// row's place in the piece, and there is a pair for every tap and every corner of `n_odd` axes.
     #[inline(always)]
     fn observe(
         &self,
-        at: [usize; X],
-        stride: usize,
-        source: &[T],
-        scalars: &Scalars<T>,
-        made: &mut Vec<T>,
+        row: [usize; X],
+        (first, stride): (usize, usize),
+        (source, n_odd, scalars): (&[T], usize, &Scalars<T>),
+        [base, sums]: &mut [Vec<f64>; 2],
         sample: &mut Sample,
     ) {
-        let n = self.dims[X];
-        let n_odd = self.odd.count_ones() as usize;
-        let norms: [T; MAX_TERMS] = std::array::from_fn(|j| norm(j, n_odd));
-        self.make_rows(at, &norms, made);
-        let pairs = self.pairs(at, &norms, made);
         let scale = 1.0 / scalars.step.to_f64();
+        let n = (source.len() - first).div_ceil(stride);
+        let (base, sums) = (room(base, n), room(sums, n));
+        let places = (row, first, stride, source.len());
+        sum_pair(&self.all[0], places, base);
+        for ((target, base), x) in
+            sample.next(0).iter_mut().zip(base.iter_mut()).zip(source[first..].iter().step_by(stride))
+        {
+            *base *= 0.5;
+            *target = (x.to_f64() - *base) * scale;
+        }
         let n_along = TAPS * n_odd;
-        for x in (at[2] % stride..n).step_by(stride) {
-            let term = |j: usize| {
-                let pair = |p: usize| pairs.all[p].0[x].to_f64() + pairs.all[p].1[x].to_f64();
-                if j < n_along { 0.5 * pair(j) } else { 0.25 * (pair(2 * j - n_along) + pair(2 * j - n_along + 1)) }
-            };
-            let base = term(0);
-            let target = (source[x].to_f64() - base) * scale;
-            // Values that are not finite, or as good as that, say nothing.
-            if target.abs() < 1e9 {
-                sample.target.push(target);
-                for (j, column) in sample.columns.iter_mut().enumerate() {
-                    column.push((term(j + 1) - base) * scale);
+        for j in 1..n_terms(n_odd) {
+            let column = &mut sample.next(j)[..n];
+            if j < n_along {
+                sum_pair(&self.all[j], places, column);
+                for (z, base) in column.iter_mut().zip(&*base) {
+                    *z = (0.5 * *z - base) * scale;
+                }
+            } else {
+                sum_pair(&self.all[2 * j - n_along], places, sums);
+                sum_pair(&self.all[2 * j - n_along + 1], places, column);
+                for ((z, sum), base) in column.iter_mut().zip(&*sums).zip(&*base) {
+                    *z = (0.25 * (sum + *z) - base) * scale;
                 }
             }
         }
+        // Values that are not finite, or as good as that, say nothing.
+        sample.append(n, |target| target.abs() < 1e9);
     }
+}
+
+/// Sums of a pair at every `stride`-th place from `first` on of a row of `n` values.
+#[inline(always)]
+fn sum_pair<T: Real>(pair: &Pair<'_, T>, (row, first, stride, n): ([usize; X], usize, usize, usize), sums: &mut [f64]) {
+    let start = row[0] * pair.strides[0] + row[1] * pair.strides[1] + row[2] * pair.strides[2];
+    let (a, b) = (&pair.a[start..][first..n], &pair.b[start..][first..n]);
+    if stride == 1 {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = a.to_f64() + b.to_f64();
+        }
+    } else {
+        for ((sum, a), b) in sums.iter_mut().zip(a.iter().step_by(stride)).zip(b.iter().step_by(stride)) {
+            *sum = a.to_f64() + b.to_f64();
+        }
+    }
+}
+
+/// Rows of pairs, the distance to the rows after them, and the coefficient.
+type Lines<'a, T> = [(&'a [T], &'a [T], usize, T)];
+
+/// Predicts a row, the `i`-th of those of the lines.
+#[inline(always)]
+fn predict_row<T: Real>(lines: &Lines<'_, T>, i: usize, out: &mut [T]) {
+    match out.len() {
+        32.. => predict_blocks::<T, 32>(lines, i, out),
+        16.. => predict_blocks::<T, 16>(lines, i, out),
+        8.. => predict_blocks::<T, 8>(lines, i, out),
+        4.. => predict_blocks::<T, 4>(lines, i, out),
+        _ => predict_blocks::<T, 1>(lines, i, out),
+    }
+}
+
+/// The same for rows of a block or more.
+#[inline(always)]
+fn predict_blocks<T: Real, const BLOCK: usize>(lines: &Lines<'_, T>, i: usize, out: &mut [T]) {
+    let n = out.len();
+    let mut x = 0;
+    loop {
+        let mut sums = [T::default(); BLOCK];
+        for (a, b, step, c) in lines {
+            let a: &[T; BLOCK] = a[i * step + x..].first_chunk().expect("boxes have the extents of the piece");
+            let b: &[T; BLOCK] = b[i * step + x..].first_chunk().expect("boxes have the extents of the piece");
+            for i in 0..BLOCK {
+                sums[i] = sums[i].fadd(c.fmul(a[i].fadd(b[i])));
+            }
+        }
+        out[x..x + BLOCK].copy_from_slice(&sums);
+        if x + BLOCK == n {
+            return;
+        }
+        // The last block may overlap the one before: it says the same.
+        x = (x + BLOCK).min(n - BLOCK);
+    }
+}
+
+/// Taps that are needed, from the nearest on.
+#[inline(always)]
+fn reach<T: Real>(coefficients: &[T]) -> usize {
+    coefficients.iter().rposition(|c| *c != T::default()).map_or(0, |tap| tap + 1)
+}
+
+/// Pairs of axes of a set.
+#[inline(always)]
+fn axis_pairs(set: AxisSet) -> impl Iterator<Item = (usize, usize)> {
+    axes_of(set).flat_map(move |a| axes_of(set).filter(move |b| *b > a).map(move |b| (a, b)))
 }
 
 /// Turns a sum of values into their mean.
 #[inline(always)]
 fn norm<T: Real>(j: usize, n_odd: usize) -> T {
     T::from_f64(if j < TAPS * n_odd { 0.5 } else { 0.25 })
-}
-
-/// Length of a row of `len` values with a margin for `n` points between them.
-#[inline(always)]
-fn line_len(len: usize, n: usize) -> usize {
-    TAPS - 1 + len.max(n + TAPS)
-}
-
-/// Appends a row with a margin on both sides for the taps of `n` points between its own.
-#[inline(always)]
-fn extend_row<T: Real>(row: &[T], n: usize, made: &mut Vec<T>) {
-    let margin = TAPS as isize - 1;
-    for p in -margin..0 {
-        made.push(extrapolate(row, p));
-    }
-    made.extend_from_slice(row);
-    for p in row.len() as isize..n as isize + margin + 1 {
-        made.push(extrapolate(row, p));
-    }
-}
-
-/// Appends the row at place `p` along `axis`, which is not the fastest, if it lies beyond an edge: extrapolated.
-#[inline(always)]
-fn make_row_beyond<T: Real>(
-    part: &Part<'_, T>,
-    mut at: [usize; X],
-    axis: usize,
-    p: isize,
-    n: usize,
-    made: &mut Vec<T>,
-) {
-    if (0..part.dims[axis] as isize).contains(&p) {
-        return;
-    }
-    let near = extrapolation(part.dims[axis], p);
-    let [a, b, c] = near.at.map(|p| {
-        at[axis] = p;
-        &part.row(at)[..n]
-    });
-    let start = made.len();
-    made.extend_from_slice(a);
-    for ((a, b), c) in made[start..].iter_mut().zip(b).zip(c) {
-        *a = near.value(*a, *b, *c);
-    }
 }
 
 /// How a value beyond an edge follows from the three nearest.
@@ -516,6 +654,14 @@ impl Extrapolation {
             return T::of_i32(3).fmul(a.fsub(b)).fadd(c);
         }
         a.fadd(T::of_i32(self.distance).fmul(a.fsub(b)))
+    }
+
+    /// The values that follow from rows.
+    #[inline(always)]
+    fn fill<T: Value>(&self, a: &[T], b: &[T], c: &[T], out: &mut [T]) {
+        for (((x, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+            *x = self.value(*a, *b, *c);
+        }
     }
 }
 
@@ -536,20 +682,6 @@ fn extrapolate<T: Value>(row: &[T], p: isize) -> T {
     let near = extrapolation(row.len(), p);
     let [a, b, c] = near.at;
     near.value(row[a], row[b], row[c])
-}
-
-/// Moves on to the next row.
-#[inline(always)]
-fn advance(dims: &Dims, at: &mut [usize; X]) {
-    at[2] += 1;
-    if at[2] == dims[2] {
-        at[2] = 0;
-        at[1] += 1;
-        if at[1] == dims[1] {
-            at[1] = 0;
-            at[0] += 1;
-        }
-    }
 }
 
 /// Index of a row -> its place along the slower axes.
@@ -783,23 +915,6 @@ impl<T: Real> Job for Split<'_, T> {
     }
 }
 
-struct Merge<'a, T> {
-    layout: &'a Layout,
-    level: &'a Level,
-    coarse: &'a [T],
-    all: &'a [T],
-    grid: &'a mut [T],
-}
-
-impl<T: Real> Job for Merge<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        self.layout.merge(self.level, self.coarse, self.all, self.grid);
-    }
-}
-
 /// Finds the stencil of a band.
 struct Fit<'a, T> {
     near: Neighbourhood<'a, T>,
@@ -817,23 +932,50 @@ impl<T: Real> Job for Fit<'_, T> {
         let n_values = self.current.len();
         let n_odd = self.near.odd.count_ones() as usize;
         let named = Stencil::named(n_odd);
-        let mut sample = Sample::with_columns(n_terms(n_odd) - 1);
         // A few points of each of many rows, spread over the band.
         let wanted = (n_values / 24).clamp(SAMPLE_VALUES.start, SAMPLE_VALUES.end);
         let n = dims[X];
         let n_rows = n_values / n;
         let stride = (n / (wanted / n_rows).max(POINTS_PER_ROW)).max(1);
         let n_sampled = (wanted * stride).div_ceil(n).clamp(1, n_rows);
-        let mut made = Vec::new();
+        let mut sample = Sample::new(n_terms(n_odd) - 1, n_sampled * n.div_ceil(stride));
+        let norms: [T; MAX_TERMS] = std::array::from_fn(|j| norm(j, n_odd));
+        let (mut made, mut buffers) = (Made::new(), [Vec::new(), Vec::new()]);
+        // Where most rows of a small band are wanted, all are prepared at once.
+        let mut made_for_all = Made::new();
+        let all = if n_values <= PIECE_VALUES && n_rows <= 2 * n_sampled {
+            Some(self.near.pairs(&Piece::new(&dims, 0, n_values), &norms, &mut made_for_all))
+        } else {
+            None
+        };
         for i in 0..n_sampled {
             let row = (2 * i + 1) * n_rows / (2 * n_sampled);
             if self.masked.is_some_and(|m| m[row * n..][..n].contains(&true)) {
                 continue;
             }
-            let source = &self.current[row * n..][..n];
-            self.near.observe(place(&dims, row), stride, source, &self.scalars, &mut made, &mut sample);
+            let at = place(&dims, row);
+            let (mut start, end) = (row * n, (row + 1) * n);
+            while start < end {
+                let piece = Piece::new(&dims, start, end);
+                let source = &self.current[start..][..piece.dims[X]];
+                start += piece.dims[X];
+                // The first place of the piece that is a multiple of the stride from that of the row.
+                let (of_row, x) = (at[2] % stride, piece.from[X]);
+                let first = if x <= of_row { of_row - x } else { (x - of_row).next_multiple_of(stride) - (x - of_row) };
+                if first >= source.len() {
+                    continue;
+                }
+                let (places, observed) = ((first, stride), (source, n_odd, &self.scalars));
+                match &all {
+                    Some(all) => all.observe(at, places, observed, &mut buffers, &mut sample),
+                    None => {
+                        let pairs = self.near.pairs(&piece, &norms, &mut made);
+                        pairs.observe([0; X], places, observed, &mut buffers, &mut sample);
+                    }
+                }
+            }
         }
-        let presets: Vec<Vec<i32>> = named.iter().map(|(_, coefficients)| coefficients.clone()).collect();
+        let presets: Vec<&[i32]> = named.iter().map(|(_, all)| &all[1..n_terms(n_odd)]).collect();
         let (best, preset) = sample.best(&presets, n_values);
         match preset {
             Some(i) => named[i].0.clone(),
@@ -861,28 +1003,41 @@ impl<T: Real> Job for &mut EncodeRows<'_, T> {
 
     #[inline(always)]
     fn run(self) {
-        let n = self.near.dims[X];
-        let mut rows = Rows::new();
-        let mut at = place(&self.near.dims, self.first_row);
-        let chunks = self.values.chunks_exact_mut(n).zip(self.codes.chunks_exact_mut(n));
-        for (i, (values, codes)) in chunks.enumerate() {
-            self.near.predict(at, &self.coefficients, &mut rows);
-            advance(&self.near.dims, &mut at);
-            let masked = self.masked.map(|m| &m[i * n..][..n]);
-            rows.source.clear();
-            rows.source.extend_from_slice(values);
-            if masked.is_none() && quantize_row(values, &rows.prediction, codes, &self.scalars) {
-                continue;
+        let first = self.first_row * self.near.dims[X];
+        let n_values = self.values.len();
+        let mut made = Made::new();
+        let mut prediction = Vec::new();
+        let mut start = 0;
+        while start < n_values {
+            let piece = Piece::new(&self.near.dims, first + start, first + n_values);
+            let prediction = self.near.predict(&piece, &self.coefficients, &mut made, &mut prediction);
+            for block in prediction.chunks(QUANTIZED_VALUES) {
+                self.code_block(start, block);
+                start += block.len();
             }
-            for x in 0..n {
-                let (value, prediction) = (rows.source[x], rows.prediction[x]);
-                let is_masked = masked.is_some_and(|m| m[x]);
-                let coded = if is_masked { None } else { code_one(value, prediction, &self.scalars) };
-                if coded.is_none() && !is_masked {
-                    self.escapes.push(i * n + x);
-                }
-                (codes[x], values[x]) = coded.unwrap_or((0, prediction));
+        }
+    }
+}
+
+impl<T: Real> EncodeRows<'_, T> {
+    /// Codes the values from `start` on that have these predictions, at most [`QUANTIZED_VALUES`].
+    #[inline(always)]
+    fn code_block(&mut self, start: usize, prediction: &[T]) {
+        let n = prediction.len();
+        let (values, codes) = (&mut self.values[start..][..n], &mut self.codes[start..][..n]);
+        let masked = self.masked.map(|m| &m[start..][..n]).filter(|m| m.contains(&true));
+        let mut source = [T::default(); QUANTIZED_VALUES];
+        source[..n].copy_from_slice(values);
+        if masked.is_none() && quantize_row(values, prediction, codes, &self.scalars) {
+            return;
+        }
+        for x in 0..n {
+            let is_masked = masked.is_some_and(|m| m[x]);
+            let coded = if is_masked { None } else { code_one(source[x], prediction[x], &self.scalars) };
+            if coded.is_none() && !is_masked {
+                self.escapes.push(start + x);
             }
+            (codes[x], values[x]) = coded.unwrap_or((0, prediction[x]));
         }
     }
 }
@@ -920,13 +1075,17 @@ impl<T: Real> Job for &mut DecodeRows<'_, T> {
 
     #[inline(always)]
     fn run(self) {
-        let n = self.near.dims[X];
-        let mut rows = Rows::new();
-        let mut at = place(&self.near.dims, self.first_row);
-        for (values, codes) in self.values.chunks_exact_mut(n).zip(self.codes.chunks_exact(n)) {
-            self.near.predict(at, &self.coefficients, &mut rows);
-            advance(&self.near.dims, &mut at);
-            for ((x, p), code) in values.iter_mut().zip(&rows.prediction).zip(codes) {
+        let first = self.first_row * self.near.dims[X];
+        let n_values = self.values.len();
+        let mut made = Made::new();
+        let mut prediction = Vec::new();
+        let mut start = 0;
+        while start < n_values {
+            let piece = Piece::new(&self.near.dims, first + start, first + n_values);
+            let prediction = self.near.predict(&piece, &self.coefficients, &mut made, &mut prediction);
+            let range = start..start + prediction.len();
+            start = range.end;
+            for ((x, p), code) in self.values[range.clone()].iter_mut().zip(prediction).zip(&self.codes[range]) {
                 *x = p.fadd(T::of_i32(*code).fmul(self.step));
             }
         }

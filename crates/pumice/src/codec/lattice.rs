@@ -4,6 +4,8 @@
 //!
 //! There is no feedback: the encoder works on whole rows at once, and only the decoder's last step runs value by value.
 
+use std::ops::Range;
+
 use super::bands::{AXES, Band, Dims, Layout, X, volume};
 use super::binary::{AdaptiveBit, BitCoder, NumberModel};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
@@ -119,7 +121,7 @@ impl<T: Real> Job for Quantize<'_, T> {
 
     #[inline(always)]
     fn run(self) -> Integers {
-        const RUN: usize = 512;
+        const RUN: usize = 64;
         let quantizer = self.quantizer;
         let exact = |i: usize| match self.masked {
             Some(masked) if masked[i] => None,
@@ -198,34 +200,65 @@ impl Job for FitJob<'_> {
 
     #[inline(always)]
     fn run(self) -> Coefficients {
-        let n = self.integers.len();
-        let mut sample = Sample::with_columns(OFFSETS.len() - 1);
-        let strides = strides(self.dims);
-        let wanted = (n / 24).clamp(192, SAMPLE_VALUES).min(n);
         // Runs of a few values, spread over the chunk.
         const RUN: usize = 8;
+        let n = self.integers.len();
+        let wanted = (n / 24).clamp(192, SAMPLE_VALUES).min(n);
         let n_runs = wanted.div_ceil(RUN);
+        let mut sample = Sample::new(OFFSETS.len() - 1, n_runs * RUN);
         for run in 0..n_runs {
-            let start = (n as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
-            for at in start..(start + RUN).min(n) {
-                let place = place_of(self.dims, at);
-                if place[X] == 0 {
-                    continue;
-                }
-                let base = self.integers[at - 1];
-                sample.target.push(f64::from(self.integers[at]) - f64::from(base));
-                for (column, offset) in sample.columns.iter_mut().zip(&OFFSETS[1..]) {
-                    let value =
-                        neighbour(self.dims, &place, offset).then(|| self.integers[shifted(at, offset, &strides)]);
-                    column.push(f64::from(value.unwrap_or(base)) - f64::from(base));
-                }
+            let mut start = (n as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
+            let end = (start + RUN).min(n);
+            while start < end {
+                let place = place_of(self.dims, start);
+                let end_of_row = end.min(start + self.dims[X] - place[X]);
+                // The first of a row has no base.
+                let skipped = usize::from(place[X] == 0);
+                self.observe(start + skipped..end_of_row, &place, &mut sample);
+                start = end_of_row;
             }
         }
-        let (best, _) = sample.best(&presets(self.dims), n);
+        let presets = presets(self.dims);
+        let presets: Vec<&[i32]> = presets.iter().map(|preset| &preset[..]).collect();
+        let (best, _) = sample.best(&presets, n);
         let mut coefficients = [0; OFFSETS.len()];
         coefficients[1..].copy_from_slice(&best.coefficients);
         coefficients[0] = COEFFICIENT_ONE - coefficients[1..].iter().sum::<i32>();
         coefficients
+    }
+}
+
+impl FitJob<'_> {
+    /// Appends values of one row, none of them its first, to the sample; `place` is that of any value of the row.
+    #[inline(always)]
+    fn observe(&self, range: Range<usize>, place: &Dims, sample: &mut Sample) {
+        let values = &self.integers[range.clone()];
+        let bases = &self.integers[range.start - 1..][..values.len()];
+        let strides = strides(self.dims);
+        let row = range.start - range.start % self.dims[X];
+        for ((z, v), base) in sample.next(0).iter_mut().zip(values).zip(bases) {
+            *z = f64::from(*v) - f64::from(*base);
+        }
+        for (i, offset) in OFFSETS.iter().enumerate().skip(1) {
+            let column = &mut sample.next(i)[..values.len()];
+            // Where there is no neighbour, the base stands in for it.
+            column.fill(0.0);
+            let mut across = *offset;
+            across[X] = 0;
+            if !neighbour(self.dims, place, &across) {
+                continue;
+            }
+            let first = range.start.max(row + offset[X].max(0) as usize);
+            let end = range.end.min(row + self.dims[X] - (-offset[X]).max(0) as usize);
+            if first < end {
+                let others = &self.integers[shifted(first, offset, &strides)..][..end - first];
+                let column = &mut column[first - range.start..];
+                for ((z, v), base) in column.iter_mut().zip(others).zip(&bases[first - range.start..]) {
+                    *z = f64::from(*v) - f64::from(*base);
+                }
+            }
+        }
+        sample.append(values.len(), |_| true);
     }
 }
 
@@ -248,8 +281,7 @@ fn neighbour(dims: &Dims, place: &Dims, offset: &[isize; AXES]) -> bool {
 
 #[inline(always)]
 fn shifted(at: usize, offset: &[isize; AXES], strides: &Dims) -> usize {
-    let back: isize = (0..AXES).map(|a| offset[a] * strides[a] as isize).sum();
-    (at as isize - back) as usize
+    (at as isize - (0..AXES).map(|a| offset[a] * strides[a] as isize).sum::<isize>()) as usize
 }
 
 /// Predicts one slab.
@@ -259,14 +291,40 @@ struct Slab<'a> {
     coefficients: &'a Coefficients,
 }
 
-/// What predicts one row: the offsets that exist for all but its edges.
+/// A coefficient and the distance back to the value that it belongs to.
+type Term = (i32, usize);
+
+/// What predicts one row. All coefficients sum to one, so nothing need be known of the base here.
+#[derive(Default)]
 struct RowTerms {
-    /// Coefficient and distance back of each offset in other rows.
-    across: Vec<(i32, usize)>,
-    /// Coefficients of the values before, the first being the base.
-    left: [i64; N_LEFT],
+    /// The terms in other rows that exist for all but the edges of the row.
+    across: Vec<Term>,
+    /// Coefficients of the values before.
+    left: [i32; N_LEFT],
     /// The first and the last place, exclusive, where all of these exist.
     inner: [usize; 2],
+    /// The terms of each value before the inner ones and after them.
+    edges: Vec<Vec<Term>>,
+}
+
+/// The terms of rows. Few rows differ in them: those next to edges.
+struct AllTerms<'a> {
+    slab: &'a Slab<'a>,
+    found: [Option<Box<RowTerms>>; 2 * 3 * 3 * 2],
+}
+
+impl<'a> AllTerms<'a> {
+    fn new(slab: &'a Slab<'a>) -> Self {
+        Self { slab, found: [const { None }; 36] }
+    }
+
+    /// Those of the row at `place`, by which of its neighbours exist.
+    #[inline(always)]
+    fn of_row(&mut self, place: &Dims) -> &RowTerms {
+        let is_last = usize::from(place[2] + 1 == self.slab.dims[2]);
+        let class = ((place[0].min(1) * 3 + place[1].min(2)) * 3 + place[2].min(2)) * 2 + is_last;
+        self.found[class].get_or_insert_with(|| Box::new(self.slab.row_terms(place)))
+    }
 }
 
 impl<'a> Slab<'a> {
@@ -276,7 +334,7 @@ impl<'a> Slab<'a> {
 
     fn row_terms(&self, place: &Dims) -> RowTerms {
         let n = self.dims[X];
-        let mut terms = RowTerms { across: Vec::new(), left: [0; N_LEFT], inner: [N_LEFT.min(n), n] };
+        let mut terms = RowTerms { inner: [N_LEFT.min(n), n], ..RowTerms::default() };
         let mut sum = 0;
         for (i, offset) in OFFSETS.iter().enumerate() {
             let k = self.coefficients[i];
@@ -287,49 +345,88 @@ impl<'a> Slab<'a> {
             }
             sum += k;
             if i < N_LEFT {
-                terms.left[i] = i64::from(k);
+                terms.left[i] = k;
             } else {
-                let back: isize = (0..AXES).map(|a| offset[a] * self.strides[a] as isize).sum();
-                terms.across.push((k, back as usize));
+                terms.across.push((k, self.back(offset)));
                 if offset[X] < 0 {
                     terms.inner[1] = n - 1;
                 }
             }
         }
-        terms.left[0] = i64::from(COEFFICIENT_ONE - sum);
+        terms.left[0] = COEFFICIENT_ONE - sum;
         terms.inner[1] = terms.inner[1].max(terms.inner[0]);
+        let [first, end] = terms.inner;
+        for x in (0..first).chain(end..n) {
+            terms.edges.push(self.edge_terms(&[place[0], place[1], place[2], x]));
+        }
         terms
     }
 
-    /// The prediction anywhere, edges included; `values` are those of the slab.
-    fn predict_at(&self, values: &[i32], at: usize, place: &Dims) -> i32 {
-        let value = |i: usize| {
-            neighbour(&self.dims, place, &OFFSETS[i]).then(|| values[shifted(at, &OFFSETS[i], &self.strides)])
-        };
-        let Some(base) = BASES.iter().find_map(|i| value(*i)) else { return 0 };
-        let mut sum = 0_i64;
-        for (i, k) in self.coefficients.iter().enumerate().skip(1) {
-            if *k != 0
-                && let Some(v) = value(i)
-            {
-                sum += i64::from(*k) * (i64::from(v) - i64::from(base));
-            }
-        }
-        (i64::from(base) + ((sum + i64::from(COEFFICIENT_ONE / 2)) >> SHIFT)) as i32
+    /// The terms of one value, whatever exists around it.
+    fn edge_terms(&self, place: &Dims) -> Vec<Term> {
+        let exists = |i: usize| neighbour(&self.dims, place, &OFFSETS[i]);
+        let Some(base) = BASES.into_iter().find(|i| exists(*i)) else { return Vec::new() };
+        let used = (1..OFFSETS.len()).filter(|i| self.coefficients[*i] != 0 && exists(*i));
+        let mut terms: Vec<Term> = used.map(|i| (self.coefficients[i], self.back(&OFFSETS[i]))).collect();
+        let sum: i32 = terms.iter().map(|(k, _)| k).sum();
+        terms.push((COEFFICIENT_ONE - sum, self.back(&OFFSETS[base])));
+        terms
     }
 
-    /// Sums of the terms in other rows, for the inner part of the row at `start`.
+    /// The distance to a neighbour before.
+    fn back(&self, offset: &[isize; AXES]) -> usize {
+        (0..AXES).map(|a| offset[a] * self.strides[a] as isize).sum::<isize>() as usize
+    }
+}
+
+impl RowTerms {
+    /// The prediction of the value at place `x` of a row, which is not an inner one.
     #[inline(always)]
-    fn across(&self, terms: &RowTerms, values: &[i32], start: usize, sums: &mut Vec<i64>) {
-        let [first, end] = terms.inner;
-        sums.clear();
-        sums.resize(end - first, i64::from(COEFFICIENT_ONE / 2));
-        for (k, back) in &terms.across {
-            let other = &values[start + first - back..][..end - first];
-            for (sum, v) in sums.iter_mut().zip(other) {
-                *sum += i64::from(*k) * i64::from(*v);
+    fn predict_edge(&self, values: &[i32], row: usize, x: usize) -> i32 {
+        let [first, end] = self.inner;
+        let terms = &self.edges[if x < first { x } else { first + x - end }];
+        let mut sum = i64::from(COEFFICIENT_ONE / 2);
+        for (k, back) in terms {
+            sum += i64::from(*k) * i64::from(values[row + x - back]);
+        }
+        (sum >> SHIFT) as i32
+    }
+
+    /// Sums of the terms in other rows, for the inner values of the row at `start`.
+    #[inline(always)]
+    fn across<'b>(&self, values: &[i32], start: usize, sums: &'b mut Vec<i64>) -> &'b mut [i64] {
+        let [first, end] = self.inner;
+        let n = end - first;
+        if sums.len() < n {
+            sums.resize(n, 0);
+        }
+        let sums = &mut sums[..n];
+        match n {
+            32.. => sum_blocks::<32>(&self.across, values, start + first, sums),
+            8.. => sum_blocks::<8>(&self.across, values, start + first, sums),
+            _ => sum_blocks::<1>(&self.across, values, start + first, sums),
+        }
+        sums
+    }
+}
+
+/// Sums of terms for the values from `start` on: a block or more, or none.
+#[inline(always)]
+fn sum_blocks<const BLOCK: usize>(terms: &[Term], values: &[i32], start: usize, sums: &mut [i64]) {
+    let n = sums.len();
+    let mut x = 0;
+    while x < n {
+        // The last block may overlap the one before: it says the same.
+        x = x.min(n - BLOCK);
+        let mut block = [i64::from(COEFFICIENT_ONE / 2); BLOCK];
+        for (k, back) in terms {
+            let others: &[i32; BLOCK] = values[start + x - back..].first_chunk().expect("all of these exist");
+            for i in 0..BLOCK {
+                block[i] += i64::from(*k) * i64::from(others[i]);
             }
         }
+        sums[x..x + BLOCK].copy_from_slice(&block);
+        x += BLOCK;
     }
 }
 
@@ -350,12 +447,11 @@ impl Job for &mut EncodeSlab<'_> {
         loop {
             self.code_rows();
             // The one code whose magnitude has no place: such values, which hardly exist, become holes.
-            let outside = self.codes.iter().enumerate().filter(|(_, code)| **code == i32::MIN);
-            let n_holes = self.holes.len();
-            self.holes.extend(outside.map(|(at, _)| at));
-            if self.holes.len() == n_holes {
+            if self.codes.iter().fold(0, |least, code| least.min(*code)) > i32::MIN {
                 return;
             }
+            let outside = self.codes.iter().enumerate().filter(|(_, code)| **code == i32::MIN);
+            self.holes.extend(outside.map(|(at, _)| at));
             self.holes.sort_unstable();
         }
     }
@@ -366,14 +462,14 @@ impl EncodeSlab<'_> {
     fn code_rows(&mut self) {
         let n = self.slab.dims[X];
         let mut sums = Vec::new();
+        let mut all_terms = AllTerms::new(&self.slab);
         let mut holes = self.holes.iter().copied().peekable();
         for row in 0..self.values.len() / n {
             let start = row * n;
-            let mut place = place_of(&self.slab.dims, start);
-            let terms = self.slab.row_terms(&place);
+            let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
             let [first, end] = terms.inner;
-            let [k1, k2, k3] = terms.left;
-            self.slab.across(&terms, self.values, start, &mut sums);
+            let [k1, k2, k3] = terms.left.map(i64::from);
+            let sums = terms.across(self.values, start, &mut sums);
             if holes.peek().is_some_and(|hole| *hole < start + n) {
                 // A hole takes the value that is predicted there, and values after it are predicted from that.
                 for x in 0..n {
@@ -382,8 +478,7 @@ impl EncodeSlab<'_> {
                         let back = |d: usize| i64::from(self.values[at - d]);
                         ((sums[x - first] + k1 * back(1) + k2 * back(2) + k3 * back(3)) >> SHIFT) as i32
                     } else {
-                        place[X] = x;
-                        self.slab.predict_at(self.values, at, &place)
+                        terms.predict_edge(self.values, start, x)
                     };
                     if holes.next_if_eq(&at).is_some() {
                         self.values[at] = prediction;
@@ -393,15 +488,14 @@ impl EncodeSlab<'_> {
                 continue;
             }
             for x in (0..first).chain(end..n) {
-                place[X] = x;
-                let prediction = self.slab.predict_at(self.values, start + x, &place);
+                let prediction = terms.predict_edge(self.values, start, x);
                 self.codes[start + x] = self.values[start + x].wrapping_sub(prediction);
             }
             if end > first {
                 let left = |back: usize| &self.values[start + first - back..][..end - first];
                 let codes = &mut self.codes[start + first..start + end];
                 for (((((code, sum), v), v1), v2), v3) in
-                    codes.iter_mut().zip(&sums).zip(left(0)).zip(left(1)).zip(left(2)).zip(left(3))
+                    codes.iter_mut().zip(&*sums).zip(left(0)).zip(left(1)).zip(left(2)).zip(left(3))
                 {
                     let sum = sum + k1 * i64::from(*v1) + k2 * i64::from(*v2) + k3 * i64::from(*v3);
                     *code = v.wrapping_sub((sum >> SHIFT) as i32);
@@ -461,33 +555,39 @@ impl<T: Real> Job for &mut DecodeSlab<'_, T> {
         let n = self.slab.dims[X];
         let mut values: Vec<i32> = scratch::take(self.codes.len());
         let mut sums = Vec::new();
+        let mut all_terms = AllTerms::new(&self.slab);
         for row in 0..values.len() / n {
             let start = row * n;
-            let mut place = place_of(&self.slab.dims, start);
-            let terms = self.slab.row_terms(&place);
+            let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
             let [first, end] = terms.inner;
             for x in 0..first {
-                place[X] = x;
-                values[start + x] =
-                    self.codes[start + x].wrapping_add(self.slab.predict_at(&values, start + x, &place));
+                values[start + x] = self.codes[start + x].wrapping_add(terms.predict_edge(&values, start, x));
             }
             if end > first {
-                self.slab.across(&terms, &values, start, &mut sums);
-                let [k1, k2, k3] = terms.left;
+                let inner = start + first..start + end;
+                let sums = terms.across(&values, start, &mut sums);
+                // The code is one more term, so that nothing but the values before is waited for.
+                for (sum, code) in sums.iter_mut().zip(&self.codes[inner.clone()]) {
+                    *sum += i64::from(*code) << SHIFT;
+                }
+                let [k1, k2, k3] = terms.left.map(i64::from);
                 let back = |d: usize| i64::from(values[start + first - d]);
                 let (mut v1, mut v2, mut v3) = (back(1), back(2), back(3));
-                let inner = start + first..start + end;
-                let all = values[inner.clone()].iter_mut().zip(&self.codes[inner]).zip(&sums);
-                for ((v, code), sum) in all {
-                    let sum = sum + k1 * v1 + (k2 * v2 + k3 * v3);
-                    *v = code.wrapping_add((sum >> SHIFT) as i32);
-                    (v1, v2, v3) = (i64::from(*v), v1, v2);
+                if terms.left == [COEFFICIENT_ONE, 0, 0] {
+                    for (v, sum) in values[inner].iter_mut().zip(&*sums) {
+                        *v = (v1 as i32).wrapping_add((sum >> SHIFT) as i32);
+                        v1 = i64::from(*v);
+                    }
+                } else {
+                    for (v, sum) in values[inner].iter_mut().zip(&*sums) {
+                        let sum = sum + (k2 * v2 + k3 * v3) + k1 * v1;
+                        *v = (sum >> SHIFT) as i32;
+                        (v1, v2, v3) = (i64::from(*v), v1, v2);
+                    }
                 }
             }
             for x in end..n {
-                place[X] = x;
-                values[start + x] =
-                    self.codes[start + x].wrapping_add(self.slab.predict_at(&values, start + x, &place));
+                values[start + x] = self.codes[start + x].wrapping_add(terms.predict_edge(&values, start, x));
             }
             for (x, v) in self.out[start..start + n].iter_mut().zip(&values[start..]) {
                 *x = restore(T::Int::from_i64(i64::from(*v).wrapping_add(self.origin)), self.step);

@@ -2,19 +2,50 @@
 
 use super::bands::{Dims, X};
 use super::binary::{AdaptiveBit, BitCoder, NumberModel};
+use super::simd::{self, Job};
 use crate::array::Real;
 use crate::error::{Error, Result};
 
 /// For each value 0, or 1 + the place of the fill value that it equals bit for bit. `None` if there are no such values.
 pub(crate) fn find_fills<T: Real>(values: &[T], fills: &[T]) -> Option<Vec<u8>> {
-    let bits: Vec<u64> = fills.iter().map(|fill| fill.to_bits_u64()).collect();
-    let kind = |x: &T| bits.iter().position(|fill| *fill == x.to_bits_u64()).map_or(0, |i| i as u8 + 1);
-    let first = values.iter().position(|x| kind(x) != 0)?;
-    let mut kinds = vec![0; values.len()];
-    for (k, x) in kinds.iter_mut().zip(values).skip(first) {
-        *k = kind(x);
+    simd::run(FindFills { values, fills })
+}
+
+struct FindFills<'a, T> {
+    values: &'a [T],
+    fills: &'a [T],
+}
+
+impl<T: Real> Job for FindFills<'_, T> {
+    type Output = Option<Vec<u8>>;
+
+    #[inline(always)]
+    fn run(self) -> Option<Vec<u8>> {
+        let mut is_any = false;
+        for fill in self.fills {
+            for run in self.values.chunks(1 << 12) {
+                let mut n = 0_u32;
+                for x in run {
+                    n += u32::from(x.bits() == fill.bits());
+                }
+                if n > 0 {
+                    is_any = true;
+                    break;
+                }
+            }
+        }
+        if !is_any {
+            return None;
+        }
+        let mut kinds = vec![0; self.values.len()];
+        // The first of equal ones counts.
+        for (i, fill) in self.fills.iter().enumerate().rev() {
+            for (kind, x) in kinds.iter_mut().zip(self.values) {
+                *kind = if x.bits() == fill.bits() { i as u8 + 1 } else { *kind };
+            }
+        }
+        Some(kinds)
     }
-    Some(kinds)
 }
 
 /// Writes or reads the kind of each value: whether it is a fill value, by those around it, and which of the two.
@@ -29,27 +60,30 @@ pub(crate) fn code_kinds<C: BitCoder>(
     let mut is_fill = [AdaptiveBit::default(); 1 << 6];
     let mut is_second = [AdaptiveBit::default(); 3];
     let (width, plane) = (dims[X], dims[X] * dims[2]);
+    let nothing = vec![0; width];
     for start in (0..kinds.len()).step_by(width) {
-        let has_row = !(start / width).is_multiple_of(dims[2]);
-        let has_plane = !(start / plane).is_multiple_of(dims[1]);
-        for x in 0..width {
-            let at = start + x;
-            let get = |exists: bool, back: usize| if exists { kinds[at - back] } else { 0 };
-            let near = [
-                get(x > 0, 1),
-                get(has_row, width),
-                get(has_plane, plane),
-                get(has_row && x > 0, width + 1),
-                get(has_row && x + 1 < width, width.wrapping_sub(1)),
-                get(x > 1, 2),
-            ];
-            let context = near.iter().fold(0, |all, kind| all << 1 | usize::from(*kind != 0));
-            let mut kind = u8::from(coder.bit(&mut is_fill[context], kinds[at] != 0));
+        let (before, row) = kinds.split_at_mut(start);
+        let above = |exists: bool, back: usize| if exists { &before[start - back..][..width] } else { &nothing[..] };
+        let up = above(!(start / width).is_multiple_of(dims[2]), width);
+        let behind = above(!(start / plane).is_multiple_of(dims[1]), plane);
+        // Left, twice left, up and left, up.
+        let (mut left, mut second, mut corner, mut over) = (0, 0, 0, up[0]);
+        for (x, (value, behind)) in row.iter_mut().zip(behind).enumerate() {
+            let next = up.get(x + 1).map_or(0, |kind| *kind);
+            let near = [left, over, *behind, corner, next, second];
+            // Not a loop, which would go through memory.
+            let is = near.map(|kind| usize::from(kind != 0));
+            let context = is[0] << 5 | is[1] << 4 | is[2] << 3 | is[3] << 2 | is[4] << 1 | is[5];
+            // A copy is written back as a whole; two writes would hold up the read of the next value.
+            let mut model = is_fill[context];
+            let mut kind = u8::from(coder.bit(&mut model, *value != 0));
+            is_fill[context] = model;
             if kind != 0 && n_fills > 1 {
                 let before = near.iter().copied().find(|kind| *kind != 0).unwrap_or(0);
-                kind += u8::from(coder.bit(&mut is_second[usize::from(before)], kinds[at] > 1));
+                kind += u8::from(coder.bit(&mut is_second[usize::from(before)], *value > 1));
             }
-            kinds[at] = kind;
+            *value = kind;
+            (left, second, corner, over) = (kind, left, over, next);
         }
         if is_damaged(coder) {
             return Err(Error::corrupt("mask is damaged"));

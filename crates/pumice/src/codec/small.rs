@@ -26,13 +26,17 @@ pub(crate) enum Effort {
 /// An axis is rough if codes along it are longer by this many bits, in units of 1 / 64, and a quarter.
 const ROUGH: u64 = 12;
 
-/// Chunks of fewer values are coded by mixing in any case: it has no tables.
-const MIXED_VALUES: usize = 1 << 12;
+/// Chunks of fewer values are coded by mixing in any case: it has no tables. And so are somewhat larger ones whose codes
+/// take fewer bits, since tables would be a good part of them.
+const MIXED_VALUES: usize = 5 << 10;
+const MIXED_SPARSE_VALUES: usize = 1 << 14;
+const MIXED_SPARSE_BITS: u64 = 1 << 13;
 
 const IS_INTERPOLATED: u8 = 1;
 const IS_MIXED: u8 = 1 << 1;
 const HAS_FILLS: u8 = 1 << 2;
 const HAS_EXACT: u8 = 1 << 3;
+const IS_WIDE: u8 = 1 << 4;
 
 /// A payload has at least one byte for so many values.
 const VALUES_PER_BYTE: usize = 1 << 14;
@@ -93,16 +97,21 @@ pub(crate) fn encode<T: Real>(
         quantizer,
         interpolation: interpolation_step(&working, masked.as_deref(), quantizer),
     };
-    let coded = match effort {
-        Effort::Sample => chunk.code(chunk.choose(), workers),
-        Effort::Everything => chunk.code_best(workers),
+    let (choice, n_bits) = match effort {
+        Effort::Sample => chunk.choose(),
+        Effort::Everything => chunk.choose_from_all(),
     };
+    let coded = chunk.code(choice, workers);
     let (layout, codes) = coded.layout_and_codes();
-    let exact = chunk.exact_places(&coded);
-    let is_mixed = effort == Effort::Everything || values.len() < MIXED_VALUES;
+    let exact = coded.exact_places();
+    let is_sparse = values.len() < MIXED_SPARSE_VALUES && n_bits < MIXED_SPARSE_BITS;
+    let is_mixed = effort == Effort::Everything || values.len() < MIXED_VALUES || is_sparse;
+    let is_wide = !is_mixed && streams::pay_wide(layout, n_bits);
 
     let mut flags = if matches!(coded, Coded::Interpolated(_)) { IS_INTERPOLATED } else { 0 };
-    for (flag, is_set) in [(IS_MIXED, is_mixed), (HAS_FILLS, kinds.is_some()), (HAS_EXACT, !exact.is_empty())] {
+    for (flag, is_set) in
+        [(IS_MIXED, is_mixed), (HAS_FILLS, kinds.is_some()), (HAS_EXACT, !exact.is_empty()), (IS_WIDE, is_wide)]
+    {
         flags |= if is_set { flag } else { 0 };
     }
     out.push(flags);
@@ -126,7 +135,7 @@ pub(crate) fn encode<T: Real>(
     if is_mixed {
         mix::encode(layout, codes, masked.as_deref(), &mut body);
     } else {
-        streams::encode(layout, codes, masked.as_deref(), &mut coder, &mut body, workers);
+        streams::encode(layout, codes, masked.as_deref(), is_wide, &mut coder, &mut body, workers);
     }
     scratch::give(coded.into_codes());
     coder.finish();
@@ -154,8 +163,11 @@ pub(crate) fn decode<T: Real>(
     let view = View::new(extents);
     let mut bytes = Bytes::new(payload);
     let flags = bytes.u8()?;
-    if flags & !(IS_INTERPOLATED | IS_MIXED | HAS_FILLS | HAS_EXACT) != 0 {
+    if flags & !(IS_INTERPOLATED | IS_MIXED | HAS_FILLS | HAS_EXACT | IS_WIDE) != 0 {
         return Err(Error::corrupt("chunk has unknown flags"));
+    }
+    if flags & IS_MIXED != 0 && flags & IS_WIDE != 0 {
+        return Err(Error::corrupt("chunk has wide streams, and none at all"));
     }
     let n_parameters = varint::read_from(&mut bytes)?;
     let too_long = |_| Error::corrupt("parameters are longer than their chunk");
@@ -194,7 +206,8 @@ pub(crate) fn decode<T: Real>(
     if flags & IS_MIXED != 0 {
         mix::decode(layout, body, masked.as_deref(), &mut codes)?;
     } else {
-        streams::decode(layout, body, masked.as_deref(), &mut coder, &mut codes, workers)?;
+        let is_wide = flags & IS_WIDE != 0;
+        streams::decode(layout, body, masked.as_deref(), is_wide, &mut coder, &mut codes, workers)?;
     }
     coder.finish()?;
 
@@ -210,8 +223,10 @@ pub(crate) fn decode<T: Real>(
         Predictor::Lattice(parameters) => lattice::decode(layout, &parameters, step, &codes, working, workers),
     }
     scratch::give(codes);
-    for (x, kind) in working.iter_mut().zip(kinds.iter().flatten()).filter(|(_, kind)| **kind != 0) {
-        *x = fills[usize::from(*kind) - 1];
+    if let Some(kinds) = &kinds {
+        for (x, kind) in working.iter_mut().zip(kinds).filter(|(_, kind)| **kind != 0) {
+            *x = fills[usize::from(*kind) - 1];
+        }
     }
     for (place, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
         T::copy_from_le_bytes(value, &mut working[*place..=*place]);
@@ -254,12 +269,19 @@ impl<T: Real> Job for LargestMagnitude<'_, T> {
         let mut largest = [T::default(); 16];
         let infinity = T::from_f64(f64::INFINITY);
         let better = |x: T, than: T| if x.fabs() > than && x.fabs() < infinity { x.fabs() } else { than };
+        let (blocks, rest) = self.values.as_chunks::<16>();
         if let Some(masked) = self.masked {
-            for (x, _) in self.values.iter().zip(masked).filter(|(_, masked)| !**masked) {
-                largest[0] = better(*x, largest[0]);
+            let (masked, masked_rest) = masked.as_chunks::<16>();
+            let unmasked = |x: T, masked: bool| if masked { T::default() } else { x };
+            for (block, masked) in blocks.iter().zip(masked) {
+                for i in 0..16 {
+                    largest[i] = better(unmasked(block[i], masked[i]), largest[i]);
+                }
+            }
+            for (x, masked) in rest.iter().zip(masked_rest) {
+                largest[0] = better(unmasked(*x, *masked), largest[0]);
             }
         } else {
-            let (blocks, rest) = self.values.as_chunks::<16>();
             for block in blocks {
                 for i in 0..16 {
                     largest[i] = better(block[i], largest[i]);
@@ -314,8 +336,8 @@ impl<T: Real> Chunk<'_, T> {
         trial
     }
 
-    /// The predictor that serves a sample best.
-    fn choose(&self) -> Choice {
+    /// The predictor that serves a sample best, and how many bits the codes will take, about.
+    fn choose(&self) -> (Choice, u64) {
         let patches = patches(self.values, self.masked, &self.dims);
         let chunks: Vec<Chunk<'_, T>> = patches.iter().map(|patch| self.patch(patch)).collect();
         let try_out = |choice: Choice, best: u64| {
@@ -332,31 +354,18 @@ impl<T: Real> Chunk<'_, T> {
             }
             sum
         };
-        best(self.interpolation.is_some(), &self.dims, try_out)
+        let (choice, trial) = best(self.interpolation.is_some(), &self.dims, try_out);
+        (choice, trial.bits * self.values.len() as u64 / trial.n_values as u64)
     }
 
     fn patch<'a>(&'a self, patch: &'a Patch<T>) -> Chunk<'a, T> {
         Chunk { values: &patch.values, masked: patch.masked.as_deref(), dims: patch.dims, ..*self }
     }
 
-    /// The codes that are shortest of all.
-    fn code_best(&self, workers: &Workers) -> Coded<T> {
-        self.code(best(self.interpolation.is_some(), &self.dims, |choice, _| self.try_out(choice)), workers)
-    }
-
-    /// Places in working order of values that must be stored exactly.
-    fn exact_places(&self, coded: &Coded<T>) -> Vec<usize> {
-        match coded {
-            Coded::Lattice(coded) => coded.escapes.clone(),
-            Coded::Interpolated(coded) if coded.escapes.is_empty() => Vec::new(),
-            Coded::Interpolated(coded) => {
-                let places: Vec<u32> = (0..self.values.len() as u32).collect();
-                let places = interpolate::to_bands(&coded.layout, &places, 0);
-                let mut exact: Vec<usize> = coded.escapes.iter().map(|at| places[*at] as usize).collect();
-                exact.sort_unstable();
-                exact
-            }
-        }
+    /// The predictor whose codes are shortest, and how many bits they take, about.
+    fn choose_from_all(&self) -> (Choice, u64) {
+        let (choice, trial) = best(self.interpolation.is_some(), &self.dims, |choice, _| self.try_out(choice));
+        (choice, trial.bits)
     }
 }
 
@@ -371,10 +380,10 @@ struct Trial {
 }
 
 /// Tries what may serve best; trials may stop early once they are longer than the best so far.
-fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Trial) -> Choice {
+fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Trial) -> (Choice, Trial) {
     let all = (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set: AxisSet, a| set | 1 << a);
     if !can_interpolate || all == 0 {
-        return Choice::Lattice;
+        return (Choice::Lattice, try_out(Choice::Lattice, u64::MAX));
     }
     let with = |active: AxisSet, best: u64| (try_out(Choice::Interpolation { active, scale: 1 }, best), active);
     let mut best = with(all, u64::MAX);
@@ -392,14 +401,14 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Tri
     }
     let (trial, active) = best;
     // Patches have few levels and many edges, which interpolation suffers from more than the whole chunk will.
-    let lattice = try_out(Choice::Lattice, trial.bits).bits;
-    let handicap = if trial.n_values < volume(dims) { lattice / 32 } else { 0 };
-    if lattice + handicap < trial.bits {
-        return Choice::Lattice;
+    let lattice = try_out(Choice::Lattice, trial.bits);
+    let handicap = if trial.n_values < volume(dims) { lattice.bits / 32 } else { 0 };
+    if lattice.bits + handicap < trial.bits {
+        return (Choice::Lattice, lattice);
     }
     // Finer steps on coarse levels pay where most codes are 0.
     let is_dense = trial.bits > trial.n_values as u64;
-    Choice::Interpolation { active, scale: if is_dense { 0 } else { 1 } }
+    (Choice::Interpolation { active, scale: if is_dense { 0 } else { 1 } }, trial)
 }
 
 impl<T> Coded<T> {
@@ -414,6 +423,18 @@ impl<T> Coded<T> {
         match self {
             Coded::Lattice(coded) => coded.codes,
             Coded::Interpolated(coded) => coded.codes,
+        }
+    }
+
+    /// Places in working order of values that must be stored exactly.
+    fn exact_places(&self) -> Vec<usize> {
+        match self {
+            Coded::Lattice(coded) => coded.escapes.clone(),
+            Coded::Interpolated(coded) => {
+                let mut exact: Vec<usize> = coded.escapes.iter().map(|at| coded.layout.place_of(*at)).collect();
+                exact.sort_unstable();
+                exact
+            }
         }
     }
 

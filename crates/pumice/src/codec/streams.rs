@@ -1,20 +1,18 @@
 //! Codes -> bytes, and back: interleaved rANS under the contexts of `context.rs` (docs/format.md, 7.7).
 
-#![allow(unsafe_code)]
-
 use std::sync::{Mutex, PoisonError};
 
 use super::bands::{Band, GROUPS, Layout, volume};
 use super::binary::BitCoder;
 use super::context::{
-    CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, LANES, MASKED_CONTEXT, MAX_LEADING, Padded, Piece, Stream,
-    Surroundings, WeightSample, Weights, code_weights, streams,
+    BIAS, CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, MASKED, MASKED_CONTEXT, NARROW, Piece, Run, Stream,
+    Surroundings, WIDE, WeightSample, Weights, code_weights, context_of, leading_magnitude, streams,
 };
-use super::rans::{
-    self, ALPHABET, Counts, DecodeTable, EncodeTable, LEAST_STATE, Model, RawReader, RawWriter, WordReader, WordWriter,
-};
+use super::histogram::{self, Model};
+use super::rans::{self, Contexts, DecodeTable, EncodeTable, IDLE, LEAST_STATE, Symbol, WordReader, WordWriter};
 use super::scratch;
 use super::simd::{self, Job};
+use super::tokens::{self, ALPHABET, RawReader, RawWriter};
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
 use crate::parallel::Workers;
@@ -23,8 +21,16 @@ use crate::parallel::Workers;
 const MAX_SAMPLE: usize = 1024;
 const SAMPLE_SHARE: usize = 64;
 
-/// Tokens counted in each context of a group.
-type GroupCounts = Vec<Counts>;
+/// Wide streams may be longer by one of so many bits.
+const WIDE_SHARE: u64 = 128;
+
+/// Places of a table of counts: all tokens of all contexts of a group.
+const TABLE: usize = CONTEXTS * ALPHABET;
+/// Streams from this size on are counted in several tables.
+const MANY_SYMBOLS: usize = 1 << 15;
+
+/// Tokens counted in each context of a group, one after the other.
+type GroupCounts = Vec<u32>;
 
 fn n_groups(layout: &Layout) -> usize {
     layout.bands.iter().map(|band| band.group + 1).max().unwrap_or(1)
@@ -36,7 +42,8 @@ fn coarse_codes(layout: &Layout, codes: &[i32]) -> Vec<Vec<i32>> {
     let mut all = vec![Vec::new(); layout.levels.len()];
     for level in (0..layout.levels.len()).rev() {
         coarse.advance(level, codes);
-        all[level].clone_from(&coarse.codes);
+        all[level] = scratch::take(coarse.codes.len());
+        all[level].copy_from_slice(&coarse.codes);
     }
     all
 }
@@ -72,20 +79,22 @@ pub(crate) fn estimate(layout: &Layout, codes: &[i32], masked: Option<&[bool]>) 
     let coarse = coarse_codes(layout, codes);
     let weights = [DEFAULT_WEIGHTS; GROUPS];
     let mut bits = 0;
-    for stream in streams(layout) {
+    for stream in streams(layout, false) {
         let count = CountStream { stream: &stream, layout, codes, coarse: &coarse, masked, weights: &weights };
         let symbols = simd::run(count);
-        bits += symbols.counts.iter().map(|counts| rans::cost_bits(counts)).sum::<u64>();
+        bits += symbols.counts.iter().map(|counts| histogram::cost_bits(counts.as_chunks().0)).sum::<u64>();
         scratch::give(symbols.symbols);
     }
+    coarse.into_iter().for_each(scratch::give);
     bits
 }
 
-/// Appends the codes to `out`, after writing what describes them to `coder`.
+/// Appends the codes to `out`, after writing what describes them to `coder`. Wide streams are faster and longer.
 pub(crate) fn encode(
     layout: &Layout,
     codes: &[i32],
     masked: Option<&[bool]>,
+    is_wide: bool,
     coder: &mut impl BitCoder,
     out: &mut Vec<u8>,
     workers: &Workers,
@@ -100,7 +109,7 @@ pub(crate) fn encode(
         symbols: Symbols,
         bytes: Vec<u8>,
     }
-    let streams = streams(layout);
+    let streams = streams(layout, is_wide);
     let mut tasks: Vec<Task<'_>> =
         streams.iter().map(|stream| Task { stream, symbols: Symbols::default(), bytes: Vec::new() }).collect();
     // Sums do not depend on the order of streams.
@@ -111,7 +120,7 @@ pub(crate) fn encode(
         task.symbols = simd::run(job);
         let mut sums = counts.lock().unwrap_or_else(PoisonError::into_inner);
         for (group, of_group) in std::mem::take(&mut task.symbols.counts).iter().enumerate() {
-            for (sum, counts) in sums.iter_mut().skip(group * CONTEXTS).zip(of_group) {
+            for (sum, counts) in sums.iter_mut().skip(group * CONTEXTS).zip(of_group.as_chunks::<ALPHABET>().0) {
                 sum.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
             }
         }
@@ -122,15 +131,15 @@ pub(crate) fn encode(
     let model = Model::fit(&counts, CONTEXTS);
     model.write(coder, CONTEXTS);
     let table = EncodeTable::new(&model);
-    let number = |context: usize| distribution_of(&model, context);
-    let numbers: Vec<u8> = (0..n_groups * CONTEXTS).map(number).collect();
+    let n_states = n_states(is_wide);
     let code = |_: usize, task: &mut Task<'_>| {
-        simd::run(EncodeStream { symbols: &task.symbols, numbers: &numbers, table: &table, out: &mut task.bytes });
+        let Task { stream, symbols, bytes } = task;
+        simd::run(EncodeStream { stream, symbols, n_states, table: &table, out: bytes });
         Ok(())
     };
     workers.for_each(&mut tasks, code).expect("encoding does not fail");
     for task in &tasks {
-        varint::write_to((task.bytes.len() - 4 * LANES) as u64 / 2, out);
+        varint::write_to((task.bytes.len() - 4 * n_states) as u64 / 2, out);
         varint::write_to(task.symbols.raw.len() as u64, out);
     }
     for task in tasks {
@@ -138,18 +147,25 @@ pub(crate) fn encode(
         out.extend_from_slice(&task.symbols.raw);
         scratch::give(task.symbols.symbols);
     }
+    coarse.into_iter().for_each(scratch::give);
 }
 
-/// The distribution of a context; that behind the last one is certain of token 0.
-fn distribution_of(model: &Model, context: usize) -> u8 {
-    if context % CONTEXTS >= MASKED_CONTEXT { model.distributions().len() as u8 } else { model.map()[context] }
+/// Whether codes of about `n_bits` bits are worth the states of wide streams.
+pub(crate) fn pay_wide(layout: &Layout, n_bits: u64) -> bool {
+    let n_states = 32 * streams(layout, true).len() * (WIDE - NARROW);
+    n_bits >= WIDE_SHARE * n_states as u64
 }
 
-/// Contexts and tokens of a stream in the order of decoding.
+/// States of a stream.
+fn n_states(is_wide: bool) -> usize {
+    if is_wide { WIDE } else { NARROW }
+}
+
+/// Contexts and tokens of a stream.
 #[derive(Default)]
 struct Symbols {
-    /// Context, counted through all groups, in the low byte, token in the high one.
-    symbols: Vec<u16>,
+    /// Step by step those of each lane after the other, all filled up to the longest; and some slack.
+    symbols: Vec<Symbol>,
     raw: Vec<u8>,
     counts: [GroupCounts; GROUPS],
 }
@@ -169,97 +185,143 @@ impl Job for CountStream<'_> {
 
     #[inline(always)]
     fn run(self) -> Symbols {
-        let n_codes = self.stream.pieces.iter().map(Piece::n_codes).sum();
-        let mut all = Symbols { symbols: scratch::take(n_codes), ..Symbols::default() };
+        let n_symbols: usize = self.stream.pieces.iter().map(n_symbols).sum();
+        // Several tables, taken in turn: equal symbols follow each other, and a count waits for the one before. Where
+        // there is little to count they would only have to be cleared and summed.
+        let n_tables = if n_symbols < MANY_SYMBOLS { 1 } else { BLOCK / 4 };
+        let tables: [usize; BLOCK] = std::array::from_fn(|i| i % n_tables * TABLE);
+        let mut all = Symbols { symbols: scratch::take(n_symbols + BLOCK), ..Symbols::default() };
         let mut raw = RawWriter::new(&mut all.raw);
-        let mut at = 0;
-        let (mut sums, mut padded) = (Vec::new(), Padded::default());
-        let mut symbols: [Vec<u16>; LANES] = Default::default();
+        let (mut sums, mut padded) = (Vec::new(), Vec::new());
+        let mut symbols = &mut all.symbols[..];
         for piece in &self.stream.pieces {
             let band = &self.layout.bands[piece.band];
             let around = surroundings(self.layout, band, self.codes, self.coarse, self.masked);
             let codes = &self.codes[band.offset..][..volume(&band.dims)];
             let frame = Frame::band(&band.dims);
             let weights = &self.weights[band.group];
-            // Two tables, taken in turn: equal symbols follow each other, and a count waits for the one before.
             let counts = &mut all.counts[band.group];
-            counts.resize(2 * CONTEXTS, [0; ALPHABET]);
-            let (even_counts, odd_counts) = counts.split_at_mut(CONTEXTS);
-            let first_context = (band.group * CONTEXTS) as u16;
-            for runs in &piece.steps(&band.dims) {
-                for (run, symbols) in runs.iter().zip(&mut symbols) {
-                    around.contexts(run, &frame, codes, weights, &mut padded, &mut sums);
-                    let row = &codes[frame.start(run)..][..run.len];
-                    symbols.clear();
-                    symbols.resize(run.len, 0);
-                    let mut largest = 0;
-                    for ((symbol, context), code) in symbols.iter_mut().zip(&sums).zip(row) {
-                        let token = u16::from(rans::token_of(*code));
-                        largest = largest.max(token);
-                        *symbol = (*context as u16 + first_context) | token << 8;
-                    }
-                    if largest > MAX_DIRECT_TOKEN {
-                        for (symbol, code) in symbols.iter().zip(row) {
-                            let token = (symbol >> 8) as u8;
-                            if u16::from(token) > MAX_DIRECT_TOKEN {
-                                raw.put(rans::raw_of(*code, token), rans::n_raw(token));
+            counts.resize(n_tables * TABLE, 0);
+            let lanes = piece.lanes();
+            let [n_planes, n_rows] = piece.steps();
+            for i in 0..n_planes {
+                for j in 0..n_rows {
+                    for lane in &lanes {
+                        let run = lane.run([i, j], &band.dims);
+                        if run.len > 0 {
+                            let start = frame.start(&run);
+                            sums.resize(run.len.next_multiple_of(BLOCK), BIAS);
+                            around.sums(&run, &frame, codes, weights, &mut sums[..run.len]);
+                            let row = Row::new(codes, start, run.len, &mut padded);
+                            // Blocks may be longer than the run: what is beyond is written again by the next one.
+                            let largest = row.symbols(&sums, weights, band.group * CONTEXTS, symbols, counts, &tables);
+                            if largest > MAX_DIRECT_TOKEN {
+                                raw.put_all(&codes[start..start + run.len], &symbols[..run.len]);
                             }
                         }
-                    }
-                    let (pairs, last) = symbols.as_chunks::<2>();
-                    let context = |symbol: u16| usize::from((symbol & 0xff) - first_context);
-                    for [a, b] in pairs {
-                        even_counts[context(*a)][usize::from(a >> 8)] += 1;
-                        odd_counts[context(*b)][usize::from(b >> 8)] += 1;
-                    }
-                    for a in last {
-                        even_counts[context(*a)][usize::from(a >> 8)] += 1;
+                        symbols[run.len..piece.n_turns()].fill(IDLE);
+                        symbols = &mut symbols[piece.n_turns()..];
                     }
                 }
-                at += interleave(&symbols, &mut all.symbols[at..]);
             }
         }
         raw.finish();
         for counts in &mut all.counts {
-            let half = counts.len() / 2;
-            let (even_counts, odd_counts) = counts.split_at_mut(half);
-            for (sum, odd) in even_counts.iter_mut().zip(odd_counts) {
-                sum.iter_mut().zip(odd).for_each(|(sum, n)| *sum += *n);
+            if let Some((sums, others)) = counts.split_at_mut_checked(TABLE) {
+                for other in others.chunks_exact(TABLE) {
+                    sums.iter_mut().zip(other).for_each(|(sum, n)| *sum += n);
+                }
+                // Masked codes are certain.
+                counts.truncate(MASKED_CONTEXT * ALPHABET);
             }
-            // Masked codes are certain.
-            counts.truncate(MASKED_CONTEXT.min(half));
         }
         all
     }
 }
 
-/// Tokens above this one have raw bits.
-const MAX_DIRECT_TOKEN: u16 = 16;
-
-/// Takes one symbol from each lane in turn, skipping lanes that have none left.
-#[inline(always)]
-fn interleave(lanes: &[Vec<u16>; LANES], out: &mut [u16]) -> usize {
-    let shortest = lanes.iter().map(Vec::len).min().unwrap_or(0);
-    let (turns, _) = out[..LANES * shortest].as_chunks_mut::<LANES>();
-    let [a, b, c, d] = lanes;
-    for ((((turn, a), b), c), d) in turns.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-        *turn = [*a, *b, *c, *d];
-    }
-    let mut n = LANES * shortest;
-    for i in shortest..lanes.iter().map(Vec::len).max().unwrap_or(0) {
-        for lane in lanes.iter().filter(|lane| i < lane.len()) {
-            out[n] = lane[i];
-            n += 1;
-        }
-    }
-    n
+/// Symbols of a piece, with those of lanes that have nothing to code.
+fn n_symbols(piece: &Piece) -> usize {
+    piece.n_lanes() * piece.n_turns() * piece.steps().iter().product::<usize>()
 }
+
+/// Codes are worked on in blocks of so many.
+const BLOCK: usize = 16;
+
+/// The codes of a run, with two before it and some behind, up to a whole block.
+struct Row<'a> {
+    codes: &'a [i32],
+    n: usize,
+}
+
+impl<'a> Row<'a> {
+    /// `n` of `codes` from `start` on; copied to `padded` if there are not enough around them.
+    #[inline(always)]
+    fn new(codes: &'a [i32], start: usize, n: usize, padded: &'a mut Vec<i32>) -> Self {
+        let n_behind = n.next_multiple_of(BLOCK);
+        if let Some(codes) = start.checked_sub(2).and_then(|first| codes.get(first..start + n_behind)) {
+            return Self { codes, n };
+        }
+        padded.clear();
+        padded.resize(2 + n_behind, 0);
+        padded[2..2 + n].copy_from_slice(&codes[start..start + n]);
+        Self { codes: padded, n }
+    }
+
+    /// Writes and counts the symbols, in blocks; returns the largest token, or one of those behind.
+    #[inline(always)]
+    fn symbols(
+        &self,
+        sums: &[u32],
+        weights: &Weights,
+        first: usize,
+        out: &mut [Symbol],
+        counts: &mut [u32],
+        tables: &[usize; BLOCK],
+    ) -> u32 {
+        let (w0, w1) = (u32::from(weights[0]), u32::from(weights[1]));
+        let mut largest = [0; BLOCK];
+        for at in (0..self.n).step_by(BLOCK) {
+            let [before, last, codes] = [0, 1, 2].map(|by| block(self.codes, at + by));
+            let sums = block(sums, at);
+            let mut own = [0; BLOCK];
+            for i in 0..BLOCK {
+                own[i] = w0 * leading_magnitude(last[i]) + w1 * leading_magnitude(before[i]);
+            }
+            if at == 0 {
+                // Codes before the run are not its own.
+                own[0] = 0;
+                own[1] = w0 * leading_magnitude(codes[0]);
+            }
+            let out: &mut [Symbol; BLOCK] = out[at..].first_chunk_mut().expect("there is slack");
+            let mut places = [0_u16; BLOCK];
+            for i in 0..BLOCK {
+                let context = context_of(sums[i] + own[i]);
+                let token = u32::from(tokens::token_of(codes[i]));
+                largest[i] = token.max(largest[i]);
+                out[i] = ((context + first as u32) | (token << 8)) as Symbol;
+                places[i] = (context * ALPHABET as u32 + token) as u16;
+            }
+            for (place, table) in places.iter().zip(tables).take(self.n - at) {
+                counts[table + usize::from(*place)] += 1;
+            }
+        }
+        largest.into_iter().max().unwrap_or(0)
+    }
+}
+
+#[inline(always)]
+fn block<V>(row: &[V], at: usize) -> &[V; BLOCK] {
+    row[at..].first_chunk().expect("rows are filled up")
+}
+
+/// Tokens above this one have raw bits.
+const MAX_DIRECT_TOKEN: u32 = 16;
 
 /// Encodes the symbols of a stream.
 struct EncodeStream<'a> {
+    stream: &'a Stream,
     symbols: &'a Symbols,
-    /// Distribution of each context.
-    numbers: &'a [u8],
+    n_states: usize,
     table: &'a EncodeTable,
     out: &'a mut Vec<u8>,
 }
@@ -269,25 +331,22 @@ impl Job for EncodeStream<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let symbols = &self.symbols.symbols;
-        let mut words = WordWriter::new(symbols.len());
-        let mut states = [LEAST_STATE; LANES];
-        let step = |state: &mut u32, symbol: u16, words: &mut WordWriter| {
-            let number = self.numbers[usize::from(symbol & 0xff)];
-            let entry = &self.table.distribution(number)[usize::from(symbol >> 8)];
-            rans::encode_step(state, entry, words);
-        };
-        // States simply take turns over the whole stream.
-        let (turns, rest) = symbols.as_chunks::<LANES>();
-        for (lane, symbol) in rest.iter().enumerate().rev() {
-            step(&mut states[lane], *symbol, &mut words);
-        }
-        for turn in turns.iter().rev() {
-            for lane in (0..LANES).rev() {
-                step(&mut states[lane], turn[lane], &mut words);
+        let mut rest = self.symbols.symbols.split_last_chunk::<BLOCK>().expect("there is slack").0;
+        let mut words = WordWriter::new(rest.len());
+        let mut states = [LEAST_STATE; WIDE];
+        for piece in self.stream.pieces.iter().rev() {
+            let n_steps: usize = piece.steps().iter().product();
+            for _ in 0..n_steps {
+                let symbols;
+                (rest, symbols) = rest.split_at(rest.len() - piece.n_lanes() * piece.n_turns());
+                if piece.n_lanes() == WIDE {
+                    rans::encode::<WIDE>(&mut states, symbols, self.table, &mut words);
+                } else {
+                    rans::encode::<NARROW>(&mut states, symbols, self.table, &mut words);
+                }
             }
         }
-        for state in states {
+        for state in &states[..self.n_states] {
             self.out.extend_from_slice(&state.to_le_bytes());
         }
         words.finish(self.out);
@@ -299,6 +358,7 @@ pub(crate) fn decode(
     layout: &Layout,
     bytes: &[u8],
     masked: Option<&[bool]>,
+    is_wide: bool,
     coder: &mut impl BitCoder,
     codes: &mut [i32],
     workers: &Workers,
@@ -308,20 +368,14 @@ pub(crate) fn decode(
     code_weights(coder, &mut weights, n_groups);
     let model = Model::read(coder, n_groups * CONTEXTS, CONTEXTS)?;
     let table = DecodeTable::new(&model);
-    let base = |context: usize| DecodeTable::base(distribution_of(&model, context)) as u32;
     let group = |(i, weights): (usize, &Weights)| Group {
         weights: *weights,
-        token_weights: token_weights(weights),
-        bases: std::array::from_fn(|place| {
-            // 29 leading zeros, and leading bits of 2, are the first context.
-            let context = (60 + place % 2).saturating_sub(place - place % 2);
-            base(i * CONTEXTS + context.min(CONTEXTS - 1))
-        }),
+        contexts: Contexts::new(&table, &model, i, [weights[0], weights[1]].map(u32::from)),
     };
-    let groups = weights.iter().take(n_groups).enumerate().map(group).collect();
-    let shared = Shared { groups, entries: table.entries() };
+    let groups: Vec<Group<'_>> = weights.iter().take(n_groups).enumerate().map(group).collect();
 
-    let streams = streams(layout);
+    let streams = streams(layout, is_wide);
+    let n_states = n_states(is_wide);
     let mut bytes = Bytes::new(bytes);
     let mut sizes = Vec::with_capacity(streams.len());
     for _ in &streams {
@@ -330,7 +384,7 @@ pub(crate) fn decode(
     }
     let mut readers = Vec::with_capacity(streams.len());
     for (n_words, n_raw) in sizes {
-        readers.push(Some(StreamReader::new(&mut bytes, n_words, n_raw)?));
+        readers.push(Some(StreamReader::new(&mut bytes, n_states, n_words, n_raw)?));
     }
     if bytes.len() > 0 {
         return Err(Error::corrupt("codes have bytes after their end"));
@@ -346,52 +400,60 @@ pub(crate) fn decode(
         {
             // Each of several small bands needs those before it.
             let mut reader = readers[first].take().expect("each stream is read once");
-            let mut local = Vec::new();
             for piece in &stream.pieces {
                 let band = &layout.bands[piece.band];
                 coarse.advance(band.level, codes);
                 let (before, current) = codes.split_at_mut(band.offset);
                 let around = Surroundings::new(layout, band, before, &coarse.codes, masked);
-                simd::run(DecodePiece {
-                    piece,
-                    band,
-                    around: &around,
-                    shared: &shared,
-                    reader: &mut reader,
-                    local: &mut local,
-                });
-                piece.store(&local, &band.dims, &mut current[..volume(&band.dims)]);
+                let (group, out) = (&groups[band.group], &mut current[..volume(&band.dims)]);
+                simd::run(DecodePiece { piece, band, around: &around, group, reader: &mut reader, out });
             }
             reader.finish()?;
         } else {
-            struct Task<'a> {
+            struct Task<'a, 'b> {
                 piece: &'a Piece,
                 reader: Option<StreamReader<'a>>,
+                /// Where the codes are to go, unless that is not one run of memory.
+                direct: Option<&'b mut [i32]>,
                 local: Vec<i32>,
             }
-            let mut tasks: Vec<Task<'_>> = streams[first..end]
-                .iter()
-                .zip(&mut readers[first..end])
-                .map(|(stream, reader)| {
-                    let piece = &stream.pieces[0];
-                    Task { piece, reader: reader.take(), local: scratch::take(piece.n_codes()) }
-                })
-                .collect();
-            coarse.advance(layout.bands[tasks[0].piece.band].level, codes);
-            let known = &*codes;
-            let run = |_: usize, task: &mut Task<'_>| {
-                let band = &layout.bands[task.piece.band];
-                let around = Surroundings::new(layout, band, &known[..band.offset], &coarse.codes, masked);
+            let first_band = &layout.bands[streams[first].pieces[0].band];
+            coarse.advance(first_band.level, codes);
+            let (known, mut current) = codes.split_at_mut(first_band.offset);
+            let mut at = first_band.offset;
+            let mut tasks = Vec::with_capacity(end - first);
+            for (stream, reader) in streams[first..end].iter().zip(&mut readers[first..end]) {
+                let piece = &stream.pieces[0];
+                let band = &layout.bands[piece.band];
+                let (direct, local);
+                if let Some(start) = piece.start_if_contiguous(&band.dims) {
+                    // Pieces that are not may lie between.
+                    let (_, rest) = current.split_at_mut(band.offset + start - at);
+                    let (out, rest) = rest.split_at_mut(piece.n_codes());
+                    at = band.offset + start + out.len();
+                    current = rest;
+                    (direct, local) = (Some(out), Vec::new());
+                } else {
+                    (direct, local) = (None, scratch::take(piece.n_codes()));
+                }
+                tasks.push(Task { piece, reader: reader.take(), direct, local });
+            }
+            let run = |_: usize, task: &mut Task<'_, '_>| {
+                let piece = task.piece;
+                let band = &layout.bands[piece.band];
+                let around = Surroundings::new(layout, band, known, &coarse.codes, masked);
                 let mut reader = task.reader.take().expect("each stream is read once");
-                let (piece, local) = (task.piece, &mut task.local);
-                simd::run(DecodePiece { piece, band, around: &around, shared: &shared, reader: &mut reader, local });
+                let (group, out) = (&groups[band.group], task.direct.as_deref_mut().unwrap_or(&mut task.local));
+                simd::run(DecodePiece { piece, band, around: &around, group, reader: &mut reader, out });
                 reader.finish()
             };
             workers.for_each(&mut tasks, run)?;
-            for task in tasks {
-                let band = &layout.bands[task.piece.band];
-                task.piece.store(&task.local, &band.dims, &mut codes[band.offset..][..volume(&band.dims)]);
-                scratch::give(task.local);
+            let stored: Vec<(&Piece, Vec<i32>)> =
+                tasks.into_iter().filter(|task| task.direct.is_none()).map(|task| (task.piece, task.local)).collect();
+            for (piece, local) in stored {
+                let band = &layout.bands[piece.band];
+                piece.store(&local, &band.dims, &mut codes[band.offset..][..volume(&band.dims)]);
+                scratch::give(local);
             }
         }
         first = end;
@@ -399,33 +461,24 @@ pub(crate) fn decode(
     Ok(())
 }
 
-/// What all streams of a chunk share.
-struct Shared<'a> {
-    groups: Vec<Group>,
-    entries: &'a [u32],
-}
-
 /// What all codes of a group share.
-struct Group {
+struct Group<'a> {
     weights: Weights,
-    token_weights: TokenWeights,
-    /// Place of the table of each context, by twice the leading zeros of the sum and its two leading bits.
-    bases: [u32; BASES],
+    contexts: Contexts<'a>,
 }
 
 /// The state of decoding a stream.
 struct StreamReader<'a> {
-    /// The next symbol is that of the first state.
-    states: [u32; LANES],
-    words: WordReader<'a>,
+    states: [u32; WIDE],
+    words: WordReader,
     raw: RawReader<'a>,
 }
 
 impl<'a> StreamReader<'a> {
-    fn new(bytes: &mut Bytes<'a>, n_words: u64, n_raw: u64) -> Result<Self> {
+    fn new(bytes: &mut Bytes<'a>, n_states: usize, n_words: u64, n_raw: u64) -> Result<Self> {
         let too_long = || Error::corrupt("stream is longer than its chunk");
-        let mut states = [0; LANES];
-        for state in &mut states {
+        let mut states = [LEAST_STATE; WIDE];
+        for state in &mut states[..n_states] {
             *state = u32::from_le_bytes(bytes.array()?);
         }
         let n_words = usize::try_from(n_words).ok().and_then(|n| n.checked_mul(2)).ok_or_else(too_long)?;
@@ -436,7 +489,7 @@ impl<'a> StreamReader<'a> {
 
     /// Checks that everything was used and that the states are back where the encoder began.
     fn finish(self) -> Result<()> {
-        if self.states != [LEAST_STATE; LANES] {
+        if self.states != [LEAST_STATE; WIDE] {
             return Err(Error::corrupt("codes do not end where they should"));
         }
         self.words.finish()?;
@@ -444,14 +497,14 @@ impl<'a> StreamReader<'a> {
     }
 }
 
-/// Decodes the codes of one piece into `local`.
+/// Decodes the codes of one piece into `out`, dense.
 struct DecodePiece<'a, 'b> {
     piece: &'a Piece,
     band: &'a Band,
     around: &'a Surroundings<'a>,
-    shared: &'a Shared<'a>,
+    group: &'a Group<'a>,
     reader: &'a mut StreamReader<'b>,
-    local: &'a mut Vec<i32>,
+    out: &'a mut [i32],
 }
 
 impl Job for DecodePiece<'_, '_> {
@@ -459,57 +512,34 @@ impl Job for DecodePiece<'_, '_> {
 
     #[inline(always)]
     fn run(self) {
-        let DecodePiece { piece, band, around, shared, reader, local } = self;
-        local.resize(piece.n_codes(), 0);
+        let DecodePiece { piece, band, around, group, reader, out } = self;
         let frame = Frame::piece(piece, &band.dims);
-        let weights = &shared.groups[band.group].weights;
-        let group = &shared.groups[band.group];
-        let tables = Tables { bases: &group.bases, entries: shared.entries, weights: &group.token_weights };
-        let mut sums: [Vec<u32>; LANES] = Default::default();
-        let mut tokens: [Vec<u8>; LANES] = Default::default();
-        let (mut turns, mut decoded, mut padded) = (Vec::new(), Vec::new(), Padded::default());
-        for runs in &piece.steps(&band.dims) {
-            for (run, sums) in runs.iter().zip(&mut sums) {
-                around.sums(run, &frame, local, weights, &mut padded, sums);
-            }
-            let shortest = sums.iter().map(Vec::len).min().unwrap_or(0);
-            for (tokens, run) in tokens.iter_mut().zip(runs) {
-                tokens.resize(run.len, 0);
-            }
-            turns.resize(shortest, [0; LANES]);
-            decoded.resize(shortest, [0; LANES]);
-            let [a, b, c, d] = &sums;
-            for ((((turn, a), b), c), d) in turns.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                *turn = [*a, *b, *c, *d];
-            }
-            let mut lanes = Lanes::default();
-            lanes.decode_turns(&turns, &mut decoded, &tables, reader);
-            let [a, b, c, d] = &mut tokens;
-            for ((((turn, a), b), c), d) in decoded.iter().zip(a).zip(b).zip(c).zip(d) {
-                [*a, *b, *c, *d] = *turn;
-            }
-            for x in shortest..runs.iter().map(|run| run.len).max().unwrap_or(0) {
-                for (lane, _) in runs.iter().enumerate().filter(|(_, run)| x < run.len) {
-                    let mut state = reader.states[0];
-                    tokens[lane][x] = lanes.decode(lane, &mut state, sums[lane][x], &tables);
-                    reader.words.refill(&mut state);
-                    reader.states[0] = state;
-                    reader.states.rotate_left(1);
+        let lanes = piece.lanes();
+        let n = piece.n_turns();
+        if n == 0 {
+            // There may be more pieces than columns.
+            return;
+        }
+        let mut runs = vec![Run::default(); lanes.len()];
+        // Sums become tokens.
+        let mut all = vec![0; n * lanes.len()];
+        let [n_planes, n_rows] = piece.steps();
+        for i in 0..n_planes {
+            for j in 0..n_rows {
+                for ((run, lane), sums) in runs.iter_mut().zip(&lanes).zip(all.chunks_exact_mut(n)) {
+                    *run = lane.run([i, j], &band.dims);
+                    around.sums(run, &frame, out, &group.weights, &mut sums[..run.len]);
+                    sums[run.len..].fill(MASKED);
                 }
-            }
-            for (tokens, run) in tokens.iter().zip(runs).filter(|(_, run)| run.len > 0) {
-                let row = &mut local[frame.start(run)..][..run.len];
-                let mut largest = 0;
-                for (code, token) in row.iter_mut().zip(tokens) {
-                    let direct = i32::from(*token);
-                    *code = direct >> 1 ^ -(direct & 1);
-                    largest = largest.max(*token);
+                if runs.len() == WIDE {
+                    rans::decode::<WIDE>(&mut reader.states, &mut all, &group.contexts, &mut reader.words);
+                } else {
+                    rans::decode::<NARROW>(&mut reader.states, &mut all, &group.contexts, &mut reader.words);
                 }
-                if u16::from(largest) > MAX_DIRECT_TOKEN {
-                    for (code, token) in row.iter_mut().zip(tokens) {
-                        if u16::from(*token) > MAX_DIRECT_TOKEN {
-                            *code = rans::code_of(*token, reader.raw.get(rans::n_raw(*token)));
-                        }
+                for (run, tokens) in runs.iter().zip(all.chunks_exact(n)).filter(|(run, _)| run.len > 0) {
+                    let row = &mut out[frame.start(run)..][..run.len];
+                    if codes_of(&tokens[..run.len], row) > MAX_DIRECT_TOKEN {
+                        reader.raw.get_all(&tokens[..run.len], row);
                     }
                 }
             }
@@ -517,106 +547,163 @@ impl Job for DecodePiece<'_, '_> {
     }
 }
 
-/// What each token adds to the sums of the next code and of the one after that, by group.
-type TokenWeights = [[u32; 2]; 256];
-
-fn token_weights(weights: &Weights) -> TokenWeights {
-    std::array::from_fn(|token| [0, 1].map(|i| u32::from(weights[i]) * LEADING_MAGNITUDES[token]))
+/// The codes of direct tokens; returns the largest token.
+#[inline(always)]
+fn codes_of(tokens: &[u32], codes: &mut [i32]) -> u32 {
+    if tokens.len() >= BLOCK { codes_of_blocks::<BLOCK>(tokens, codes) } else { codes_of_blocks::<1>(tokens, codes) }
 }
 
-/// What the codes before add to the sum of each lane's next code, and to that of the one after it.
-#[derive(Default)]
-struct Lanes {
-    next: [u32; LANES],
-    after: [u32; LANES],
-}
-
-impl Lanes {
-    /// Decodes one token of each lane in turn.
-    #[inline(always)]
-    fn decode_turns(
-        &mut self,
-        sums: &[[u32; LANES]],
-        tokens: &mut [[u8; LANES]],
-        tables: &Tables<'_>,
-        reader: &mut StreamReader<'_>,
-    ) {
-        let mut lanes = Lanes { next: self.next, after: self.after };
-        let mut states = reader.states;
-        let mut words = reader.words.clone();
-        for (sums, tokens) in sums.iter().zip(tokens) {
-            // Words for all lanes at once; near the end, one by one.
-            let Some(mut ahead) = words.next_four() else {
-                for lane in 0..LANES {
-                    tokens[lane] = lanes.decode(lane, &mut states[lane], sums[lane], tables);
-                    words.refill(&mut states[lane]);
-                }
-                continue;
-            };
-            let mut n_read = 0;
-            for lane in 0..LANES {
-                tokens[lane] = lanes.decode(lane, &mut states[lane], sums[lane], tables);
-                let state = simd::scalar(states[lane]);
-                let is_low = state < LEAST_STATE;
-                states[lane] = if is_low { state << 16 | (ahead & 0xffff) as u32 } else { state };
-                ahead >>= if is_low { 16 } else { 0 };
-                n_read += usize::from(is_low);
-            }
-            words.skip(n_read);
+#[inline(always)]
+fn codes_of_blocks<const N: usize>(tokens: &[u32], codes: &mut [i32]) -> u32 {
+    let n = tokens.len();
+    let mut largest = [0; N];
+    let mut at = 0;
+    loop {
+        let tokens: &[u32; N] = tokens[at..].first_chunk().expect("there is a block");
+        let codes: &mut [i32; N] = codes[at..].first_chunk_mut().expect("as many codes as tokens");
+        for i in 0..N {
+            codes[i] = (tokens[i] >> 1) as i32 ^ -((tokens[i] & 1) as i32);
+            largest[i] = tokens[i].max(largest[i]);
         }
-        *self = lanes;
-        reader.states = states;
-        reader.words = words;
-    }
-
-    #[inline(always)]
-    fn decode(&mut self, lane: usize, state: &mut u32, sum: u32, tables: &Tables<'_>) -> u8 {
-        // As `context_of`, but for what the order of `bases` takes care of.
-        let sum = sum + self.next[lane];
-        let zeros = sum.leading_zeros();
-        let place = (2 * zeros + (sum << (zeros & 31) >> 30)) as usize % BASES;
-        // SAFETY: bases are made by `DecodeTable::base` of the numbers of distributions that the table has.
-        let token = unsafe { rans::decode_step(state, tables.entries, tables.bases[place] as usize) };
-        let [first, second] = tables.weights[usize::from(token)];
-        self.next[lane] = self.after[lane] + first;
-        self.after[lane] = second;
-        token
+        if at + N == n {
+            return largest.into_iter().max().unwrap_or(0);
+        }
+        // The last block may overlap the one before: it says the same.
+        at = (at + N).min(n - N);
     }
 }
-
-/// Places of [`Group::bases`]: a power of two.
-const BASES: usize = 128;
-
-/// What decodes the codes of one group.
-struct Tables<'a> {
-    bases: &'a [u32; BASES],
-    entries: &'a [u32],
-    weights: &'a TokenWeights,
-}
-
-/// Magnitude of each token's least code.
-static LEADING_MAGNITUDES: [u32; 256] = {
-    let mut all = [0; 256];
-    let mut token = 0;
-    while token < ALPHABET {
-        let magnitude = rans::code_of_token(token).unsigned_abs();
-        all[token] = if magnitude < MAX_LEADING { magnitude } else { MAX_LEADING };
-        token += 1;
-    }
-    all
-};
 
 #[cfg(test)]
 mod tests {
+    use super::super::binary::{Decoder, Encoder};
+    use super::super::tokens::tests::Random;
     use super::*;
-    use crate::codec::context::leading_magnitude;
+
+    /// Parameters and body of codes.
+    type Encoded = [Vec<u8>; 2];
+
+    fn encoded(layout: &Layout, codes: &[i32], masked: Option<&[bool]>, is_wide: bool, workers: &Workers) -> Encoded {
+        let (mut parameters, mut body) = (Vec::new(), Vec::new());
+        let mut coder = Encoder::new(&mut parameters);
+        encode(layout, codes, masked, is_wide, &mut coder, &mut body, workers);
+        coder.finish();
+        [parameters, body]
+    }
+
+    fn decoded(
+        layout: &Layout,
+        [parameters, body]: &Encoded,
+        masked: Option<&[bool]>,
+        is_wide: bool,
+        workers: &Workers,
+    ) -> Result<Vec<i32>> {
+        let mut coder = Decoder::new(parameters);
+        // What was there before does not matter.
+        let mut codes = vec![-77; layout.n_values];
+        decode(layout, body, masked, is_wide, &mut coder, &mut codes, workers)?;
+        coder.finish()?;
+        Ok(codes)
+    }
+
+    /// Codes whose size changes slowly, some of them very large; masked ones are 0.
+    fn some_codes(n: usize, masked: Option<&[bool]>, random: &mut Random) -> Vec<i32> {
+        let code = |i: usize| match random.next() % 500 {
+            _ if masked.is_some_and(|m| m[i]) => 0,
+            0 => (random.next() as i32 >> (random.next() % 32)).max(-i32::MAX),
+            _ => random.code(0.1 * f64::from(1 << (i >> 9 & 7))),
+        };
+        (0..n).map(code).collect()
+    }
 
     #[test]
-    fn decoders_know_the_leading_magnitude_of_every_code() {
-        let around = |power: u32| [-2, -1, 0, 1, 2].map(|d| (1_i32 << power) + d);
-        for code in (-5000..5000).chain((3..31).flat_map(around)).chain([i32::MAX, -i32::MAX]) {
-            let token = usize::from(rans::token_of(code));
-            assert_eq!(leading_magnitude(code), LEADING_MAGNITUDES[token], "{code}");
+    fn codes_come_back() {
+        let workers = Workers::new(3).unwrap();
+        let mut random = Random(1);
+        let small = [[1, 1, 1, 1], [1, 1, 1, 3], [1, 1, 1, 9000], [1, 1, 70, 80], [1, 9, 30, 40], [3, 4, 20, 25]];
+        let thin = [[1, 1, 3000, 2], [1, 1500, 2, 3], [40, 40, 1, 3], [1, 17, 16, 16], [1, 1, 15, 300]];
+        // Bands that are cut along planes, rows and columns, or have a stream each.
+        let large = [[2, 3, 300, 300], [1, 3, 421, 420], [1, 1, 3, 200_001], [1, 1, 530, 521], [1, 40, 130, 120]];
+        for dims in small.into_iter().chain(thin).chain(large) {
+            for layout in [Layout::lattice(dims), Layout::interpolation(dims, 0b1110), Layout::interpolation(dims, 8)] {
+                for (is_wide, has_masks) in [(false, false), (true, false), (false, true), (true, true)] {
+                    let n = layout.n_values;
+                    let mut is_masked = |i: usize| random.next() as usize % 8 < (i >> 10 & 7);
+                    let masked: Option<Vec<bool>> = has_masks.then(|| (0..n).map(&mut is_masked).collect());
+                    let masked = masked.as_deref();
+                    let codes = some_codes(n, masked, &mut random);
+                    let bytes = encoded(&layout, &codes, masked, is_wide, &Workers::Serial);
+                    assert!(bytes == encoded(&layout, &codes, masked, is_wide, &workers));
+                    for workers in [&Workers::Serial, &workers] {
+                        let all = decoded(&layout, &bytes, masked, is_wide, workers).unwrap();
+                        assert!(all == codes, "{dims:?}, wide: {is_wide}, masks: {has_masks}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn wide_streams_have_more_states_and_cost_little() {
+        let layout = Layout::lattice([1, 1, 200, 200]);
+        let codes = some_codes(layout.n_values, None, &mut Random(2));
+        let [narrow, wide] =
+            [false, true].map(|is_wide| encoded(&layout, &codes, None, is_wide, &Workers::Serial)[1].len());
+        assert!(wide > narrow && wide < narrow + narrow / 100 + 4 * (WIDE - NARROW), "{narrow} {wide}");
+        // Sixteen states of which pieces that are not wide use four.
+        let layout = Layout::lattice([1, 1, 1, 4095]);
+        let zeros = vec![0; layout.n_values];
+        let body = |is_wide: bool| encoded(&layout, &zeros, None, is_wide, &Workers::Serial)[1].clone();
+        let states = |n: usize| LEAST_STATE.to_le_bytes().repeat(n);
+        assert_eq!(body(false), [&[0, 0], &states(NARROW)[..]].concat());
+        assert_eq!(body(true), [&[0, 0], &states(WIDE)[..]].concat());
+
+        let n_streams = streams(&layout, true).len() as u64;
+        let least = WIDE_SHARE * 32 * n_streams * (WIDE - NARROW) as u64;
+        assert!(pay_wide(&layout, least) && !pay_wide(&layout, least - 1));
+    }
+
+    #[test]
+    fn wrong_lengths_and_states_are_refused() {
+        let layout = Layout::interpolation([1, 1, 70, 80], 0b1100);
+        let codes = some_codes(layout.n_values, None, &mut Random(3));
+        for is_wide in [false, true] {
+            let [parameters, body] = encoded(&layout, &codes, None, is_wide, &Workers::Serial);
+            let decoded =
+                |body: &[u8]| decoded(&layout, &[parameters.clone(), body.to_vec()], None, is_wide, &Workers::Serial);
+            assert!(decoded(&body).unwrap() == codes);
+            for n in (0..body.len()).step_by(7).chain([body.len() - 1]) {
+                decoded(&body[..n]).unwrap_err();
+            }
+            decoded(&[&body[..], &[0]].concat()).unwrap_err();
+            // States are behind two numbers of two bytes; one that is wrong gives other codes, if it ends well.
+            assert!(body[0] >= 128 && body[1] < 128 && body[2] >= 128 && body[3] < 128);
+            for i in 0..n_states(is_wide) {
+                let mut changed = body.clone();
+                changed[4 + 4 * i] ^= 1;
+                assert!(decoded(&changed).map_or(true, |all| all != codes));
+            }
+        }
+    }
+
+    #[test]
+    fn damage_never_panics() {
+        let layout = Layout::interpolation([1, 3, 40, 60], 0b1110);
+        let mut random = Random(4);
+        let codes = some_codes(layout.n_values, None, &mut random);
+        for is_wide in [false, true] {
+            let intact = encoded(&layout, &codes, None, is_wide, &Workers::Serial);
+            for _ in 0..500 {
+                let mut damaged = intact.clone();
+                for _ in 0..1 + random.next() % 3 {
+                    let bytes = &mut damaged[random.next() as usize % 2];
+                    let at = random.next() as usize % bytes.len();
+                    bytes[at] = random.next() as u8;
+                }
+                // In either way of reading it.
+                for is_wide in [false, true] {
+                    let _ = decoded(&layout, &damaged, None, is_wide, &Workers::Serial);
+                }
+            }
         }
     }
 }

@@ -83,6 +83,9 @@ fn cases_cover_every_feature_of_the_codecs() {
             all.extend(["rANS", "mixed"].map(|coder| format!("{predictor}, {coder}{what}")));
         }
     }
+    for predictor in ["lattice", "interpolated"] {
+        all.extend(["", ", fills"].map(|what| format!("{predictor}, rANS{what}, wide")));
+    }
     let missing: Vec<_> = all.iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
@@ -103,7 +106,8 @@ fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
 
 /// By docs/format.md, section 7.
 fn features_of_small(payload: &[u8]) -> String {
-    let names = [["lattice", "interpolated"], [", rANS", ", mixed"], ["", ", fills"], ["", ", exact values"]];
+    let names =
+        [["lattice", "interpolated"], [", rANS", ", mixed"], ["", ", fills"], ["", ", exact values"], ["", ", wide"]];
     names.iter().enumerate().map(|(bit, names)| names[usize::from(payload[0] >> bit & 1)]).collect()
 }
 
@@ -234,7 +238,8 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
         ("tile_kind_3", in_payload("attributes_f32", BODY, 3), Corrupt),
         ("mask_without_fill", in_payload("attributes_f32", BODY, 0x20), Corrupt),
         ("quantised_in_lossless", in_payload("constant_lossless_f64", BODY, 0x10), Corrupt),
-        ("small_unknown_flag", in_payload("small_smooth_1d_f32", 0, 0x11), Corrupt),
+        ("small_unknown_flag", in_payload("small_smooth_1d_f32", 0, 0x21), Corrupt),
+        ("small_wide_and_mixed", in_payload("small_tiny_f64", 0, 0x12), Corrupt),
         ("small_fills_without_fill", in_payload("small_tiny_f64", 0, 0x0e), Corrupt),
         ("small_in_lossless", small_in_lossless, Corrupt),
     ]
