@@ -11,7 +11,7 @@
 //!
 //! presets small and max (codec/small.rs):
 //! values ─▶ view        four axes, the fastest a long one                           (codec/view.rs)
-//!        ─▶ choose      which predictor serves, from patches of the chunk            (codec/small.rs)
+//!        ─▶ choose      which predictor serves, from patches of the chunk            (codec/portfolio.rs)
 //!        ─▶ interpolate codes of a multi-level interpolation, checked, with feedback (codec/interpolate.rs)
 //!           or lattice  quantised integers, predicted by integers before them       (codec/lattice.rs)
 //!        ─▶ streams     rANS under contexts of neighbouring codes                   (codec/context.rs, streams.rs, rans.rs)
