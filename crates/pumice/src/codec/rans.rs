@@ -39,7 +39,9 @@ pub(crate) struct EncodeTable {
 impl EncodeTable {
     pub(crate) fn new(model: &Model) -> Self {
         let certain = Distribution::certain(0);
-        let mut entries = vec![SCALE; ALPHABET << 8];
+        let n_tokens = |d: &Distribution| d.frequencies().iter().rposition(|f| *f != 0).map_or(0, |last| last + 1);
+        let n_tokens = model.distributions().iter().map(n_tokens).max().unwrap_or(0).max(1);
+        let mut entries = vec![SCALE; n_tokens << 8];
         for context in 0..model.map().len() {
             let number = usize::from(distribution_of(model, context));
             let mut start = 0;
@@ -429,7 +431,8 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,popcnt")]
     pub(super) fn encode(states: &mut [u32; LANES], symbols: &[Symbol], table: &EncodeTable, words: &mut WordWriter) {
         let n = symbols.len() / LANES;
-        assert!(table.entries.len() == ALPHABET << 8 && words.first > LANES * n, "there is room for all words");
+        assert!(words.first > LANES * n, "there is room for all words");
+        let last = u32::try_from(table.entries.len() - 1).expect("there are few tokens");
         let splat = |x: u32| _mm512_set1_epi32(x as i32);
         // SAFETY: 64 bytes.
         let mut state = unsafe { _mm512_loadu_si512(states.as_ptr().cast()) };
@@ -445,7 +448,7 @@ mod avx512 {
             transpose(&mut rows);
             for &symbols in rows[..n_turns].iter().rev() {
                 // A token beyond the alphabet would be a defect elsewhere; it must not read beyond the table.
-                let symbols = _mm512_min_epu32(symbols, splat((ALPHABET << 8) as u32 - 1));
+                let symbols = _mm512_min_epu32(symbols, splat(last));
                 // SAFETY: the table has an entry for each of these.
                 let entry = unsafe { _mm512_i32gather_epi32::<4>(symbols, table.entries.as_ptr().cast()) };
                 let frequency = _mm512_and_si512(entry, splat(0xffff));

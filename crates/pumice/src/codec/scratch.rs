@@ -49,3 +49,8 @@ pub(crate) fn give<V: Scratch>(buffer: Vec<V>) {
         }
     });
 }
+
+/// Gives all kept buffers of a type back to the system: for work that takes much memory of its own, and its time.
+pub(crate) fn clear<V: Scratch>() {
+    V::with_kept(Vec::clear);
+}

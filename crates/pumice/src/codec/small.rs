@@ -107,6 +107,11 @@ pub(crate) fn encode<T: Real>(
     }
     let masked = masked.map(|masked| interpolate::to_bands(layout, &masked, false));
     if is_mixed {
+        if values.len() >= MIXED_SPARSE_VALUES {
+            scratch::clear::<T>();
+            scratch::clear::<i32>();
+            scratch::clear::<u16>();
+        }
         mix::encode(layout, codes, masked.as_deref(), &mut body);
     } else {
         streams::encode(layout, codes, masked.as_deref(), is_wide, &mut coder, &mut body, workers);

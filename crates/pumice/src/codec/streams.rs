@@ -27,7 +27,7 @@ const WIDE_SHARE: u64 = 128;
 /// Places of a table of counts: all tokens of all contexts of a group.
 const TABLE: usize = CONTEXTS * ALPHABET;
 /// Streams from this size on are counted in several tables.
-const MANY_SYMBOLS: usize = 1 << 15;
+const MANY_SYMBOLS: usize = 1 << 17;
 
 /// Tokens counted in each context of a group, one after the other.
 type GroupCounts = Vec<u32>;
