@@ -35,65 +35,82 @@ pub(crate) enum Coded<T> {
     Interpolated(interpolate::Encoded<T>),
 }
 
-/// A step with room for the rounding of prediction + code · step at the chunk's largest value. None if that takes most
-/// of the tolerance.
+/// A step with room for the rounding of prediction + code · step at the chunk's largest value, but for a few outliers,
+/// which will be stored exactly where that is not enough. None if the rounding takes most of the tolerance.
 pub(crate) fn interpolation_step<T: Real>(
     values: &[T],
     masked: Option<&[bool]>,
     quantizer: &Quantizer<T>,
 ) -> Option<(T, T)> {
-    let infinity = T::from_f64(f64::INFINITY).to_bits_u64();
-    let largest = simd::run(LargestMagnitude { values, masked });
-    let max_abs = largest.to_f64();
-    let unit = T::from_bits_u64(largest.to_bits_u64() + 1).to_f64() - max_abs;
     let tolerance = quantizer.tolerance.to_f64();
+    // The units of numbers up to this are at most 1 / 64 of the tolerance: hardly worth an exact value.
+    let leading = f64::from_bits(tolerance.to_bits() & f64::INFINITY.to_bits());
+    let modest = T::from_f64(leading / 128.0 * (1_u64 << T::MANTISSA_BITS) as f64);
+    let Magnitudes { mut largest, n_above } = simd::run(FindMagnitudes { values, masked, limit: modest });
+    if n_above < values.len() / OUTLIERS {
+        largest = T::from_f64(largest.to_f64().min(modest.to_f64()));
+    }
+    let unit = T::from_bits_u64(largest.to_bits_u64() + 1).to_f64() - largest.to_f64();
     let step = 2.0 * (tolerance - unit) * (1.0 - 1.0 / 4096.0);
     // Sums of a few values must stay finite.
-    let is_safe = max_abs < T::from_bits_u64(infinity - 1).to_f64() / 1024.0;
+    let infinity = T::from_f64(f64::INFINITY).to_bits_u64();
+    let is_safe = largest.to_f64() < T::from_bits_u64(infinity - 1).to_f64() / 1024.0;
     let rounded = T::from_f64(step);
     let is_normal =
         T::from_f64(8.0 / step).to_f64().is_finite() && rounded.to_f64() > 0.0 && rounded.to_f64().is_finite();
     (is_safe && step > tolerance && is_normal).then_some((rounded, quantizer.tolerance))
 }
 
-/// The largest magnitude of all finite values that are not masked.
-struct LargestMagnitude<'a, T> {
-    values: &'a [T],
-    masked: Option<&'a [bool]>,
+/// Less than one of so many values may be an outlier.
+const OUTLIERS: usize = 512;
+
+/// Of all finite values that are not masked.
+struct Magnitudes<T> {
+    largest: T,
+    /// How many are above the limit.
+    n_above: usize,
 }
 
-impl<T: Real> Job for LargestMagnitude<'_, T> {
-    type Output = T;
+struct FindMagnitudes<'a, T> {
+    values: &'a [T],
+    masked: Option<&'a [bool]>,
+    limit: T,
+}
+
+impl<T: Real> Job for FindMagnitudes<'_, T> {
+    type Output = Magnitudes<T>;
 
     #[inline(always)]
-    fn run(self) -> T {
+    fn run(self) -> Magnitudes<T> {
         // Sixteen at a time, since each waits for the one before.
-        let mut largest = [T::default(); 16];
+        const BLOCK: usize = 16;
+        let mut largest = [T::default(); BLOCK];
+        let mut n_above = [0_u32; BLOCK];
         let infinity = T::from_f64(f64::INFINITY);
-        let better = |x: T, than: T| if x.fabs() > than && x.fabs() < infinity { x.fabs() } else { than };
-        let (blocks, rest) = self.values.as_chunks::<16>();
+        let mut take = |i: usize, x: T, is_masked: bool| {
+            let magnitude = if is_masked || !(x.fabs() < infinity) { T::default() } else { x.fabs() };
+            largest[i] = if magnitude > largest[i] { magnitude } else { largest[i] };
+            n_above[i] += u32::from(magnitude > self.limit);
+        };
+        let (blocks, rest) = self.values.as_chunks::<BLOCK>();
         if let Some(masked) = self.masked {
-            let (masked, masked_rest) = masked.as_chunks::<16>();
-            let unmasked = |x: T, masked: bool| if masked { T::default() } else { x };
+            let (masked, masked_rest) = masked.as_chunks::<BLOCK>();
             for (block, masked) in blocks.iter().zip(masked) {
-                for i in 0..16 {
-                    largest[i] = better(unmasked(block[i], masked[i]), largest[i]);
+                for i in 0..BLOCK {
+                    take(i, block[i], masked[i]);
                 }
             }
-            for (x, masked) in rest.iter().zip(masked_rest) {
-                largest[0] = better(unmasked(*x, *masked), largest[0]);
-            }
+            rest.iter().zip(masked_rest).for_each(|(x, is_masked)| take(0, *x, *is_masked));
         } else {
             for block in blocks {
-                for i in 0..16 {
-                    largest[i] = better(block[i], largest[i]);
+                for i in 0..BLOCK {
+                    take(i, block[i], false);
                 }
             }
-            for x in rest {
-                largest[0] = better(*x, largest[0]);
-            }
+            rest.iter().for_each(|x| take(0, *x, false));
         }
-        largest.into_iter().fold(T::default(), |all, x| better(x, all))
+        let largest = largest.into_iter().fold(T::default(), |all, x| if x > all { x } else { all });
+        Magnitudes { largest, n_above: n_above.into_iter().map(|n| n as usize).sum() }
     }
 }
 
@@ -245,5 +262,29 @@ impl<T> Coded<T> {
             Coded::Lattice(coded) => coded.escapes.len(),
             Coded::Interpolated(coded) => coded.escapes.len(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_outliers_do_not_narrow_the_step() {
+        let quantizer = Quantizer::<f32>::new(1e-3, Some(1.0)).unwrap();
+        let step = |values: &[f32], masked: Option<&[bool]>| {
+            interpolation_step(values, masked, &quantizer).map(|(step, _)| f64::from(step) / 2e-3)
+        };
+        let mut values = vec![1.0_f32; 2000];
+        assert!(step(&values, None).unwrap() > 0.99);
+        values[7] = 3e38;
+        values[1000] = -1e20;
+        values[1999] = f32::NAN;
+        assert!(step(&values, None).unwrap() > 0.95);
+        assert_eq!(step(&values[..400], None), None, "one of 400 is no longer rare");
+        let masked: Vec<bool> = values.iter().map(|x| x.abs() > 1.0).collect();
+        assert!(step(&values[..400], Some(&masked[..400])).unwrap() > 0.99);
+        values.fill(1e5);
+        assert_eq!(step(&values, None), None, "units of 1 / 128");
     }
 }
