@@ -2,7 +2,7 @@
 //!
 //! A host program may have switched its threads to flush subnormals to zero, or to another rounding mode (numerical
 //! codes do, and so does any library built with fast-math). The codec needs IEEE defaults, on both sides, or encoder and
-//! decoder would disagree; so it sets them around each chunk and puts back what it found.
+//! decoder would disagree; so it sets them around each chunk, statistics and plan, and puts back what it found.
 #![allow(unsafe_code)]
 
 /// While this lives, the current thread computes with IEEE defaults.
@@ -72,5 +72,32 @@ mod tests {
         let after = read_mxcsr();
         write_mxcsr(DEFAULT_MXCSR);
         assert_eq!(after & FLUSH, FLUSH);
+    }
+
+    #[test]
+    fn the_callers_settings_change_nothing() {
+        use crate::{Bound, Config, Preset};
+        // Both sides of the least normal number, where flushing would change the range by a factor.
+        let tiny: Vec<f32> = (0..30_000).map(|i| 1.1e-38 + 1e-39 * (i as f32 * 0.01).sin()).collect();
+        let plain: Vec<f32> = (0..30_000).map(|i| (i as f32 * 0.01).sin() / 3.0).collect();
+        // Flushing both ways, and the three other directions of rounding.
+        for mode in [0x8040, 0x2000, 0x4000, 0x6000] {
+            for data in [&tiny, &plain] {
+                for (preset, rel, threads) in
+                    [(Preset::Fast, 1.0, 1), (Preset::Small, 0.1, 2), (Preset::Small, 10.0, 1)]
+                {
+                    let config = Config::new(Bound::Rel(rel)).preset(preset).threads(threads);
+                    let expected = crate::compress(data, &[data.len()], &config).unwrap();
+                    write_mxcsr(DEFAULT_MXCSR | mode);
+                    let found = crate::compress(data, &[data.len()], &config);
+                    let restored = crate::decompress::<f32>(&expected);
+                    write_mxcsr(DEFAULT_MXCSR);
+                    assert!(found.unwrap() == expected, "{preset:?} {rel} {mode:x}");
+                    let restored = restored.unwrap();
+                    let bound = crate::inspect(&expected).unwrap().abs_bound;
+                    assert!(crate::metrics::compare(data, &restored.data, bound, &[]).bound_kept());
+                }
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! bound by less than one rounding error is still reported.
 
 use crate::array::Real;
+use crate::fpenv::DefaultFloats;
 
 /// The outcome of comparing two arrays, or several parts of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,6 +106,7 @@ impl Comparison {
 /// If the sizes differ.
 pub fn compare<T: Real>(original: &[T], restored: &[T], bound: f64, fills: &[f64]) -> Comparison {
     assert_eq!(original.len(), restored.len(), "arrays of different size cannot be compared");
+    let _floats = DefaultFloats::set();
     let fills: Vec<u64> = fills.iter().map(|&fill| T::from_f64(fill).to_bits_u64()).collect();
     let mut found = Comparison { n_values: original.len() as u64, ..Comparison::default() };
     for (i, (&x, &y)) in original.iter().zip(restored).enumerate() {

@@ -1,6 +1,7 @@
 //! Parallel loops over chunks whose results come in order.
 //!
-//! Invariant: nothing here depends on the number of threads but the time it takes.
+//! Invariant: nothing here depends on the number of threads but the time it takes. Threads have floating-point settings
+//! of their own, so work is always done with IEEE defaults.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::fpenv::DefaultFloats;
 
 /// More threads than this only cost time to start.
 const MAX_THREADS: usize = 256;
@@ -56,6 +58,10 @@ impl Workers {
         slots: &mut [S],
         work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send,
     ) -> Result<()> {
+        let work = |i: usize, slot: &mut S| {
+            let _floats = DefaultFloats::set();
+            work(i, slot)
+        };
         match self {
             Workers::Serial => slots.iter_mut().enumerate().try_for_each(|(i, slot)| work(i, slot)),
             Workers::Global => parallel_for_each(slots, work),
@@ -101,6 +107,10 @@ pub(crate) fn ordered<S: Default + Send>(
     work: impl Fn(usize, &mut S) -> Result<()> + Sync,
     mut take: impl FnMut(usize, &mut S) -> Result<()> + Send,
 ) -> Result<()> {
+    let work = |i: usize, slot: &mut S| {
+        let _floats = DefaultFloats::set();
+        work(i, slot)
+    };
     let n_slots = workers.count().min(max_slots).min(n);
     if n_slots <= 1 {
         let mut slot = S::default();

@@ -6,6 +6,7 @@ use crate::chunk;
 use crate::codec::MAX_FILLS;
 use crate::config::{Bound, Config, Fill, Preset};
 use crate::error::{Error, Result};
+use crate::fpenv::DefaultFloats;
 use crate::quantize::Quantizer;
 use crate::stats::Stats;
 
@@ -49,6 +50,7 @@ pub(crate) struct Plan<T> {
 impl<T: Real> Plan<T> {
     /// Decides; `stats` is absent where the data is not yet known (a streaming writer).
     pub(crate) fn new(config: &Config, shape: &[usize], stats: Option<&Stats<T>>) -> Result<Self> {
+        let _floats = DefaultFloats::set();
         check_shape::<T>(shape)?;
         let range = stats.and_then(|s| s.range).map(|(lo, hi)| (lo.to_f64(), hi.to_f64()));
         let (bound, abs_bound) = resolve_bound(config, range, stats.is_some())?;

@@ -53,7 +53,7 @@ impl<T: Real> Quantizer<T> {
         let widest = (2.0 * tolerance.to_f64() * (1.0 - MARGIN / 2.0)).min(largest::<T>() / 4.0);
         let step_bits = match max_abs {
             Some(max_abs) if widest > 0.0 => {
-                let q_bits = (max_abs / widest).max(1.0).log2().ceil().min(1e6) as u32 + 1;
+                let q_bits = ceil_log2((max_abs / widest).max(1.0)) + 1;
                 T::MANTISSA_BITS.saturating_sub(q_bits).max(MIN_STEP_BITS)
             }
             _ => DEFAULT_STEP_BITS,
@@ -155,6 +155,13 @@ fn is_normal<T: Real>(value: T) -> bool {
     }
 }
 
+/// The least n with 2^n >= x, which is at least 1; from its bits, since library functions differ from machine to machine.
+fn ceil_log2(x: f64) -> u32 {
+    let fraction_bits = f64::MANTISSA_DIGITS - 1;
+    let exponent = (x.to_bits() >> fraction_bits) as u32 - (f64::MAX_EXP as u32 - 1);
+    exponent + u32::from(x.to_bits() << (64 - fraction_bits) != 0)
+}
+
 /// `value` rounded towards zero to `n_bits` significant bits.
 fn keep_leading_bits(value: f64, n_bits: u32) -> f64 {
     let n_cut = f64::MANTISSA_DIGITS - n_bits.clamp(1, f64::MANTISSA_DIGITS);
@@ -173,6 +180,17 @@ mod tests {
             assert!(tolerance::<f64>(bound) < bound);
         }
         assert!(tolerance::<f32>(0.5) > 0.499_999 && tolerance::<f64>(0.1) > 0.099_999_9);
+    }
+
+    #[test]
+    fn logarithms_are_rounded_up() {
+        for n in 0..1023 {
+            let power = 2_f64.powi(n);
+            assert_eq!(ceil_log2(power), n as u32);
+            assert_eq!(ceil_log2(power.next_up()), n as u32 + 1);
+            assert_eq!(ceil_log2((2.0 * power).next_down()), n as u32 + 1);
+        }
+        assert_eq!(ceil_log2(f64::INFINITY), 1024);
     }
 
     #[test]

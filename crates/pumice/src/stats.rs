@@ -12,6 +12,7 @@ use crate::codec::MAX_FILLS;
 use crate::codec::value::Int;
 use crate::config::Fill;
 use crate::error::{Error, Result};
+use crate::fpenv::DefaultFloats;
 use crate::parallel::Workers;
 use crate::source::Source;
 
@@ -37,6 +38,7 @@ pub(crate) fn scan<T: Real>(
     workers: &Workers,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Stats<T>> {
+    let _floats = DefaultFloats::set();
     let blocks = Blocks::new(source);
     let stride = blocks.n_values.div_ceil(N_SAMPLES).max(1);
     let given = match fill {

@@ -262,7 +262,7 @@ pub(crate) fn decode<T: Real>(
 ) {
     let mut all = scratch::take(layout.n_values);
     let step_of = |level: usize| level_step(parameters.step, parameters.scale, level);
-    let mut coarse = vec![T::default(); volume(&layout.bands[0].dims)];
+    let mut coarse = scratch::take(volume(&layout.bands[0].dims));
     decode_anchors(layout, step_of(layout.levels.len()), codes, &mut coarse);
     if layout.levels.is_empty() {
         out.copy_from_slice(&coarse);
@@ -392,7 +392,11 @@ impl<T: Real> Job for Split<'_, T> {
                 scratch::give(finer);
             }
         }
-        grid.unwrap_or_else(|| self.values.to_vec())
+        grid.unwrap_or_else(|| {
+            let mut anchors = scratch::take(self.values.len());
+            anchors.copy_from_slice(self.values);
+            anchors
+        })
     }
 }
 

@@ -17,8 +17,7 @@ use crate::error::{Error, Result};
 use crate::parallel::Workers;
 use crate::quantize::{Quantizer, restore};
 
-/// Steps back along each axis to the integers that predict, in order of their coefficients. Negative: forward. The
-/// first four of [`BASES`] are those whose value stands in for missing ones.
+/// Steps back along each axis to the integers that predict, in order of their coefficients. Negative: forward.
 const OFFSETS: [[isize; AXES]; 18] = [
     [0, 0, 0, 1],
     [0, 0, 0, 2],
@@ -49,7 +48,7 @@ const MAX_INTEGER: u64 = 1 << 29;
 /// Most observations for a fit.
 const SAMPLE_VALUES: usize = 4096;
 
-/// Coefficients of all offsets but the first, which takes what is missing to one.
+/// Coefficients of all offsets; the first is what the others lack to one.
 pub(crate) type Coefficients = [i32; OFFSETS.len()];
 
 /// Everything the decoder needs besides the codes.

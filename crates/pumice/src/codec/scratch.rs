@@ -3,8 +3,11 @@
 
 use std::cell::RefCell;
 
-/// What a thread keeps, at most, in bytes for each type.
+/// What a thread keeps of each type, at most: bytes and buffers.
 const MAX_KEPT_BYTES: usize = 32 << 20;
+const MAX_KEPT: usize = 24;
+/// Smaller buffers are not worth a search.
+const MIN_KEPT_BYTES: usize = 1 << 10;
 
 /// A type whose buffers are kept.
 pub trait Scratch: Copy + Default + 'static {
@@ -42,9 +45,17 @@ pub(crate) fn take<V: Scratch>(n: usize) -> Vec<V> {
 
 /// Gives a buffer back.
 pub(crate) fn give<V: Scratch>(buffer: Vec<V>) {
+    let bytes = |buffer: &Vec<V>| buffer.capacity() * size_of::<V>();
+    if bytes(&buffer) < MIN_KEPT_BYTES {
+        return;
+    }
     V::with_kept(|kept| {
-        let kept_bytes: usize = kept.iter().map(|buffer| buffer.capacity() * size_of::<V>()).sum();
-        if kept_bytes + buffer.capacity() * size_of::<V>() <= MAX_KEPT_BYTES {
+        if kept.len() == MAX_KEPT {
+            // The smallest is missed least.
+            let smallest = (0..MAX_KEPT).min_by_key(|i| bytes(&kept[*i])).expect("there are some");
+            kept.swap_remove(smallest);
+        }
+        if kept.iter().map(bytes).sum::<usize>() + bytes(&buffer) <= MAX_KEPT_BYTES {
             kept.push(buffer);
         }
     });
@@ -53,4 +64,29 @@ pub(crate) fn give<V: Scratch>(buffer: Vec<V>) {
 /// Gives all kept buffers of a type back to the system: for work that takes much memory of its own, and its time.
 pub(crate) fn clear<V: Scratch>() {
     V::with_kept(Vec::clear);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn n_kept() -> usize {
+        i32::with_kept(|kept| kept.len())
+    }
+
+    #[test]
+    fn what_is_kept_has_limits() {
+        clear::<i32>();
+        give(Vec::<i32>::new());
+        give(vec![0_i32; 10]);
+        assert_eq!(n_kept(), 0);
+        (0..1000).for_each(|i| give(vec![0_i32; 1000 + i]));
+        assert_eq!(n_kept(), MAX_KEPT);
+        assert!(take::<i32>(1900).capacity() >= 1900);
+        assert_eq!(n_kept(), MAX_KEPT - 1, "a kept one was taken");
+        give(vec![0_i32; MAX_KEPT_BYTES]);
+        assert!(n_kept() < MAX_KEPT, "too large to keep");
+        clear::<i32>();
+        assert_eq!((n_kept(), take::<i32>(300).len()), (0, 300));
+    }
 }

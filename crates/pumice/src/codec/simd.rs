@@ -151,6 +151,7 @@ impl Isa {
                 && is_x86_feature_detected!("bmi1")
                 && is_x86_feature_detected!("bmi2")
                 && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt")
             {
                 all.push(Isa::Avx2);
                 if avx512::detected() {
