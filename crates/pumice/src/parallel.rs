@@ -15,6 +15,9 @@ use crate::fpenv::DefaultFloats;
 /// More threads than this only cost time to start.
 const MAX_THREADS: usize = 256;
 
+/// Up to this many values are done by one thread before others have started.
+pub(crate) const SERIAL_VALUES: usize = 1 << 16;
+
 /// Who does the work. One thread means the caller's own, without any pool.
 #[derive(Debug)]
 pub(crate) enum Workers {

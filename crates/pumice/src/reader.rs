@@ -12,7 +12,7 @@ use crate::chunk::{self, Block, Corner};
 use crate::config::{Bound, Preset};
 use crate::container::{self, Layout, frame, header};
 use crate::error::{Error, ErrorKind, Result};
-use crate::parallel::{self, Workers};
+use crate::parallel::{self, SERIAL_VALUES, Workers};
 use crate::pipeline::{self, DecodeParams};
 use crate::read_at::ReadAt;
 
@@ -192,8 +192,13 @@ impl<R: ReadAt> Reader<R> {
 
     pub(crate) fn with_layout(source: R, layout: Layout, options: &DecodeOptions) -> Result<Self> {
         let info = Info::new(&layout, source.len()?);
-        // A pool that has nothing to share out is not worth its start.
-        let threads = if layout.places.len() <= 1 { 1 } else { options.threads };
+        // A pool that has nothing to share out is not worth its start. Chunks of `fast` are not shared out themselves.
+        let is_shared = match layout.places.len() {
+            0 => false,
+            1 => layout.header.preset != Preset::Fast && chunk::n_values(layout.grid.shape()) > SERIAL_VALUES,
+            _ => true,
+        };
+        let threads = if is_shared { options.threads } else { 1 };
         Ok(Self { source, layout, info, workers: Workers::new(threads)?, max_bytes: options.max_bytes })
     }
 

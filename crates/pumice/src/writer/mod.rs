@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
 use crate::error::{Error, Result};
-use crate::parallel::Workers;
+use crate::parallel::{SERIAL_VALUES, Workers};
 use crate::plan::Plan;
 use crate::source::{SliceSource, Source};
 use crate::stats;
@@ -304,7 +304,6 @@ fn grid_of<T: Real>(plan: &Plan<T>) -> Result<Grid> {
 
 /// A pool that has nothing to share out is not worth its start.
 fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
-    const SERIAL_VALUES: usize = 1 << 16;
     Workers::new(if n_values <= SERIAL_VALUES { 1 } else { threads })
 }
 
