@@ -13,6 +13,10 @@ mod fit;
 mod geometry;
 mod histogram;
 mod holes;
+#[allow(dead_code)]
+mod huffman;
+#[allow(dead_code)]
+mod integers;
 mod interpolate;
 mod lattice;
 mod lorenzo;
@@ -22,6 +26,8 @@ mod neighbourhood;
 mod planes;
 mod portfolio;
 mod rans;
+#[allow(dead_code)]
+mod run_length;
 pub(crate) mod scratch;
 pub(crate) mod simd;
 pub(crate) mod small;

@@ -60,34 +60,53 @@ pub(crate) fn encode_chunk<T: Real>(
     let _floats = DefaultFloats::set();
     let start = out.len();
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
-    let effort = match plan.preset {
-        Preset::Fast => None,
-        Preset::Small => Some(small::Effort::Sample),
-        Preset::Max => Some(small::Effort::Everything),
+    let own = match &quantizer {
+        Some(quantizer) if !values.is_empty() => encode_quantised(values, extents, quantizer, plan, workers, out),
+        _ => None,
     };
-    if let (Some(effort), Some(quantizer), false) = (effort, &quantizer, values.is_empty()) {
-        small::encode(values, extents, quantizer, &plan.fills, effort, workers, out);
-        // Noise at bounds near the precision of the type is better left to `fast`.
-        if out.len() - start < size_of_val(values) / 2 {
-            return Codec::Small;
-        }
+    let own_bytes = out.len() - start;
+    // Noise at bounds near the precision of the type is better left to `fast`.
+    if let Some(codec) = own
+        && own_bytes < size_of_val(values) / 2
+    {
+        return codec;
     }
-    let small_bytes = out.len() - start;
     if !values.is_empty() {
         fast::encode(values, extents, quantizer, &plan.fills, out);
     }
-    let fast_bytes = out.len() - start - small_bytes;
-    if small_bytes > 0 && small_bytes <= fast_bytes && small_bytes < size_of_val(values) {
-        out.truncate(start + small_bytes);
-        return Codec::Small;
+    let fast_bytes = out.len() - start - own_bytes;
+    if let Some(codec) = own
+        && own_bytes <= fast_bytes
+        && own_bytes < size_of_val(values)
+    {
+        out.truncate(start + own_bytes);
+        return codec;
     }
-    out.drain(start..start + small_bytes);
+    out.drain(start..start + own_bytes);
     if fast_bytes < size_of_val(values) {
         return Codec::Fast;
     }
     out.truncate(start);
     T::extend_le_bytes(values, out);
     Codec::Raw
+}
+
+/// Appends a payload by the codec of the preset, unless that is `fast`.
+fn encode_quantised<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    quantizer: &Quantizer<T>,
+    plan: &Plan<T>,
+    workers: &Workers,
+    out: &mut Vec<u8>,
+) -> Option<Codec> {
+    let effort = match plan.preset {
+        Preset::Fast => return None,
+        Preset::Small => small::Effort::Sample,
+        Preset::Max => small::Effort::Everything,
+    };
+    small::encode(values, extents, quantizer, &plan.fills, effort, workers, out);
+    Some(Codec::Small)
 }
 
 /// Decodes one chunk into `out`, whose length is the product of `extents`. Where a box is `wanted`, only that is sure to
