@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target {
         name: "header",
         about: "header fields under a right checksum",
@@ -48,6 +48,12 @@ pub const TARGETS: [Target; 5] = [
         about: "payloads of the codec of `small` and `max` in a valid stream",
         run: targets::small_codec,
         seeds: seeds::small_codec,
+    },
+    Target {
+        name: "balanced_codec",
+        about: "payloads of the codec of `balanced` in a valid stream",
+        run: targets::balanced_codec,
+        seeds: seeds::balanced_codec,
     },
     Target {
         name: "round_trip",

@@ -46,6 +46,11 @@ pub fn small_codec() -> Vec<Vec<u8>> {
     payloads(targets::SMALL)
 }
 
+/// Seeds of [`targets::balanced_codec`].
+pub fn balanced_codec() -> Vec<Vec<u8>> {
+    payloads(targets::BALANCED)
+}
+
 fn payloads(codec: u8) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for sample in samples() {
@@ -91,7 +96,7 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
     small_samples::<T>(out);
     for row_shape in [&[][..], &[5], &[3, 7]] {
         let shape = [&[11], row_shape].concat();
-        for preset in [Preset::Fast, Preset::Small] {
+        for preset in [Preset::Fast, Preset::Small, Preset::Balanced] {
             let (shape, bytes) = (shape.clone(), chunked::<T>(row_shape, preset));
             out.push(Sample { is_f64: size_of::<T>() == 8, shape, fills: vec![], bytes });
         }
@@ -122,13 +127,16 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
     }
 }
 
-/// Payloads of `small` with tables, which takes 4096 values, and of `max`: each content with either predictor.
+/// Payloads of `small` with tables, which takes 4096 values, of `balanced` and of `max`: each content with either predictor.
 fn small_samples<T: Real>(out: &mut Vec<Sample>) {
-    let shapes: [(Preset, &[usize]); 6] = [
+    let shapes: [(Preset, &[usize]); 9] = [
         (Preset::Small, &[4100]),
         (Preset::Small, &[64, 65]),
         (Preset::Small, &[1400, 3]),
         (Preset::Small, &[4, 9, 10, 12]),
+        (Preset::Balanced, &[4100]),
+        (Preset::Balanced, &[30, 31]),
+        (Preset::Balanced, &[4, 9, 10, 12]),
         (Preset::Max, &[700]),
         (Preset::Max, &[9, 10, 11]),
     ];

@@ -47,10 +47,18 @@ pub fn small_codec(data: &[u8]) {
     payload(SMALL, data);
 }
 
+/// Payloads of the codec of `balanced`, likewise.
+pub fn balanced_codec(data: &[u8]) {
+    payload(BALANCED, data);
+}
+
 /// Number of the codec `fast` in a frame, and of its preset in a header.
 pub const FAST: u8 = 1;
 /// The same of `small`.
 pub const SMALL: u8 = 2;
+
+/// Number of the codec of `balanced` in a frame.
+pub const BALANCED: u8 = 3;
 
 fn payload(codec: u8, data: &[u8]) {
     examine(&forged(codec, data));
@@ -132,7 +140,7 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
         _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
     };
     // Mixing takes long, so it has the least share.
-    let presets = [Preset::Fast, Preset::Small, Preset::Small, Preset::Max];
+    let presets = [Preset::Fast, Preset::Small, Preset::Balanced, Preset::Max];
     config = config.threads(1).preset(presets[usize::from(kind >> 3 & 3)]);
     if flags & 0x08 != 0 {
         config = config.fill(Fill::Value(-9999.0));
@@ -387,7 +395,7 @@ mod tests {
     #[test]
     fn the_codec_targets_see_valid_streams() {
         let data: Vec<f32> = (0..600).map(|i| (i as f32 * 0.1).sin()).collect();
-        for (preset, expected) in [(Preset::Fast, FAST), (Preset::Small, SMALL)] {
+        for (preset, expected) in [(Preset::Fast, FAST), (Preset::Small, SMALL), (Preset::Balanced, BALANCED)] {
             let config = Config::new(Bound::Abs(0.01)).preset(preset);
             let stream = pumice::compress(&data, &[20, 30], &config).unwrap();
             let (codec, payload) = stream::first_payload(&stream).unwrap();

@@ -3,7 +3,7 @@
 //!
 //! `fast` has three passes at each of four bounds: in order (neighbours are close, so tiles are quantised or coded
 //! exactly) as lines and as boxes, and scrambled (neighbours differ wildly, so escapes, masks and raw tiles are used).
-//! `small` takes longer, so each of its passes has one bound. With a relative one every array is quantised, whatever its
+//! Other presets take longer, so each of their passes has one bound. With a relative one every array is quantised, whatever its
 //! magnitude, as long as its patterns are neighbours: a stride then leaves out arrays, not patterns of an array.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -59,7 +59,7 @@ fn passes(preset: Preset) -> Vec<Pass> {
 
 pub(crate) fn run(args: &[&str]) -> Result {
     let (mut stride, mut inner) = (1, false);
-    let mut presets = vec![Preset::Fast, Preset::Small];
+    let mut presets: Vec<Preset> = Preset::ALL.iter().copied().filter(|preset| *preset != Preset::Max).collect();
     let mut threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut rest = args.iter();
     while let Some(&arg) = rest.next() {
@@ -84,7 +84,7 @@ fn prove(presets: &[Preset], stride: u64, threads: usize) -> Result {
         let start = Instant::now();
         let count = pass.prove(stride, threads)?;
         println!(
-            "{:<5} {:<11} {:<15} {:>10} patterns  ratio {:>8.3}  {:6.1} s  {} violations",
+            "{:<9} {:<11} {:<15} {:>10} patterns  ratio {:>8.3}  {:6.1} s  {} violations",
             pass.preset.name(),
             format!("{:?}", pass.bound),
             pass.order.name,

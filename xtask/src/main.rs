@@ -14,14 +14,15 @@ Development tasks of Pumice
   cargo xtask ci
       Sets up what is missing, then format, lints, tests, docs, the independent decoder, short fuzz and exhaustive runs
 
-  cargo xtask exhaustive [--preset fast|small] [--stride N] [--threads N]
-      All 2^32 f32 bit patterns (or every N-th) through `fast` and `small` at several bounds; exit status 1 if any
+  cargo xtask exhaustive [--preset NAME] [--stride N] [--threads N]
+      All 2^32 f32 bit patterns (or every N-th) through each preset (`max` only if named) at several bounds; exit status 1 if any
       breaks its bound
 
   cargo xtask fuzz TARGET [--runs N | --seconds S] [--seed N]     mutation loop, stable Rust
   cargo xtask fuzz TARGET [--runs N | --seconds S] --libfuzzer    with coverage guidance: nightly Rust and cargo-fuzz
   cargo xtask fuzz TARGET --input FILE                            one input again, such as a finding
-      --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec, round_trip, or `all` one after the other
+      --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec,
+      balanced_codec, round_trip, or `all` one after the other
 ";
 
 fn main() -> ExitCode {

@@ -38,6 +38,8 @@ pub enum Bound {
 pub enum Preset {
     /// `fast`.
     Fast,
+    /// `balanced`.
+    Balanced,
     /// `small`.
     Small,
     /// `max`.
@@ -49,6 +51,7 @@ impl Preset {
     pub fn name(self) -> &'static str {
         match self {
             Preset::Fast => "fast",
+            Preset::Balanced => "balanced",
             Preset::Small => "small",
             Preset::Max => "max",
         }
@@ -100,6 +103,10 @@ impl Case {
             sessions: &[],
             attributes: &[],
         }
+    }
+
+    const fn balanced(self) -> Self {
+        Self { preset: Preset::Balanced, ..self }
     }
 
     const fn small(self) -> Self {
@@ -269,6 +276,40 @@ pub const CASES: &[Case] = &[
         .chunk(&[80, 100])
         .sessions(&[90, 1, 99])
         .small(),
+    Case::new("balanced_smooth_1d_f32", Field::Smooth, F32, &[9000], Abs(1e-3)).balanced(),
+    Case::new("balanced_smooth_2d_f32", Field::Smooth, F32, &[90, 110], Rel(1e-3)).balanced(),
+    Case::new("balanced_smooth_3d_f64", Field::Smooth, F64, &[20, 30, 41], Rel(1e-6)).balanced(),
+    Case::new("balanced_smooth_4d_f32", Field::Smooth, F32, &[6, 9, 17, 20], Abs(1e-4)).balanced(),
+    Case::new("balanced_smooth_8d_f64", Field::Smooth, F64, &[2, 3, 2, 3, 2, 3, 4, 17], Rel(1e-3)).balanced(),
+    Case::new("balanced_turbulence_3d_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)).balanced(),
+    Case::new("balanced_turbulence_2d_f64", Field::Turbulence, F64, &[60, 90], Abs(1e-5)).balanced(),
+    Case::new("balanced_walk_f32", Field::Walk, F32, &[9000], Rel(1e-4)).balanced(),
+    Case::new("balanced_walk_coarse_f64", Field::Walk, F64, &[70, 300], Abs(1.0)).balanced(),
+    Case::new("balanced_noise_f32", Field::Noise, F32, &[60, 100], Abs(1e-2)).balanced(),
+    Case::new("balanced_parabola_f64", Field::Parabola, F64, &[5000], Abs(1e-6)).balanced(),
+    Case::new("balanced_short_rows_f32", Field::Interleaved, F32, &[3000, 3], Abs(1e-2)).balanced(),
+    Case::new("balanced_rough_axis_f32", Field::Oscillating, F32, &[7, 11, 300], Rel(1e-3)).balanced(),
+    Case::new("balanced_sparse_f32", Field::Sparse, F32, &[10, 40, 160], Abs(1e-3)).balanced(),
+    Case::new("balanced_steps_f32", Field::Steps, F32, &[40, 150], Rel(1e-3)).balanced(),
+    Case::new("balanced_constant_f32", Field::Constant, F32, &[100_000], Abs(1e-3)).balanced(),
+    Case::new("balanced_spikes_f32", Field::Spikes, F32, &[90, 100], Abs(1e-3)).balanced(),
+    Case::new("balanced_spikes_f64", Field::Spikes, F64, &[6, 30, 40], Abs(1e-3)).balanced(),
+    Case::new("balanced_specials_f32", Field::Specials, F32, &[60, 100], Rel(1e-3)).balanced(),
+    Case::new("balanced_mixed_magnitudes_f32", Field::MixedMagnitudes, F32, &[5500], Abs(1e9)).balanced(),
+    Case::new("balanced_near_precision_f32", Field::OffsetRamp, F32, &[5500], Abs(1.5)).balanced(),
+    Case::new("balanced_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).balanced(),
+    Case::new("balanced_one_fill_f64", Field::Patches, F64, &[6000], Rel(1e-3)).balanced(),
+    Case { fill: Some(7.0), ..Case::new("balanced_exact_in_walk_f32", Field::MaskedWalk, F32, &[6000], Abs(1.0)) }
+        .balanced(),
+    Case::new("balanced_infinities_f32", Field::Infinities, F32, &[150, 120], Abs(1e-3)).balanced(),
+    Case::new("balanced_lossless_f32", Field::Smooth, F32, &[40, 110], Lossless).balanced(),
+    Case::new("balanced_tiny_f32", Field::Smooth, F32, &[20, 25], Rel(1e-3)).balanced(),
+    Case::new("balanced_one_value_f64", Field::Constant, F64, &[1], Abs(1e-3)).balanced(),
+    Case::new("balanced_chunked_3d_f32", Field::Smooth, F32, &[30, 50, 31], Abs(1e-3)).chunk(&[13, 50, 17]).balanced(),
+    Case::new("balanced_sessions_f32", Field::Smooth, F32, &[190, 100], Abs(1e-3))
+        .chunk(&[80, 100])
+        .sessions(&[90, 1, 99])
+        .balanced(),
     Case::new("max_smooth_1d_f32", Field::Smooth, F32, &[5000], Abs(1e-3)).max(),
     Case::new("max_smooth_2d_f64", Field::Smooth, F64, &[70, 65], Rel(1e-6)).max(),
     Case::new("max_turbulence_3d_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)).max(),

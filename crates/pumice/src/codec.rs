@@ -4,18 +4,21 @@
 //! operations these are written in; `small.rs` is a chunk of the presets `small` and `max`. Bytes and formulas are
 //! specified in docs/format.md, sections 6 and 7.
 
+mod alphabet;
+pub(crate) mod balanced;
 mod bands;
 mod binary;
 mod choose;
 mod context;
+mod differences;
 pub(crate) mod fast;
 mod fit;
 mod geometry;
+mod groups;
 mod histogram;
 mod holes;
 #[allow(dead_code)]
 mod huffman;
-#[allow(dead_code)]
 mod integers;
 mod interpolate;
 mod lattice;

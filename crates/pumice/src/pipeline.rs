@@ -24,7 +24,7 @@
 use std::ops::Range;
 
 use crate::array::Real;
-use crate::codec::{fast, small};
+use crate::codec::{balanced, fast, small};
 use crate::config::Preset;
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
@@ -39,6 +39,7 @@ pub(crate) enum Codec {
     Raw = 0,
     Fast = 1,
     Small = 2,
+    Balanced = 3,
 }
 
 /// What decoding needs besides the payload; comes from the header.
@@ -102,6 +103,10 @@ fn encode_quantised<T: Real>(
 ) -> Option<Codec> {
     let effort = match plan.preset {
         Preset::Fast => return None,
+        Preset::Balanced => {
+            balanced::encode(values, extents, quantizer, &plan.fills, out);
+            return Some(Codec::Balanced);
+        }
         Preset::Small => small::Effort::Sample,
         Preset::Max => small::Effort::Everything,
     };
@@ -124,6 +129,7 @@ pub(crate) fn decode_chunk<T: Real>(
     match codec {
         Codec::Fast => fast::decode(payload, extents, wanted, params.step, &params.fills, out),
         Codec::Small => small::decode(payload, extents, params.step, &params.fills, workers, out),
+        Codec::Balanced => balanced::decode(payload, extents, params.step, &params.fills, out),
         Codec::Raw if payload.len() == size_of_val(out) => {
             T::copy_from_le_bytes(payload, out);
             Ok(())

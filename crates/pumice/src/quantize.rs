@@ -17,8 +17,9 @@
 //! are as wide as the type, so [`Quantizer::quantize`] refuses them; the kernels leave it to `tile.rs` to notice the width.
 //!
 //! **Few failures.** The step has so few significant bits that q · step is exact for the largest |x| of the data where
-//! that is possible, so x' carries no rounding error. What remains is x · inv_step rounded to the wrong side near a tie
-//! at large |q|; then the neighbour of q towards x is tried before the value is escaped.
+//! that is possible, so x' carries no rounding error; where it is not, the step is smaller by that error. What remains
+//! is x · inv_step rounded to the wrong side near a tie at large |q|; then the neighbour of q towards x is tried before the
+//! value is escaped.
 #![allow(unsafe_code)]
 
 use crate::array::Real;
@@ -51,12 +52,18 @@ impl<T: Real> Quantizer<T> {
         let tolerance = tolerance::<T>(abs_bound);
         // The step may not exceed twice the tolerance; above a quarter of the range the product q · step overflows.
         let widest = (2.0 * tolerance.to_f64() * (1.0 - MARGIN / 2.0)).min(largest::<T>() / 4.0);
-        let step_bits = match max_abs {
+        let (widest, step_bits) = match max_abs {
             Some(max_abs) if widest > 0.0 => {
                 let q_bits = ceil_log2((max_abs / widest).max(1.0)) + 1;
-                T::MANTISSA_BITS.saturating_sub(q_bits).max(MIN_STEP_BITS)
+                match T::MANTISSA_BITS.saturating_sub(q_bits) {
+                    // Products are rounded: the step leaves room for that, up to half of it.
+                    n if n < MIN_STEP_BITS => {
+                        (widest - half_ulp::<T>(max_abs).min(widest / 4.0) * 2.0, DEFAULT_STEP_BITS)
+                    }
+                    n => (widest, n),
+                }
             }
-            _ => DEFAULT_STEP_BITS,
+            _ => (widest, DEFAULT_STEP_BITS),
         };
         let step = T::from_f64(keep_leading_bits(widest, step_bits));
         Self::with_step(step, tolerance)
@@ -160,6 +167,13 @@ fn ceil_log2(x: f64) -> u32 {
     let fraction_bits = f64::MANTISSA_DIGITS - 1;
     let exponent = (x.to_bits() >> fraction_bits) as u32 - (f64::MAX_EXP as u32 - 1);
     exponent + u32::from(x.to_bits() << (64 - fraction_bits) != 0)
+}
+
+/// Half the distance of `value`, which is not negative, from its successor in T: the most that rounding changes it.
+fn half_ulp<T: Real>(value: f64) -> f64 {
+    let value = T::from_f64(value.min(largest::<T>()));
+    let next = T::from_bits_u64(value.to_bits_u64() + 1).to_f64();
+    if next.is_finite() { (next - value.to_f64()) / 2.0 } else { 0.0 }
 }
 
 /// `value` rounded towards zero to `n_bits` significant bits.

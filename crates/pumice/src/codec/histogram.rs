@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub(crate) type Counts = [u32; ALPHABET];
 
 /// Logarithms and costs in bits have this many fractional bits.
-const COST_BITS: u32 = 16;
+pub(crate) const COST_BITS: u32 = 16;
 
 /// Fractions of the logarithms of 1 to 2, each of the middle of its interval: integers, so that the same is chosen
 /// on every machine.
@@ -50,7 +50,7 @@ fn log2(x: u32) -> u32 {
 
 /// x log2(x), and 0 for 0.
 #[inline(always)]
-fn x_log2_x(x: u32) -> u64 {
+pub(crate) fn x_log2_x(x: u32) -> u64 {
     u64::from(x) * u64::from(log2(x | u32::from(x == 0)))
 }
 

@@ -27,7 +27,7 @@ macro_rules! impl_scratch {
     };
 }
 
-impl_scratch!(f32 f64 i32 u16);
+impl_scratch!(f32 f64 i32 u8 u16);
 
 /// A buffer of `n` values, whatever they are.
 pub(crate) fn take<V: Scratch>(n: usize) -> Vec<V> {

@@ -5,7 +5,7 @@
 use super::header::Header;
 use super::{Bytes, checksum, varint};
 use crate::chunk::Block;
-use crate::codec::{fast, small};
+use crate::codec::{balanced, fast, small};
 use crate::error::{Error, Result};
 use crate::pipeline::Codec;
 
@@ -80,6 +80,7 @@ impl FrameHeader {
             0 => Codec::Raw,
             1 => Codec::Fast,
             2 => Codec::Small,
+            3 => Codec::Balanced,
             other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
         };
         let chunk_id = varint::read_from(bytes)?;
@@ -106,6 +107,7 @@ impl FrameHeader {
             Codec::Raw => self.payload_bytes == raw_bytes,
             Codec::Fast => n_values > 0 && self.payload_bytes >= fast::min_payload_bytes(n_values) as u64,
             Codec::Small => n_values > 0 && self.payload_bytes >= small::min_payload_bytes(n_values) as u64,
+            Codec::Balanced => n_values > 0 && self.payload_bytes >= balanced::min_payload_bytes(n_values) as u64,
         };
         if fits {
             return Ok(());

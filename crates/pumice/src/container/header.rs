@@ -205,6 +205,7 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         1 => Preset::Fast,
         2 => Preset::Small,
         3 => Preset::Max,
+        4 => Preset::Balanced,
         other => {
             return Err(Error::new(ErrorKind::Unsupported, format!("unknown preset {other}: use a newer release")));
         }
@@ -323,6 +324,7 @@ fn preset_code(preset: Preset) -> u8 {
         Preset::Fast => 1,
         Preset::Small => 2,
         Preset::Max => 3,
+        Preset::Balanced => 4,
     }
 }
 

@@ -58,6 +58,7 @@ fn config(case: &Case) -> Config {
     })
     .preset(match case.preset {
         golden::Preset::Fast => Preset::Fast,
+        golden::Preset::Balanced => Preset::Balanced,
         golden::Preset::Small => Preset::Small,
         golden::Preset::Max => Preset::Max,
     });

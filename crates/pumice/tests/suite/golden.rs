@@ -100,7 +100,8 @@ fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
     match stream[forge::header_bytes(stream) + 4] {
         0 => vec!["raw chunk".into()],
         1 => features_of_fast(shape, payload).into_iter().map(String::from).collect(),
-        _ => vec![features_of_small(payload)],
+        2 => vec![features_of_small(payload)],
+        _ => Vec::new(),
     }
 }
 

@@ -19,7 +19,7 @@ fn decode(stream: &[u8]) -> pumice::Result<Vec<u8>> {
 }
 
 /// Streams of a few hundred to some thousand bytes, of every layout.
-const SMALL: [&str; 14] = [
+const SMALL: [&str; 17] = [
     "one_value_f32",
     "rank_0_f64",
     "empty_f32",
@@ -28,6 +28,9 @@ const SMALL: [&str; 14] = [
     "raw_chunk_f32",
     "sparse_f64",
     "sessions_default_chunks_f32",
+    "balanced_one_value_f64",
+    "balanced_tiny_f32",
+    "balanced_smooth_1d_f32",
     "small_one_value_f64",
     "small_3x3x3_f32",
     "small_tiny_3d_f32",
@@ -42,6 +45,7 @@ fn n_trials(done: &Done, of_fast: usize) -> usize {
     let n_bytes = done.decoded.len().max(1);
     match done.case.preset {
         Preset::Fast => of_fast,
+        Preset::Balanced => (of_fast * 10_000 / n_bytes).clamp(of_fast / 20, of_fast),
         Preset::Small => (of_fast * 2000 / n_bytes).clamp(of_fast / 100, of_fast),
         Preset::Max => (of_fast * 500 / n_bytes).clamp(of_fast / 200, of_fast),
     }

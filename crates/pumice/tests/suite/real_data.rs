@@ -48,6 +48,11 @@ fn f32_fields_keep_the_bound_and_reach_the_ratio_of_fast() {
 }
 
 #[test]
+fn f32_fields_keep_the_bound_and_reach_the_ratio_of_balanced() {
+    f32_fields_reach(Preset::Balanced, [(1e-2, 28.5), (1e-3, 11.0), (1e-4, 5.8)]);
+}
+
+#[test]
 fn f32_fields_keep_the_bound_and_reach_the_ratio_of_small() {
     f32_fields_reach(Preset::Small, [(1e-2, 53.0), (1e-3, 15.5), (1e-4, 7.15)]);
 }
@@ -57,7 +62,7 @@ fn f64_fields_keep_the_bound() {
     let Some(files) = data::files() else { return };
     for file in files.iter().filter(|file| file.dtype == DType::F64) {
         let values = file.read::<f64>();
-        for preset in [Preset::Fast, Preset::Small] {
+        for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
             let ratios = [1e-2, 1e-3, 1e-4, 1e-6].map(|rel| ratio(file, &values, rel, preset));
             println!("{:40} {ratios:.2?}", file.name);
             assert!(ratios.iter().all(|ratio| *ratio > 1.0), "{}", file.name);

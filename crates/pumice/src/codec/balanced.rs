@@ -1,0 +1,466 @@
+//! The codec of the preset `balanced` (docs/format.md, 9): differences of the quantised integers, in groups whose local
+//! magnitude picks a Huffman code.
+//!
+//! ```text
+//! integers ─▶ differences  N-D Lorenzo along the axes that serve the chunk   (differences.rs)
+//!          ─▶ groups       32 at a time: class, low bits as they are, bytes    (groups.rs)
+//!          ─▶ alphabet     the bytes of a book one, two or four at a time      (alphabet.rs)
+//!          ─▶ huffman      one codebook for each book                          (huffman.rs)
+//! ```
+//!
+//! Groups of a book are coded together, whatever their places: so there is one table at a time to look things up in,
+//! and as many symbols at once as it pays. Runs of groups that are all zero are coded as such.
+
+use super::alphabet::{Alphabet, Choose, Count, Gather, Scatter};
+use super::binary::{BitCoder, Decoder, Encoder, NumberModel};
+use super::differences::{Order, Position, Sums, Walk};
+use super::groups::{self, GROUP, N_CLASSES, WIDE};
+use super::huffman::{self, Classes, Codebook, DecodeTables, Lengths, LengthsCoder};
+use super::integers::{self, Exceptions, Integers};
+use super::scratch;
+use super::simd::{self, Job};
+use super::view::View;
+use crate::array::Real;
+use crate::container::{Bytes, varint};
+use crate::error::{Error, Result};
+use crate::quantize::Quantizer;
+
+/// Values that go through differences and groups together: small enough to stay in the nearest cache.
+const BLOCK: usize = 4096;
+/// The longest code.
+const MAX_BITS: u32 = 12;
+/// Symbols of classes: digits of the length of a run of empty groups, then the step from the last class that was not
+/// empty.
+const N_DIGITS: u8 = 2;
+const CLASS_ALPHABET: usize = N_DIGITS as usize + 2 * N_CLASSES;
+/// Groups for which a book of codes pays.
+const OWN_BOOK_GROUPS: usize = 64;
+/// A payload has at least one byte for so many values.
+const VALUES_PER_BYTE: usize = 1 << 14;
+
+/// Least payload of a chunk of `n_values` values: what a reader may rely on before it allocates.
+pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
+    (n_values / VALUES_PER_BYTE).max(3)
+}
+
+/// Appends the payload of a chunk, which is not empty.
+pub(crate) fn encode<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    quantizer: &Quantizer<T>,
+    fills: &[T],
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let view = View::new(extents);
+    let gathered = if view.is_plain() { None } else { Some(view.gather(values)) };
+    let working = gathered.as_deref().unwrap_or(values);
+    let Integers { origin, values: mut integers, holes, exceptions } = integers::quantize(working, quantizer, fills);
+    exceptions.write_to(working, &view.dims, fills.len(), out);
+    let order = Order::choose(&integers, &view.dims);
+    let walk = Walk::new(&view.dims, order);
+    walk.fill_holes(&mut integers, &holes);
+    let apart = simd::run(TakeApart { integers: &integers, walk: &walk });
+    scratch::give(integers);
+
+    let mut parameters = Vec::new();
+    let mut coder = Encoder::new(&mut parameters);
+    NumberModel::default().code_signed(&mut coder, origin);
+    coder.raw(order.to_bits(), Order::N_BITS);
+    let mut body: Vec<u8> = scratch::take(0);
+    body.clear();
+
+    let class_symbols = class_symbols(&apart.classes);
+    let counts = simd::run(Count(&class_symbols));
+    NumberModel::default().code(&mut coder, class_symbols.len() as u64);
+    put_streams(&mut body, &mut coder, &mut LengthsCoder::default(), None, &class_symbols, &counts[..CLASS_ALPHABET]);
+
+    let sorted = Sorted::new(&apart.classes);
+    let bytes = apart.bytes.as_chunks::<GROUP>().0;
+    let mut symbols: Vec<u8> = scratch::take(apart.bytes.len());
+    let mut rest = Vec::new();
+    let mut lengths_coder = LengthsCoder::default();
+    let mut before: [Option<Lengths>; Alphabet::ALL.len()] = Default::default();
+    for groups in sorted.books() {
+        let alphabet = simd::run(Choose { bytes, groups });
+        let symbols = &mut symbols[..groups.len() * GROUP / alphabet.width()];
+        let counts = simd::run(Gather { bytes, groups, alphabet, symbols, rest: &mut rest });
+        coder.raw(alphabet as u64, 3);
+        let before = &mut before[alphabet as usize];
+        let counts = &counts[..alphabet.size()];
+        let lengths = put_streams(&mut body, &mut coder, &mut lengths_coder, before.as_ref(), symbols, counts);
+        *before = Some(lengths);
+    }
+    NumberModel::default().code(&mut coder, rest.len() as u64);
+    if !rest.is_empty() {
+        let counts = simd::run(Count(&rest));
+        put_streams(&mut body, &mut coder, &mut lengths_coder, before[0].as_ref(), &rest, &counts);
+    }
+    coder.finish();
+    scratch::give(symbols);
+    scratch::give(apart.bytes);
+
+    varint::write_to(parameters.len() as u64, out);
+    out.extend_from_slice(&parameters);
+    out.extend_from_slice(&body);
+    out.extend_from_slice(&apart.low);
+    apart.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
+    scratch::give(apart.low);
+    scratch::give(body);
+    // Data without any surprise would be shorter than a reader believes: it is filled up with zeros.
+    out.resize(out.len().max(start + min_payload_bytes(values.len())), 0);
+}
+
+/// Codes symbols under a codebook that is fitted to them, whose lengths go to `coder`.
+fn put_streams(
+    bytes: &mut Vec<u8>,
+    coder: &mut Encoder<'_>,
+    lengths_coder: &mut LengthsCoder,
+    before: Option<&Lengths>,
+    symbols: &[u8],
+    counts: &[u32],
+) -> Lengths {
+    let codebook = Codebook::new(Lengths::fit(counts, MAX_BITS));
+    let lengths = codebook.lengths().clone();
+    lengths_coder.write(coder, &lengths, before);
+    let start = bytes.len();
+    bytes.resize(start + 2 * huffman::n_streams(symbols.len()), 0);
+    let mut sizes = Vec::with_capacity(huffman::n_streams(symbols.len()));
+    huffman::encode(symbols, Classes::Same(0), &[codebook], bytes, &mut sizes);
+    for (to, size) in bytes[start..].as_chunks_mut().0.iter_mut().zip(sizes) {
+        *to = size.to_le_bytes();
+    }
+    lengths
+}
+
+/// A chunk's differences, taken apart.
+struct Apart {
+    classes: Vec<u8>,
+    /// Whole groups.
+    bytes: Vec<u8>,
+    low: Vec<u8>,
+    wide: Vec<i32>,
+}
+
+struct TakeApart<'a> {
+    integers: &'a [i32],
+    walk: &'a Walk,
+}
+
+impl Job for TakeApart<'_> {
+    type Output = Apart;
+
+    #[inline(always)]
+    fn run(self) -> Apart {
+        let n_values = self.integers.len();
+        let n_groups = n_values.div_ceil(GROUP);
+        let mut low: Vec<u8> = scratch::take(0);
+        low.clear();
+        let mut all =
+            Apart { classes: vec![0; n_groups], bytes: scratch::take(n_groups * GROUP), low, wide: Vec::new() };
+        let mut position = Position::default();
+        let mut block = [0; BLOCK];
+        let mut low = [0; BLOCK * 4 + 8];
+        let blocks = all.bytes.chunks_mut(BLOCK).zip(all.classes.chunks_mut(BLOCK / GROUP));
+        for (at, (bytes, classes)) in (0..n_values).step_by(BLOCK).zip(blocks) {
+            let n = BLOCK.min(n_values - at);
+            self.walk.block(self.integers, at, &mut position, &mut block[..n]);
+            block[n..].fill(0);
+            let mut n_low = 0;
+            let groups = block.as_chunks::<GROUP>().0.iter().zip(bytes.as_chunks_mut::<GROUP>().0);
+            for ((group, bytes), class) in groups.zip(classes) {
+                *class = groups::take_apart(group, bytes, &mut low[n_low..], &mut all.wide);
+                n_low += groups::low_bytes(*class);
+            }
+            all.low.extend_from_slice(&low[..n_low]);
+        }
+        all
+    }
+}
+
+/// The symbols that stand for the classes of all groups.
+fn class_symbols(classes: &[u8]) -> Vec<u8> {
+    let mut symbols = Vec::with_capacity(classes.len());
+    let mut last = 1;
+    let mut n_empty = 0_usize;
+    let end_run = |n_empty: &mut usize, symbols: &mut Vec<u8>| {
+        // Digits 1 and 2 of base 2, least significant first: no run has two names.
+        while *n_empty > 0 {
+            let is_even = *n_empty % 2 == 0;
+            symbols.push(u8::from(is_even));
+            *n_empty = (*n_empty - 1) / 2;
+        }
+    };
+    for &class in classes {
+        if class == 0 {
+            n_empty += 1;
+            continue;
+        }
+        end_run(&mut n_empty, &mut symbols);
+        let rise = class as i8 - last as i8;
+        symbols.push(N_DIGITS + ((rise << 1) ^ (rise >> 7)) as u8);
+        last = class;
+    }
+    end_run(&mut n_empty, &mut symbols);
+    symbols
+}
+
+/// Inverse of [`class_symbols`].
+fn read_classes(symbols: &[u8], classes: &mut [u8]) -> Result<()> {
+    let wrong = || Error::corrupt("chunk has groups of unknown classes");
+    let mut at = 0_usize;
+    let mut last = 1_i32;
+    let mut symbols = symbols.iter().copied().peekable();
+    while let Some(symbol) = symbols.next() {
+        if symbol >= N_DIGITS {
+            let step = i32::from(symbol - N_DIGITS);
+            last += (step >> 1) ^ -(step & 1);
+            let class = u8::try_from(last).ok().filter(|class| (1..N_CLASSES as u8).contains(class));
+            *classes.get_mut(at).ok_or_else(wrong)? = class.ok_or_else(wrong)?;
+            at += 1;
+            continue;
+        }
+        let (mut n_empty, mut power) = (1 + usize::from(symbol), 1);
+        while let Some(digit) = symbols.next_if(|symbol| *symbol < N_DIGITS) {
+            power = if power < 1 << 40 { 2 * power } else { return Err(wrong()) };
+            n_empty += power * (1 + usize::from(digit));
+        }
+        if n_empty > classes.len() - at {
+            return Err(wrong());
+        }
+        classes[at..at + n_empty].fill(0);
+        at += n_empty;
+    }
+    if at == classes.len() { Ok(()) } else { Err(wrong()) }
+}
+
+/// The groups of each book of codes, in their order. Books are numbered by the first of their classes.
+struct Sorted {
+    groups: Vec<u32>,
+    starts: [usize; N_CLASSES + 1],
+}
+
+impl Sorted {
+    fn new(classes: &[u8]) -> Self {
+        let mut n_of_class = [0_usize; N_CLASSES];
+        classes.iter().for_each(|class| n_of_class[usize::from(*class)] += 1);
+        // A class that has too few groups for a book of its own shares that of the next smaller one of its kind.
+        let mut book_of: [usize; N_CLASSES] = std::array::from_fn(|class| class);
+        for class in 1..N_CLASSES {
+            if n_of_class[class] < OWN_BOOK_GROUPS && class > 2 {
+                book_of[class] = book_of[class - 2];
+            }
+        }
+        let mut starts = [0; N_CLASSES + 1];
+        for class in 1..N_CLASSES {
+            starts[book_of[class] + 1] += n_of_class[class];
+        }
+        (0..N_CLASSES).for_each(|book| starts[book + 1] += starts[book]);
+        let mut next = starts;
+        let mut groups = vec![0; starts[N_CLASSES]];
+        for (group, &class) in (0..).zip(classes).filter(|(_, class)| **class != 0) {
+            let book = book_of[usize::from(class)];
+            groups[next[book]] = group;
+            next[book] += 1;
+        }
+        Self { groups, starts }
+    }
+
+    /// Numbers and groups of all books that have any.
+    fn books(&self) -> impl Iterator<Item = &[u32]> {
+        self.starts.windows(2).map(|range| &self.groups[range[0]..range[1]]).filter(|groups| !groups.is_empty())
+    }
+}
+
+/// Decodes a chunk, which is not empty.
+pub(crate) fn decode<T: Real>(
+    payload: &[u8],
+    extents: &[usize],
+    step: Option<T>,
+    fills: &[T],
+    out: &mut [T],
+) -> Result<()> {
+    let step = step.ok_or_else(|| Error::corrupt("chunk needs a step, and the stream has none"))?;
+    let view = View::new(extents);
+    let mut bytes = Bytes::new(payload);
+    let (exceptions, exact) = Exceptions::read_from::<T>(&mut bytes, out.len(), &view.dims, fills.len())?;
+    let n_parameters = usize::try_from(varint::read_from(&mut bytes)?)
+        .map_err(|_| Error::corrupt("parameters are longer than their chunk"))?;
+    let mut coder = Decoder::new(bytes.take(n_parameters)?);
+    let origin = NumberModel::default().code_signed(&mut coder, 0);
+    let order = Order::from_bits(coder.raw(0, Order::N_BITS))?;
+
+    let n_groups = out.len().div_ceil(GROUP);
+    let n_class_symbols = NumberModel::default().code(&mut coder, 0);
+    if n_class_symbols > n_groups as u64 {
+        return Err(Error::corrupt("chunk has more classes than groups"));
+    }
+    let mut symbols: Vec<u8> = scratch::take(n_groups * GROUP);
+    let class_symbols = &mut symbols[..n_class_symbols as usize];
+    take_streams(&mut bytes, &mut coder, &mut LengthsCoder::default(), None, CLASS_ALPHABET, class_symbols)?;
+    let mut classes = vec![0; n_groups];
+    read_classes(class_symbols, &mut classes)?;
+
+    let sorted = Sorted::new(&classes);
+    let mut books = Vec::with_capacity(N_CLASSES);
+    let mut lengths_coder = LengthsCoder::default();
+    let mut before: [Option<Lengths>; Alphabet::ALL.len()] = Default::default();
+    let mut n_symbols = 0;
+    for groups in sorted.books() {
+        let alphabet = *Alphabet::ALL
+            .get(coder.raw(0, 3) as usize)
+            .ok_or_else(|| Error::corrupt("chunk has symbols of an unknown alphabet"))?;
+        let n = groups.len() * GROUP / alphabet.width();
+        let before = &mut before[alphabet as usize];
+        let to = &mut symbols[n_symbols..n_symbols + n];
+        let lengths = take_streams(&mut bytes, &mut coder, &mut lengths_coder, before.as_ref(), alphabet.size(), to)?;
+        *before = Some(lengths);
+        books.push((groups, alphabet, n_symbols));
+        n_symbols += n;
+    }
+    let n_rest = NumberModel::default().code(&mut coder, 0);
+    if n_rest > out.len() as u64 + GROUP as u64 {
+        return Err(Error::corrupt("chunk has more bytes apart than values"));
+    }
+    let mut rest: Vec<u8> = scratch::take(n_rest as usize);
+    if n_rest > 0 {
+        take_streams(&mut bytes, &mut coder, &mut lengths_coder, before[0].as_ref(), 256, &mut rest)?;
+    }
+    coder.finish()?;
+
+    let mut group_bytes: Vec<u8> = scratch::take(n_groups * GROUP);
+    let mut left = &rest[..];
+    for (groups, alphabet, start) in books {
+        let symbols = &symbols[start..start + groups.len() * GROUP / alphabet.width()];
+        let bytes = group_bytes.as_chunks_mut::<GROUP>().0;
+        if !simd::run(Scatter { symbols, groups, alphabet, rest: &mut left, bytes }) {
+            return Err(Error::corrupt("chunk has too few bytes apart"));
+        }
+    }
+    if !left.is_empty() {
+        return Err(Error::corrupt("chunk has too many bytes apart"));
+    }
+    scratch::give(rest);
+    scratch::give(symbols);
+
+    let n_low = classes.iter().map(|class| groups::low_bytes(*class)).sum();
+    let low = bytes.take(n_low)?;
+    let mut gathered = Vec::new();
+    let working: &mut [T] = if view.is_plain() {
+        &mut *out
+    } else {
+        gathered.resize(out.len(), T::default());
+        &mut gathered
+    };
+    let walk = Walk::new(&view.dims, order);
+    let sums = Sums::new(&walk, origin, step);
+    let n_values = working.len();
+    simd::run(PutTogether { classes: &classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
+    if bytes.rest().iter().any(|byte| *byte != 0) || (bytes.len() > 0 && payload.len() > min_payload_bytes(n_values)) {
+        return Err(Error::corrupt("chunk has bytes after its end"));
+    }
+    scratch::give(group_bytes);
+    exceptions.restore(exact, fills, working);
+    if !gathered.is_empty() {
+        view.scatter(&gathered, out);
+    }
+    Ok(())
+}
+
+/// Inverse of [`put_streams`].
+fn take_streams(
+    bytes: &mut Bytes<'_>,
+    coder: &mut Decoder<'_>,
+    lengths_coder: &mut LengthsCoder,
+    before: Option<&Lengths>,
+    n_alphabet: usize,
+    symbols: &mut [u8],
+) -> Result<Lengths> {
+    let lengths = lengths_coder.read(coder, n_alphabet, before)?;
+    let sizes = bytes.take(2 * huffman::n_streams(symbols.len()))?;
+    let sizes: Vec<u16> = sizes.as_chunks().0.iter().map(|size| u16::from_le_bytes(*size)).collect();
+    let n_bytes = sizes.iter().map(|size| usize::from(*size)).sum();
+    let tables = DecodeTables::new(std::slice::from_ref(&lengths));
+    huffman::decode(bytes.take(n_bytes)?, &sizes, Classes::Same(0), &tables, symbols)?;
+    Ok(lengths)
+}
+
+struct PutTogether<'a, 'w, T> {
+    classes: &'a [u8],
+    bytes: &'a [u8],
+    low: &'a [u8],
+    wide: &'a mut Bytes<'w>,
+    sums: Sums<'a, T>,
+    out: &'a mut [T],
+}
+
+impl<T: Real> Job for PutTogether<'_, '_, T> {
+    type Output = Result<()>;
+
+    #[inline(always)]
+    fn run(mut self) -> Result<()> {
+        let mut block = [0; BLOCK];
+        let mut low = self.low;
+        // The last low bits are moved to where there are bytes behind them.
+        let mut last = [0; 4 * GROUP + 8];
+        let blocks = self.classes.chunks(BLOCK / GROUP).zip(self.bytes.chunks(BLOCK));
+        for (out, (classes, bytes)) in self.out.chunks_mut(BLOCK).zip(blocks) {
+            let groups = block.as_chunks_mut::<GROUP>().0.iter_mut().zip(bytes.as_chunks::<GROUP>().0);
+            for ((group, bytes), &class) in groups.zip(classes) {
+                if class == 0 {
+                    *group = [0; GROUP];
+                    continue;
+                }
+                let n_low = groups::low_bytes(class);
+                if low.len() >= n_low + 8 {
+                    groups::put_together(class, bytes, low, group);
+                } else {
+                    last[..n_low].copy_from_slice(&low[..n_low]);
+                    groups::put_together(class, bytes, &last, group);
+                }
+                low = &low[n_low..];
+                let n_wide: u8 = bytes.iter().map(|byte| u8::from(*byte == WIDE)).sum();
+                if n_wide > 0 {
+                    for (d, _) in group.iter_mut().zip(bytes).filter(|(_, byte)| **byte == WIDE) {
+                        *d = i32::from_le_bytes(self.wide.array()?);
+                    }
+                }
+            }
+            self.sums.block(&mut block[..out.len()], out);
+        }
+        self.sums.finish();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_come_back_and_no_run_is_too_long() {
+        for classes in [
+            vec![],
+            vec![0; 1],
+            vec![0; 100_000],
+            vec![64, 1, 64, 0, 0, 0, 1, 0, 0, 33],
+            (0..300).map(|i| (i * i % 65) as u8).collect(),
+            (0..3000).map(|i| u8::from(i % 37 == 5) * 9).collect(),
+        ] {
+            let symbols = class_symbols(&classes);
+            assert!(symbols.iter().all(|symbol| usize::from(*symbol) < CLASS_ALPHABET));
+            let mut back = vec![99; classes.len()];
+            read_classes(&symbols, &mut back).unwrap();
+            assert_eq!(back, classes);
+            assert!(read_classes(&symbols, &mut vec![0; classes.len() + 1]).is_err());
+            if !classes.is_empty() {
+                assert!(read_classes(&symbols, &mut vec![0; classes.len() - 1]).is_err());
+            }
+        }
+        assert!(class_symbols(&[0; 100_000]).len() < 17);
+        // A run without end, and classes outside of those that exist.
+        assert!(read_classes(&[1; 200], &mut [0; 1000]).is_err());
+        assert!(read_classes(&[N_DIGITS + 1], &mut [0]).is_err());
+        assert!(read_classes(&[N_DIGITS + 128], &mut [0]).is_err());
+    }
+}
