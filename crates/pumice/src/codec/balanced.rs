@@ -186,7 +186,7 @@ fn class_symbols(classes: &[u8]) -> Vec<u8> {
     let end_run = |n_empty: &mut usize, symbols: &mut Vec<u8>| {
         // Digits 1 and 2 of base 2, least significant first: no run has two names.
         while *n_empty > 0 {
-            let is_even = *n_empty % 2 == 0;
+            let is_even = n_empty.is_multiple_of(2);
             symbols.push(u8::from(is_even));
             *n_empty = (*n_empty - 1) / 2;
         }

@@ -216,7 +216,7 @@ impl Walk {
 
 #[inline(always)]
 fn sign(term: usize) -> i32 {
-    if term.count_ones() % 2 == 0 { 1 } else { -1 }
+    if term.count_ones().is_multiple_of(2) { 1 } else { -1 }
 }
 
 /// Differences `ALONG` times along a row, of `N` rows taken with alternating signs.
