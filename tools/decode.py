@@ -29,11 +29,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decode_ceaz import decode_ceaz
+from decode_cuszplus import decode_cuszplus
 from decode_small import decode_small
 
 READER_VERSION = 1
 MAGIC, FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"PUM\x1a", b"CHNK", b"INDX", b"PUMF"
-CODEC_RAW, CODEC_FAST, CODEC_SMALL = 0, 1, 2
+CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_CUSZPLUS, CODEC_CEAZ = 0, 1, 2, 5, 6
 QUANTISED, EXACT, RAW = 0, 1, 2
 
 
@@ -236,7 +238,9 @@ class ElementType:
 TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i4"), 1.5 * 2.0**23),
          2: ElementType("f64", 8, np.dtype("<f8"), np.dtype("<u8"), np.dtype("<i8"), 1.5 * 2.0**52)}
 BOUND_KINDS = ("lossless", "ABS", "REL")
-PRESETS = {1: "fast", 2: "small", 3: "max"}
+# What decodes the payloads of other codecs than raw and fast.
+CODECS = {CODEC_SMALL: decode_small, CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz}
+PRESETS = {1: "fast", 2: "small", 3: "max", 7: "cuszplus", 8: "ceaz"}
 
 
 @dataclass
@@ -398,7 +402,7 @@ class Stream:
             require(0 not in extents, f"{what}: codec fast without elements")
             bits = decode_fast(payload, extents, self.header, what)
         else:
-            bits = decode_small(Cursor(payload, what), extents, self.header)
+            bits = CODECS[codec](Cursor(payload, what), extents, self.header)
         try:
             return bits.view(t.float_type).reshape(extents)
         except (ValueError, OverflowError) as error:  # no elements, but an extent that numpy cannot hold
@@ -421,7 +425,7 @@ class Stream:
         require(frame_checksum == xxh3(fields), f"{what}: wrong frame_checksum")
         require(stored_id == chunk_id, f"{what}: has chunk_id {stored_id}")
         require((first_row, rows) == implied, f"{what}: first_row {first_row} and rows {rows} differ from the index")
-        require(codec in (CODEC_RAW, CODEC_FAST, CODEC_SMALL), f"{what}: unknown codec {codec}")
+        require(codec in (CODEC_RAW, CODEC_FAST) or codec in CODECS, f"{what}: unknown codec {codec}")
         return codec, payload
 
 

@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "header",
         about: "header fields under a right checksum",
@@ -54,6 +54,30 @@ pub const TARGETS: [Target; 6] = [
         about: "payloads of the codec of `balanced` in a valid stream",
         run: targets::balanced_codec,
         seeds: seeds::balanced_codec,
+    },
+    Target {
+        name: "cuszplus_codec",
+        about: "payloads of the codec of `cuszplus` in a valid stream",
+        run: targets::cuszplus_codec,
+        seeds: seeds::cuszplus_codec,
+    },
+    Target {
+        name: "ceaz_codec",
+        about: "payloads of the codec of `ceaz` in a valid stream",
+        run: targets::ceaz_codec,
+        seeds: seeds::ceaz_codec,
+    },
+    Target {
+        name: "huffman",
+        about: "Huffman codes: symbols come back, hostile codebooks and streams do no harm",
+        run: targets::huffman,
+        seeds: seeds::huffman,
+    },
+    Target {
+        name: "run_length",
+        about: "run lengths: symbols come back, hostile runs do no harm",
+        run: targets::run_length,
+        seeds: seeds::run_length,
     },
     Target {
         name: "round_trip",

@@ -51,6 +51,39 @@ pub fn balanced_codec() -> Vec<Vec<u8>> {
     payloads(targets::BALANCED)
 }
 
+/// Seeds of [`targets::cuszplus_codec`].
+pub fn cuszplus_codec() -> Vec<Vec<u8>> {
+    payloads(targets::CUSZPLUS)
+}
+
+/// Seeds of [`targets::ceaz_codec`].
+pub fn ceaz_codec() -> Vec<Vec<u8>> {
+    payloads(targets::CEAZ)
+}
+
+/// Seeds of [`targets::huffman`].
+pub fn huffman() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (n_symbols, n_codebooks, n) in
+        [(1_u16, 1_u8, 100_u16), (2, 1, 4097), (1023, 1, 8192), (255, 15, 5000), (9, 3, 33)]
+    {
+        let mut seed = Vec::from((n_symbols - 1).to_le_bytes());
+        seed.push(n_codebooks - 1);
+        seed.extend(n.to_le_bytes());
+        seed.push(3);
+        seed.extend((0..300_u32).map(|i| (i * i / 7) as u8));
+        seeds.push(seed);
+    }
+    seeds
+}
+
+/// Seeds of [`targets::run_length`].
+pub fn run_length() -> Vec<Vec<u8>> {
+    let runs: [&[u8]; 4] = [&[5, 6, 7, 0, 127, 128, 1], &[1, 127, 72], &[], &[9, 255, 255, 3]];
+    let seed = |n: u16, n_values: u8, rest: &[u8]| [&n.to_le_bytes()[..], &[n_values], rest].concat();
+    vec![seed(258, 3, runs[0]), seed(200, 1, runs[1]), seed(0, 0, runs[2]), seed(8000, 1, runs[3])]
+}
+
 fn payloads(codec: u8) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for sample in samples() {
@@ -129,7 +162,7 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
 
 /// Payloads of `small` with tables, which takes 4096 values, of `balanced` and of `max`: each content with either predictor.
 fn small_samples<T: Real>(out: &mut Vec<Sample>) {
-    let shapes: [(Preset, &[usize]); 9] = [
+    let shapes: [(Preset, &[usize]); 13] = [
         (Preset::Small, &[4100]),
         (Preset::Small, &[64, 65]),
         (Preset::Small, &[1400, 3]),
@@ -139,6 +172,10 @@ fn small_samples<T: Real>(out: &mut Vec<Sample>) {
         (Preset::Balanced, &[4, 9, 10, 12]),
         (Preset::Max, &[700]),
         (Preset::Max, &[9, 10, 11]),
+        (Preset::Cuszplus, &[4100]),
+        (Preset::Cuszplus, &[9, 10, 11]),
+        (Preset::Ceaz, &[4100]),
+        (Preset::Ceaz, &[20, 50]),
     ];
     for (preset, shape) in shapes {
         for content in 0..7 {

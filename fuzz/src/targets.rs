@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use pumice::research::{self, Huffman};
 use pumice::{
     Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer, with_dtype,
 };
@@ -52,13 +53,26 @@ pub fn balanced_codec(data: &[u8]) {
     payload(BALANCED, data);
 }
 
+/// Payloads of the codec of `cuszplus`, likewise.
+pub fn cuszplus_codec(data: &[u8]) {
+    payload(CUSZPLUS, data);
+}
+
+/// Payloads of the codec of `ceaz`, likewise.
+pub fn ceaz_codec(data: &[u8]) {
+    payload(CEAZ, data);
+}
+
 /// Number of the codec `fast` in a frame, and of its preset in a header.
 pub const FAST: u8 = 1;
 /// The same of `small`.
 pub const SMALL: u8 = 2;
-
 /// Number of the codec of `balanced` in a frame.
 pub const BALANCED: u8 = 3;
+/// Number of the codec of `cuszplus` in a frame.
+pub const CUSZPLUS: u8 = 5;
+/// Number of the codec of `ceaz` in a frame.
+pub const CEAZ: u8 = 6;
 
 fn payload(codec: u8, data: &[u8]) {
     examine(&forged(codec, data));
@@ -70,7 +84,8 @@ fn forged(codec: u8, data: &[u8]) -> Vec<u8> {
     let is_f64 = layout & 1 != 0;
     let is_lossless = layout & 8 != 0;
     let n_fills = (layout >> 1 & 3).min(2);
-    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, codec, u8::from(!is_lossless)];
+    // Which preset a header names does not matter to its frames.
+    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, codec.min(SMALL), u8::from(!is_lossless)];
     let rank = (layout >> 4).min(6);
     fields.push(rank);
     for _ in 0..rank {
@@ -110,6 +125,83 @@ pub fn codec_input(is_f64: bool, shape: &[u16], step: f64, fills: &[u64], payloa
     out
 }
 
+/// Huffman coding. Input: the number of symbols and of codebooks, then bytes that are symbols, that are codebooks, and that
+/// are streams.
+pub fn huffman(data: &[u8]) {
+    let mut input = Input(data);
+    let n_symbols = 1 + usize::from(u16::from_le_bytes(input.array())) % 1024;
+    let n_codebooks = 1 + usize::from(input.byte() % 16);
+    let n = usize::from(u16::from_le_bytes(input.array())) % (MAX_VALUES + 1);
+    let max_bits = 10 + u32::from(input.byte() % 8);
+    let bytes = input.0;
+    let byte = |i: usize| if bytes.is_empty() { 0 } else { usize::from(bytes[i % bytes.len()]) };
+    // Skewed, so that codes have many lengths.
+    let symbols: Vec<u16> = (0..n).map(|i| (byte(i) * byte(i / 3 + 1) / 7 % n_symbols) as u16).collect();
+    let n_groups = n.div_ceil(Huffman::GROUP);
+    let classes: Vec<u8> = (0..n_groups).map(|i| (byte(7 * i) % n_codebooks) as u8).collect();
+    let classes = if n_codebooks == 1 { &[][..] } else { &classes };
+    let coder = Huffman::fit(&symbols, n_symbols, classes, max_bits);
+    let (mut streams, mut sizes) = (Vec::new(), Vec::new());
+    coder.encode(&symbols, &mut streams, &mut sizes);
+    let n_used = coder.codebooks().count();
+    let written = coder.write();
+    let again = Huffman::read(&written, n_used, n_symbols, classes).expect("codebooks come back");
+    assert!(coder.codebooks().eq(again.codebooks()));
+    let mut back = vec![0; n];
+    // Without symbols there is no code, and nothing to decode.
+    if n > 0 {
+        again.decode(&streams, &sizes, &mut back).expect("symbols come back");
+        assert_eq!(back, symbols);
+    }
+
+    // What is accepted of hostile streams is what an encoder makes of it.
+    if !streams.is_empty() {
+        streams.iter_mut().enumerate().for_each(|(i, to)| *to ^= if byte(i + 5) < 4 { byte(i) as u8 } else { 0 });
+        match again.decode(&streams, &sizes, &mut back) {
+            Ok(()) => {
+                let (mut same, mut same_sizes) = (Vec::new(), Vec::new());
+                again.encode(&back, &mut same, &mut same_sizes);
+                assert!(same == streams && same_sizes == sizes);
+            }
+            Err(error) => check_error(&error),
+        }
+    }
+    match Huffman::read(bytes, n_used, n_symbols, classes) {
+        Ok(hostile) => match hostile.decode(&streams, &sizes, &mut back) {
+            Ok(()) => assert!(back.iter().all(|symbol| usize::from(*symbol) < n_symbols)),
+            Err(error) => check_error(&error),
+        },
+        Err(error) => check_error(&error),
+    }
+}
+
+/// Run lengths. Input: the number of symbols and of values, then bytes that are symbols, and that are runs.
+pub fn run_length(data: &[u8]) {
+    let mut input = Input(data);
+    let n = usize::from(u16::from_le_bytes(input.array())) % (MAX_VALUES + 1);
+    let n_values = usize::from(input.byte());
+    let bytes = input.0;
+    let symbols: Vec<u16> = (0..n).map(|i| bytes.get(i / 5).map_or(7, |byte| u16::from(*byte / 16))).collect();
+    let (mut values, mut digits) = (Vec::new(), Vec::new());
+    research::encode_runs(&symbols, &mut values, &mut digits);
+    assert_eq!(values.len(), research::n_runs(&symbols));
+    let mut back = vec![0; n];
+    research::decode_runs(&values, &digits, &mut back).expect("runs come back");
+    assert_eq!(back, symbols);
+
+    let (hostile_values, hostile_digits) = bytes.split_at(n_values.min(bytes.len()));
+    let hostile_values: Vec<u16> = hostile_values.iter().map(|value| u16::from(*value)).collect();
+    match research::decode_runs(&hostile_values, hostile_digits, &mut back) {
+        Ok(()) => {
+            // Neighbours of hostile runs may be equal; decoded again they are the same.
+            let (mut values, mut digits) = (Vec::new(), Vec::new());
+            research::encode_runs(&back, &mut values, &mut digits);
+            assert!(values.len() <= hostile_values.len());
+        }
+        Err(error) => check_error(&error),
+    }
+}
+
 /// Any array at any bound comes back within it. Input: flags, kind of values, rank, extents, bound, chunk extents,
 /// then values.
 pub fn round_trip(data: &[u8]) {
@@ -140,8 +232,17 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
         _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
     };
     // Mixing takes long, so it has the least share.
-    let presets = [Preset::Fast, Preset::Small, Preset::Balanced, Preset::Max];
-    config = config.threads(1).preset(presets[usize::from(kind >> 3 & 3)]);
+    let presets = [
+        Preset::Fast,
+        Preset::Small,
+        Preset::Small,
+        Preset::Max,
+        Preset::Cuszplus,
+        Preset::Ceaz,
+        Preset::Balanced,
+        Preset::Balanced,
+    ];
+    config = config.threads(1).preset(presets[usize::from(kind >> 3 & 7)]);
     if flags & 0x08 != 0 {
         config = config.fill(Fill::Value(-9999.0));
     }

@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn coarse_passes_find_nothing() {
-        for pass in [Preset::Fast, Preset::Small].into_iter().flat_map(passes) {
+        let presets = [Preset::Fast, Preset::Small, Preset::Cuszplus, Preset::Ceaz];
+        for pass in presets.into_iter().flat_map(passes) {
             assert_eq!(pass.prove(65_537, 1).unwrap().violations, 0, "{:?}, {}", pass.bound, pass.order.name);
         }
     }

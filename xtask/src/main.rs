@@ -1,9 +1,12 @@
 //! Development tasks. `cargo xtask ci` is what a change must pass; the long proofs have commands of their own, and CI
 //! runs a short version of each.
 
+mod bench_entropy;
+mod ceaz_codewords;
 mod ci;
 mod exhaustive;
 mod fuzz;
+mod papers;
 mod shell;
 
 use std::process::ExitCode;
@@ -14,22 +17,34 @@ Development tasks of Pumice
   cargo xtask ci
       Sets up what is missing, then format, lints, tests, docs, the independent decoder, short fuzz and exhaustive runs
 
+  cargo xtask bench-entropy
+      Speed of the entropy coders, and of memcpy in the same run
+
+  cargo xtask ceaz-codewords DIR [--out FILE]
+      Makes the offline codewords of the preset `ceaz` from the files that DIR/INDEX.tsv lists
+
+  cargo xtask papers [DIR]
+      Tables of docs/papers.md, from the files that DIR/INDEX.tsv lists (../shared/data)
+
   cargo xtask exhaustive [--preset NAME] [--stride N] [--threads N]
-      All 2^32 f32 bit patterns (or every N-th) through each preset (`max` only if named) at several bounds; exit status 1 if any
+      All 2^32 f32 bit patterns (or every N-th) through each preset (`max` if named) at several bounds; exit status 1 if any
       breaks its bound
 
   cargo xtask fuzz TARGET [--runs N | --seconds S] [--seed N]     mutation loop, stable Rust
   cargo xtask fuzz TARGET [--runs N | --seconds S] --libfuzzer    with coverage guidance: nightly Rust and cargo-fuzz
   cargo xtask fuzz TARGET --input FILE                            one input again, such as a finding
       --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec,
-      balanced_codec, round_trip, or `all` one after the other
+      balanced_codec, cuszplus_codec, ceaz_codec, huffman, run_length, round_trip, or `all` one after the other
 ";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let ended = match args.split_first() {
+        Some((&"bench-entropy", options)) => bench_entropy::run(options),
+        Some((&"ceaz-codewords", options)) => ceaz_codewords::run(options),
         Some((&"ci", [])) => ci::run_all(),
+        Some((&"papers", options)) => papers::run(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
         Some((&"fuzz", options)) => fuzz::run(options),
         Some((&("help" | "--help" | "-h"), _)) => {

@@ -34,12 +34,16 @@ impl DataFile {
 /// that says so, where there are none.
 pub fn files() -> Option<Vec<DataFile>> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("PUMICE_DATA").map_or(beside, PathBuf::from);
+    files_in(&std::env::var_os("PUMICE_DATA").map_or(beside, PathBuf::from))
+}
+
+/// The same from this folder.
+pub fn files_in(folder: &Path) -> Option<Vec<DataFile>> {
     let Ok(index) = std::fs::read_to_string(folder.join("INDEX.tsv")) else {
         println!("skipped: no INDEX.tsv in {}; set PUMICE_DATA", folder.display());
         return None;
     };
-    Some(index.lines().skip(1).map(|line| parse(line, &folder)).collect())
+    Some(index.lines().skip(1).map(|line| parse(line, folder)).collect())
 }
 
 fn parse(line: &str, folder: &Path) -> DataFile {

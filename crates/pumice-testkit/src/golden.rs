@@ -44,6 +44,10 @@ pub enum Preset {
     Small,
     /// `max`.
     Max,
+    /// `cuszplus`.
+    Cuszplus,
+    /// `ceaz`.
+    Ceaz,
 }
 
 impl Preset {
@@ -54,6 +58,8 @@ impl Preset {
             Preset::Balanced => "balanced",
             Preset::Small => "small",
             Preset::Max => "max",
+            Preset::Cuszplus => "cuszplus",
+            Preset::Ceaz => "ceaz",
         }
     }
 }
@@ -115,6 +121,14 @@ impl Case {
 
     const fn max(self) -> Self {
         Self { preset: Preset::Max, ..self }
+    }
+
+    const fn cuszplus(self) -> Self {
+        Self { preset: Preset::Cuszplus, ..self }
+    }
+
+    const fn ceaz(self) -> Self {
+        Self { preset: Preset::Ceaz, ..self }
     }
 
     const fn chunk(self, chunk: &'static [usize]) -> Self {
@@ -322,6 +336,31 @@ pub const CASES: &[Case] = &[
     Case::new("max_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).max(),
     Case::new("max_short_rows_f32", Field::Interleaved, F32, &[2000, 3], Abs(1e-2)).max(),
     Case::new("max_chunked_f32", Field::Patches, F32, &[170, 100], Rel(1e-2)).chunk(&[90, 100]).max(),
+    Case::new("cuszplus_huffman_1d_f32", Field::Walk, F32, &[9000], Rel(1e-3)).cuszplus(),
+    Case::new("cuszplus_huffman_2d_f64", Field::Turbulence, F64, &[70, 130], Rel(1e-3)).cuszplus(),
+    Case::new("cuszplus_huffman_3d_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)).cuszplus(),
+    Case::new("cuszplus_huffman_5d_f32", Field::Smooth, F32, &[3, 4, 5, 6, 10], Rel(1e-3)).cuszplus(),
+    Case::new("cuszplus_runs_f32", Field::Sparse, F32, &[200, 300], Abs(1e-2)).cuszplus(),
+    Case::new("cuszplus_runs_f64", Field::Patches, F64, &[90, 100], Rel(1e-2)).cuszplus(),
+    Case::new("cuszplus_one_run_f32", Field::Constant, F32, &[300_000], Abs(1e-3)).cuszplus(),
+    Case::new("cuszplus_outliers_f64", Field::Spikes, F64, &[40, 100], Abs(1e-3)).cuszplus(),
+    Case::new("cuszplus_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).cuszplus(),
+    Case::new("cuszplus_infinities_f32", Field::Infinities, F32, &[30, 40], Abs(1e-3)).cuszplus(),
+    Case::new("cuszplus_tiny_f32", Field::Smooth, F32, &[3, 3, 3], Rel(1e-3)).cuszplus(),
+    Case::new("cuszplus_chunked_f32", Field::Patches, F32, &[170, 100], Rel(1e-2)).chunk(&[90, 100]).cuszplus(),
+    Case::new("ceaz_offline_1d_f32", Field::Smooth, F32, &[9000], Rel(1e-4)).ceaz(),
+    Case::new("ceaz_offline_3d_f64", Field::Turbulence, F64, &[12, 25, 30], Rel(1e-2)).ceaz(),
+    Case::new("ceaz_walk_f32", Field::Walk, F32, &[9000], Rel(1e-4)).ceaz(),
+    Case::new("ceaz_turbulence_2d_f32", Field::Turbulence, F32, &[70, 130], Rel(3e-3)).ceaz(),
+    Case::new("ceaz_noise_f32", Field::Noise, F32, &[50, 100], Abs(1e-2)).ceaz(),
+    Case::new("ceaz_wide_noise_f64", Field::Noise, F64, &[60, 100], Abs(3e-2)).ceaz(),
+    Case::new("ceaz_outliers_f64", Field::Spikes, F64, &[40, 100], Abs(1e-3)).ceaz(),
+    Case::new("ceaz_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).ceaz(),
+    Case::new("ceaz_chunked_f32", Field::Patches, F32, &[170, 100], Rel(1e-2)).chunk(&[90, 100]).ceaz(),
+    Case::new("ceaz_sessions_f32", Field::Walk, F32, &[20_000], Abs(1e-2))
+        .chunk(&[8000])
+        .sessions(&[9000, 11_000])
+        .ceaz(),
 ];
 
 /// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.

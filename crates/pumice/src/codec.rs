@@ -1,15 +1,18 @@
 //! The codecs: how the values of one chunk become the payload of a frame, and back.
 //!
 //! `fast.rs` is the chunk, `tile.rs` one tile of it, `lorenzo.rs` and `planes.rs` its two stages, `simd/` the vector
-//! operations these are written in; `small.rs` is a chunk of the presets `small` and `max`. Bytes and formulas are
-//! specified in docs/format.md, sections 6 and 7.
+//! operations these are written in; `balanced.rs` is a chunk of the preset `balanced`, `small.rs` one of `small` and `max`; `cuszplus.rs` and `ceaz.rs`
+//! are those of these presets, `quant_codes.rs` what they share, `huffman.rs` and `run_length.rs` their entropy coding. Bytes and
+//! formulas are specified in docs/format.md, sections 6 to 13.
 
 mod alphabet;
 pub(crate) mod balanced;
 mod bands;
-mod binary;
+pub(crate) mod binary;
+pub(crate) mod ceaz;
 mod choose;
 mod context;
+pub(crate) mod cuszplus;
 mod differences;
 pub(crate) mod fast;
 mod fit;
@@ -17,8 +20,7 @@ mod geometry;
 mod groups;
 mod histogram;
 mod holes;
-#[allow(dead_code)]
-mod huffman;
+pub(crate) mod huffman;
 mod integers;
 mod interpolate;
 mod lattice;
@@ -28,9 +30,9 @@ mod mix;
 mod neighbourhood;
 mod planes;
 mod portfolio;
+pub(crate) mod quant_codes;
 mod rans;
-#[allow(dead_code)]
-mod run_length;
+pub(crate) mod run_length;
 pub(crate) mod scratch;
 pub(crate) mod simd;
 pub(crate) mod small;

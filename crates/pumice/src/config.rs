@@ -29,11 +29,17 @@ pub enum Preset {
     Small,
     /// As `small`, with everything tried and the codes under adaptive mixing of many contexts: for archives.
     Max,
+    /// The pipeline of cuSZ+: N-D Lorenzo, and Huffman or run-length coding by the paper's rule.
+    Cuszplus,
+    /// The pipeline of CEAZ: Lorenzo and codewords made beforehand, new ones where the data is of another kind. Chunks are
+    /// the paper's update windows of 32 MiB, so that [`Writer`](crate::Writer) adapts to a stream as it goes.
+    Ceaz,
 }
 
 impl Preset {
     /// Every preset, in the order of their documentation.
-    pub const ALL: &'static [Preset] = &[Preset::Fast, Preset::Balanced, Preset::Small, Preset::Max];
+    pub const ALL: &'static [Preset] =
+        &[Preset::Fast, Preset::Balanced, Preset::Small, Preset::Max, Preset::Cuszplus, Preset::Ceaz];
 
     /// The name used on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -42,6 +48,8 @@ impl Preset {
             Preset::Balanced => "balanced",
             Preset::Small => "small",
             Preset::Max => "max",
+            Preset::Cuszplus => "cuszplus",
+            Preset::Ceaz => "ceaz",
         }
     }
 }

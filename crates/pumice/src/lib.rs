@@ -35,7 +35,10 @@ mod plan;
 mod quantize;
 mod read_at;
 mod reader;
+#[doc(hidden)]
+pub mod research;
 mod salvage;
+pub mod smoothness;
 mod source;
 mod stats;
 mod writer;

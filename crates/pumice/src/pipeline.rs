@@ -16,6 +16,11 @@
 //!           or lattice  quantised integers, predicted by integers before them       (codec/lattice.rs)
 //!        ─▶ streams     rANS under contexts of neighbouring codes                   (codec/context.rs, streams.rs, rans.rs)
 //!           or mix      adaptive mixing: for max, and for tiny chunks               (codec/mix.rs)
+//!
+//! presets cuszplus and ceaz (codec/cuszplus.rs, codec/ceaz.rs):
+//! values ─▶ integers    dual quantisation, and the values that have no integer     (codec/integers.rs)
+//!        ─▶ codes       N-D Lorenzo differences, 1024 codes and outliers            (codec/quant_codes.rs)
+//!        ─▶ huffman     codes, or their runs, under static codewords                (codec/huffman.rs, run_length.rs)
 //! ```
 //!
 //! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
@@ -24,7 +29,7 @@
 use std::ops::Range;
 
 use crate::array::Real;
-use crate::codec::{balanced, fast, small};
+use crate::codec::{balanced, ceaz, cuszplus, fast, small};
 use crate::config::Preset;
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
@@ -40,6 +45,8 @@ pub(crate) enum Codec {
     Fast = 1,
     Small = 2,
     Balanced = 3,
+    Cuszplus = 5,
+    Ceaz = 6,
 }
 
 /// What decoding needs besides the payload; comes from the header.
@@ -109,6 +116,14 @@ fn encode_quantised<T: Real>(
         }
         Preset::Small => small::Effort::Sample,
         Preset::Max => small::Effort::Everything,
+        Preset::Cuszplus => {
+            cuszplus::encode(values, extents, quantizer, &plan.fills, out);
+            return Some(Codec::Cuszplus);
+        }
+        Preset::Ceaz => {
+            ceaz::encode(values, extents, quantizer, &plan.fills, out);
+            return Some(Codec::Ceaz);
+        }
     };
     small::encode(values, extents, quantizer, &plan.fills, effort, workers, out);
     Some(Codec::Small)
@@ -130,6 +145,8 @@ pub(crate) fn decode_chunk<T: Real>(
         Codec::Fast => fast::decode(payload, extents, wanted, params.step, &params.fills, out),
         Codec::Small => small::decode(payload, extents, params.step, &params.fills, workers, out),
         Codec::Balanced => balanced::decode(payload, extents, params.step, &params.fills, out),
+        Codec::Cuszplus => cuszplus::decode(payload, extents, params.step, &params.fills, out),
+        Codec::Ceaz => ceaz::decode(payload, extents, params.step, &params.fills, out),
         Codec::Raw if payload.len() == size_of_val(out) => {
             T::copy_from_le_bytes(payload, out);
             Ok(())

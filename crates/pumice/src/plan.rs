@@ -3,7 +3,7 @@
 
 use crate::array::Real;
 use crate::chunk;
-use crate::codec::MAX_FILLS;
+use crate::codec::{MAX_FILLS, ceaz};
 use crate::config::{Bound, Config, Fill, Preset};
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
@@ -139,7 +139,11 @@ fn assumed_fills<T: Real>(fill: Fill) -> Vec<T> {
 
 fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {
     let Some(asked) = &config.chunk_shape else {
-        return Ok(default_chunk_shape(shape, shape_known));
+        let most_values = match config.preset {
+            Preset::Ceaz => Some(ceaz::WINDOW_BYTES / size_of::<T>()),
+            _ => None,
+        };
+        return Ok(default_chunk_shape(shape, shape_known, most_values));
     };
     if asked.len() != shape.len() || asked.contains(&0) {
         return Err(Error::invalid(format!(
@@ -164,10 +168,13 @@ fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: b
     Ok(chunk)
 }
 
-/// Whole rows, then whole planes, up to [`CHUNK_VALUES`], in multiples of the tiles' extents.
-fn default_chunk_shape(shape: &[usize], shape_known: bool) -> Vec<usize> {
+/// Whole rows, then whole planes, up to [`CHUNK_VALUES`] or what the preset has instead, in multiples of the tiles'
+/// extents.
+fn default_chunk_shape(shape: &[usize], shape_known: bool, most_values: Option<usize>) -> Vec<usize> {
+    let chunk_values = most_values.unwrap_or(CHUNK_VALUES);
+    let contiguous_values = most_values.unwrap_or(CONTIGUOUS_VALUES);
     let total = shape.iter().fold(1_usize, |n, e| n.saturating_mul(*e));
-    if shape_known && total <= SINGLE_CHUNK_VALUES {
+    if shape_known && total <= most_values.unwrap_or(SINGLE_CHUNK_VALUES) {
         return shape.iter().map(|n| (*n).max(1)).collect();
     }
     let rank = shape.len();
@@ -183,8 +190,8 @@ fn default_chunk_shape(shape: &[usize], shape_known: bool) -> Vec<usize> {
     let mut chunk: Vec<usize> = (0..rank).map(|axis| unit(axis).min(extent(axis))).collect();
     for axis in (0..rank).rev() {
         let others = chunk.iter().product::<usize>() / chunk[axis];
-        let keeps_whole_rows = axis > 0 && extent(axis).saturating_mul(others) <= CONTIGUOUS_VALUES;
-        let target = if keeps_whole_rows { CONTIGUOUS_VALUES } else { CHUNK_VALUES };
+        let keeps_whole_rows = axis > 0 && extent(axis).saturating_mul(others) <= contiguous_values;
+        let target = if keeps_whole_rows { contiguous_values } else { chunk_values };
         let room = (target / others).max(chunk[axis]);
         chunk[axis] = if extent(axis) <= room {
             extent(axis)
@@ -205,15 +212,19 @@ mod tests {
 
     #[test]
     fn default_chunks() {
-        assert_eq!(default_chunk_shape(&[96, 128, 128], true), [96, 128, 128]);
-        assert_eq!(default_chunk_shape(&[960, 128, 128], true), [64, 128, 128]);
-        assert_eq!(default_chunk_shape(&[2000, 2000, 2000], true), [16, 32, 2000]);
-        assert_eq!(default_chunk_shape(&[512, 512, 512], true), [16, 512, 512]);
-        assert_eq!(default_chunk_shape(&[7210, 1440], true), [736, 1440]);
-        assert_eq!(default_chunk_shape(&[1 << 24], true), [1 << 20]);
-        assert_eq!(default_chunk_shape(&[0, 128, 128], false), [64, 128, 128]);
-        assert_eq!(default_chunk_shape(&[0], false), [1 << 20]);
-        assert_eq!(default_chunk_shape(&[3, 0, 5], true), [3, 1, 5]);
+        assert_eq!(default_chunk_shape(&[96, 128, 128], true, None), [96, 128, 128]);
+        assert_eq!(default_chunk_shape(&[960, 128, 128], true, None), [64, 128, 128]);
+        assert_eq!(default_chunk_shape(&[2000, 2000, 2000], true, None), [16, 32, 2000]);
+        assert_eq!(default_chunk_shape(&[512, 512, 512], true, None), [16, 512, 512]);
+        assert_eq!(default_chunk_shape(&[7210, 1440], true, None), [736, 1440]);
+        assert_eq!(default_chunk_shape(&[1 << 24], true, None), [1 << 20]);
+        assert_eq!(default_chunk_shape(&[0, 128, 128], false, None), [64, 128, 128]);
+        assert_eq!(default_chunk_shape(&[0], false, None), [1 << 20]);
+        assert_eq!(default_chunk_shape(&[3, 0, 5], true, None), [3, 1, 5]);
+        // Windows of 2^23 values.
+        assert_eq!(default_chunk_shape(&[1 << 23], true, Some(1 << 23)), [1 << 23]);
+        assert_eq!(default_chunk_shape(&[0, 128, 128], false, Some(1 << 23)), [512, 128, 128]);
+        assert_eq!(default_chunk_shape(&[512, 512, 512], true, Some(1 << 23)), [32, 512, 512]);
     }
 
     #[test]

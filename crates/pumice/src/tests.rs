@@ -227,7 +227,8 @@ fn limits_come_before_memory() {
     container::header::Header::new(&plan, true).write_to(&mut forged).unwrap();
     let identity = container::frame::Identity { chunk_id: 0, first_row: 0, rows: 1 << 40, single_chunk: true };
     let header = forged.len();
-    for codec in [pipeline::Codec::Fast, pipeline::Codec::Small, pipeline::Codec::Balanced] {
+    use pipeline::Codec;
+    for codec in [Codec::Fast, Codec::Small, Codec::Balanced, Codec::Cuszplus, Codec::Ceaz] {
         forged.truncate(header);
         container::frame::FrameHeader::new(codec, identity, &[0; 16]).write_to(&mut forged);
         forged.extend_from_slice(&[0; 16]);

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
     fill: Option<f64>,
 
-    /// The pipeline: fast (speed), small (ratio), max (archives)
+    /// The pipeline: fast (speed), small (ratio), max (archives); cuszplus, ceaz (pipelines of these papers)
     #[arg(long, default_value_t, value_parser = preset)]
     preset: PresetArg,
 

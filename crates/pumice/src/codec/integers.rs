@@ -25,6 +25,7 @@ pub(crate) struct Integers {
     /// The integers, within 2^29 of 0. Where a value is an exception: any, here that of the value before it.
     pub(crate) values: Vec<i32>,
     /// Places without an integer of their own: ascending.
+    #[allow(dead_code, reason = "what fills them is up to the predictor")]
     pub(crate) holes: Vec<usize>,
     pub(crate) exceptions: Exceptions,
 }

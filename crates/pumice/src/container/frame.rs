@@ -5,7 +5,7 @@
 use super::header::Header;
 use super::{Bytes, checksum, varint};
 use crate::chunk::Block;
-use crate::codec::{balanced, fast, small};
+use crate::codec::{fast, small};
 use crate::error::{Error, Result};
 use crate::pipeline::Codec;
 
@@ -81,6 +81,8 @@ impl FrameHeader {
             1 => Codec::Fast,
             2 => Codec::Small,
             3 => Codec::Balanced,
+            5 => Codec::Cuszplus,
+            6 => Codec::Ceaz,
             other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
         };
         let chunk_id = varint::read_from(bytes)?;
@@ -106,8 +108,9 @@ impl FrameHeader {
         let fits = match self.codec {
             Codec::Raw => self.payload_bytes == raw_bytes,
             Codec::Fast => n_values > 0 && self.payload_bytes >= fast::min_payload_bytes(n_values) as u64,
-            Codec::Small => n_values > 0 && self.payload_bytes >= small::min_payload_bytes(n_values) as u64,
-            Codec::Balanced => n_values > 0 && self.payload_bytes >= balanced::min_payload_bytes(n_values) as u64,
+            Codec::Small | Codec::Balanced | Codec::Cuszplus | Codec::Ceaz => {
+                n_values > 0 && self.payload_bytes >= small::min_payload_bytes(n_values) as u64
+            }
         };
         if fits {
             return Ok(());

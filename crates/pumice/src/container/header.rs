@@ -206,6 +206,8 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         2 => Preset::Small,
         3 => Preset::Max,
         4 => Preset::Balanced,
+        7 => Preset::Cuszplus,
+        8 => Preset::Ceaz,
         other => {
             return Err(Error::new(ErrorKind::Unsupported, format!("unknown preset {other}: use a newer release")));
         }
@@ -325,6 +327,8 @@ fn preset_code(preset: Preset) -> u8 {
         Preset::Small => 2,
         Preset::Max => 3,
         Preset::Balanced => 4,
+        Preset::Cuszplus => 7,
+        Preset::Ceaz => 8,
     }
 }
 

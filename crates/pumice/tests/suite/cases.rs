@@ -61,6 +61,8 @@ fn config(case: &Case) -> Config {
         golden::Preset::Balanced => Preset::Balanced,
         golden::Preset::Small => Preset::Small,
         golden::Preset::Max => Preset::Max,
+        golden::Preset::Cuszplus => Preset::Cuszplus,
+        golden::Preset::Ceaz => Preset::Ceaz,
     });
     if let Some(fill) = case.fill {
         config = config.fill(Fill::Value(fill));

@@ -19,7 +19,7 @@ fn decode(stream: &[u8]) -> pumice::Result<Vec<u8>> {
 }
 
 /// Streams of a few hundred to some thousand bytes, of every layout.
-const SMALL: [&str; 17] = [
+const SMALL: [&str; 20] = [
     "one_value_f32",
     "rank_0_f64",
     "empty_f32",
@@ -37,6 +37,9 @@ const SMALL: [&str; 17] = [
     "small_smooth_1d_f32",
     "small_sessions_f32",
     "max_smooth_1d_f32",
+    "cuszplus_tiny_f32",
+    "cuszplus_runs_f64",
+    "ceaz_offline_3d_f64",
 ];
 
 /// How often damage that gets as far as the decoder is tried: about as long for each case, as `small` and above all
@@ -46,7 +49,7 @@ fn n_trials(done: &Done, of_fast: usize) -> usize {
     match done.case.preset {
         Preset::Fast => of_fast,
         Preset::Balanced => (of_fast * 10_000 / n_bytes).clamp(of_fast / 20, of_fast),
-        Preset::Small => (of_fast * 2000 / n_bytes).clamp(of_fast / 100, of_fast),
+        Preset::Small | Preset::Cuszplus | Preset::Ceaz => (of_fast * 2000 / n_bytes).clamp(of_fast / 100, of_fast),
         Preset::Max => (of_fast * 500 / n_bytes).clamp(of_fast / 200, of_fast),
     }
 }

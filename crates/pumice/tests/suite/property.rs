@@ -34,7 +34,14 @@ fn bounds() -> impl Strategy<Value = Bound> {
 }
 
 fn configs() -> impl Strategy<Value = Config> {
-    let presets = prop_oneof![4 => Just(Preset::Fast), 5 => Just(Preset::Balanced), 6 => Just(Preset::Small), 1 => Just(Preset::Max)];
+    let presets = prop_oneof![
+        4 => Just(Preset::Fast),
+        5 => Just(Preset::Balanced),
+        6 => Just(Preset::Small),
+        1 => Just(Preset::Max),
+        2 => Just(Preset::Cuszplus),
+        2 => Just(Preset::Ceaz),
+    ];
     (presets, bounds()).prop_map(|(preset, bound)| Config::new(bound).preset(preset))
 }
 

@@ -69,3 +69,18 @@ fn f64_fields_keep_the_bound() {
         }
     }
 }
+
+/// The presets of papers keep their bounds on every field.
+#[test]
+fn presets_of_papers_keep_their_bounds() {
+    let Some(files) = data::files() else { return };
+    for file in &files {
+        for preset in [Preset::Cuszplus, Preset::Ceaz] {
+            let ratios = [1e-2, 1e-3, 1e-4].map(|rel| match file.dtype {
+                DType::F32 => ratio(file, &file.read::<f32>(), rel, preset),
+                DType::F64 => ratio(file, &file.read::<f64>(), rel, preset),
+            });
+            println!("{:9} {:40} {:8.2} {:8.2} {:8.2}", preset.name(), file.name, ratios[0], ratios[1], ratios[2]);
+        }
+    }
+}

@@ -194,7 +194,9 @@ fn salvage_finds_all_chunks_but_the_damaged_one() {
 /// Whatever is cut off, what remains is found, and nothing else is made up.
 #[test]
 fn salvage_of_every_prefix() {
-    for (preset, step) in [(Preset::Fast, 3), (Preset::Small, 3), (Preset::Max, 41)] {
+    for (preset, step) in
+        [(Preset::Fast, 3), (Preset::Small, 3), (Preset::Max, 41), (Preset::Cuszplus, 7), (Preset::Ceaz, 7)]
+    {
         let (bytes, _) = {
             let config = Config::new(Bound::Abs(1e-2)).preset(preset).chunk_shape(&[8000]);
             let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
@@ -216,4 +218,48 @@ fn salvage_of_every_prefix() {
         }
         assert_eq!(most, 3);
     }
+}
+
+/// Windows of a stream that changes: each is coded by the codewords that suit it, and decodes alone.
+#[test]
+fn ceaz_adapts_to_a_stream_as_it_goes() {
+    const WINDOW: usize = 40_000;
+    let mut rng = pumice_testkit::Rng::new(5);
+    // Quiet, then rougher and rougher, then quiet again: widths in steps of the bound.
+    let widths = [2.0, 30.0, 150.0, 2.0];
+    let mut values = Vec::new();
+    for width in widths {
+        values.extend((0..WINDOW).map(|_| (width * (rng.signed() + rng.signed() + rng.signed())) as f32));
+    }
+    let config = Config::new(Bound::Abs(0.5)).preset(Preset::Ceaz).chunk_shape(&[WINDOW]);
+    let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
+    // Rows as they arrive, in pieces that have nothing to do with windows.
+    values.chunks(7001).try_for_each(|rows| writer.write_rows(rows)).unwrap();
+    let (bytes, summary) = writer.finish().unwrap();
+    assert_eq!(summary.n_chunks, 4);
+    assert_eq!(bytes, {
+        let mut again = Writer::new(Vec::new(), &[], &config.clone().threads(3)).unwrap();
+        again.write_rows(&values).unwrap();
+        again.finish().unwrap().0
+    });
+    let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+    let mut n_bytes = Vec::new();
+    for id in (0..4).rev() {
+        let window = reader.read_chunk::<f32>(id).unwrap();
+        let original = &values[id as usize * WINDOW..][..WINDOW];
+        assert!(original.iter().zip(&window.data).all(|(x, y)| (x - y).abs() <= 0.5));
+        let alone = pumice::research::paper_sizes(original, &[WINDOW], 0.5 / f64::from(range(original))).unwrap();
+        n_bytes.push((alone.codewords, alone.codewords_bytes));
+    }
+    // The quiet windows keep the offline codewords, the others have their own.
+    let decisions: Vec<usize> = n_bytes.iter().rev().map(|(decision, _)| *decision).collect();
+    assert_eq!(decisions[0], 0);
+    assert_eq!(decisions[3], 0);
+    assert!(decisions[1] > 0 && decisions[2] == 2, "{decisions:?}");
+    // Where there are new ones, they pay.
+    assert!(n_bytes.iter().all(|(decision, bytes)| *decision == 0 || bytes[*decision] < bytes[0]));
+}
+
+fn range(values: &[f32]) -> f32 {
+    values.iter().copied().fold(f32::MIN, f32::max) - values.iter().copied().fold(f32::MAX, f32::min)
 }

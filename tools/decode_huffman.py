@@ -1,0 +1,226 @@
+"""Integers and Huffman codes: the part of tools/decode.py that follows docs/format.md, section 8.
+
+    Exceptions(c, n_values, dims, header)   values without an integer: fill values, and those stored exactly
+    read_lengths(coder, n_symbols)          the length of each symbol's code, None where it has none
+    read_symbols(coder, c, lengths, n)      symbols of one code: sizes of their streams, then the streams
+    decode_runs(values, digits, n)          run lengths
+
+`c` is a cursor over the payload (decode.Cursor), `coder` a binary decoder (decode_small.BinaryDecoder).
+"""
+
+import math
+
+import numpy as np
+
+from decode_small import AdaptiveBit, BinaryDecoder, NumberModel, clamp, read_kinds, read_places
+
+MAX_BITS = 24
+GROUP, BLOCK, STREAMS = 32, 4096, 4
+
+
+# ---- 8.1 Exceptions ----
+
+class Exceptions:
+    def __init__(self, c, n_values, dims, header):
+        self.header, self.kinds, self.places, self.values = header, None, [], []
+        flags = c.uint(1, "exceptions")
+        c.require(flags < 4, f"unknown exceptions {flags:#04x}")
+        if flags == 0:
+            return
+        t, n_fills = header.dtype, len(header.fills)
+        coder = BinaryDecoder(c.part(c.varint("place_bytes"), "places"))
+        if flags & 1:
+            self.kinds = read_kinds(coder, dims, n_fills).reshape(-1)
+            c.require(self.kinds.max() <= n_fills, "fill values, and the header has none")
+        if flags & 2:
+            self.places = read_places(coder, n_values, (c.end - c.at) // t.size)
+        coder.finish()
+        self.values = c.array(t.uint_type, len(self.places), "exact values")
+
+    def restore(self, bits):
+        if self.kinds is not None:
+            for i, fill in enumerate(self.header.fills):
+                bits[self.kinds == i + 1] = fill
+        for place, value in zip(self.places, self.values):
+            bits[place] = value
+
+
+# ---- 8.2 Lengths of codes ----
+
+class LengthsReader:
+    """Reads the lengths of one codebook after the other."""
+
+    def __init__(self):
+        self.n_behind = NumberModel()
+        self.has_code = [AdaptiveBit() for _ in range(12)]
+        self.rises = [NumberModel() for _ in range(6)]
+        self.before = None
+
+    def read(self, coder, n_symbols):
+        require = coder.c.require
+        n_coded = n_symbols - self.n_behind.number(coder)
+        require(n_coded >= 0, "codebook has more symbols than there are")
+        before = [None] * n_symbols if self.before is None else (self.before + [None] * n_symbols)[:n_symbols]
+        used, history = [], 3
+        for symbol in range(n_coded):
+            known = 0 if self.before is None else 1 + (before[symbol] is not None)
+            is_used = symbol + 1 == n_coded or self.has_code[4 * known + history].decode(coder)
+            history = history << 1 & 3 | int(is_used)
+            if is_used:
+                used.append(symbol)
+        lengths = [None] * n_symbols
+        if len(used) == 1:
+            lengths[used[0]] = 0
+        elif used:
+            last, corner, off = (n_symbols.bit_length() - 1) // 2 + 1, None, 0
+            for symbol in used:
+                above = before[symbol]
+                if above is None:
+                    predicted = last
+                elif corner is None:
+                    predicted = above
+                else:
+                    predicted = clamp(last + above - corner, min(last, above), max(last, above))
+                rise = self.rises[3 * (above is not None) + off].signed(coder)
+                require(1 <= predicted + rise <= MAX_BITS, "code has an impossible length")
+                off = min(abs(rise), 2)
+                lengths[symbol] = last = predicted + rise
+                corner = above
+        check_complete(lengths, require)
+        self.before = lengths
+        return lengths
+
+
+def check_complete(lengths, require):
+    used = [n for n in lengths if n is not None]
+    require(not used or sum(2**(MAX_BITS - n) for n in used) == 2**MAX_BITS, "not the lengths of a complete code")
+
+
+def read_lengths(coder, n_symbols):
+    return LengthsReader().read(coder, n_symbols)
+
+
+# ---- 8.3 Streams ----
+
+def codes_of(lengths):
+    """(length, code) -> symbol; the first bit of a code is its most significant."""
+    table, code, last = {}, 0, 0
+    for n, symbol in sorted((n, symbol) for symbol, n in enumerate(lengths) if n is not None):
+        code <<= n - last
+        table[n, code] = symbol
+        code, last = code + 1, n
+    return table
+
+
+def n_streams(n_symbols):
+    return -(-n_symbols // BLOCK) * STREAMS
+
+
+def stream_extents(n_symbols):
+    """How many symbols each stream has."""
+    extents = []
+    for start in range(0, n_symbols, BLOCK):
+        n = min(BLOCK, n_symbols - start)
+        cuts = [min(-(-n // GROUP) * i // STREAMS * GROUP, n) for i in range(STREAMS + 1)]
+        extents += [b - a for a, b in zip(cuts, cuts[1:])]
+    return extents
+
+
+def decode_streams(c, sizes, n_symbols, codebooks, classes=None):
+    """Symbols from streams of these sizes; `classes` has the codebook of each group, all have the first without it."""
+    tables = [codes_of(lengths) for lengths in codebooks]
+    symbols = []
+    for size, n in zip(sizes, stream_extents(n_symbols), strict=True):
+        data = bytes(c.take(size, "stream of codes"))
+        bits, at = int.from_bytes(data, "little"), 0
+        for _ in range(n):
+            table = tables[classes[len(symbols) // GROUP] if classes is not None else 0]
+            c.require(table, "codebook without codes")
+            length, code = 0, 0
+            while (length, code) not in table:
+                c.require(at < 8 * size, "stream of codes ends too early")
+                code = code << 1 | bits >> at & 1
+                length, at = length + 1, at + 1
+            symbols.append(table[length, code])
+        c.require(-(-at // 8) == size and bits >> at == 0, "stream of codes has the wrong length")
+    return symbols
+
+
+def read_sizes(coder, n):
+    model, sizes, size = NumberModel(), [], 0
+    for _ in range(n):
+        size += model.signed(coder)
+        coder.c.require(0 <= size < 2**16, "stream of codes has an impossible size")
+        sizes.append(size)
+    return sizes
+
+
+def read_symbols(coder, c, lengths, n_symbols):
+    return decode_streams(c, read_sizes(coder, n_streams(n_symbols)), n_symbols, [lengths])
+
+
+# ---- 8.4 Run lengths ----
+
+def decode_runs(c, values, digits, n_symbols):
+    symbols, digits = [], iter(digits)
+    for value in values:
+        length, unit = 1, 1
+        while True:
+            digit = next(digits, None)
+            c.require(digit is not None, "runs have the wrong lengths")
+            c.require(digit != 0 or unit == 1, "length of a run has a superfluous digit")
+            length += digit % 128 * unit
+            unit *= 128
+            c.require(length <= n_symbols - len(symbols), "runs have the wrong lengths")
+            if digit < 128:
+                break
+        symbols += [value] * length
+    c.require(len(symbols) == n_symbols and next(digits, None) is None, "runs have the wrong lengths")
+    return symbols
+
+
+# ---- 12.1 Quantisation codes ----
+
+N_CODES, RADIUS = 1024, 512
+
+
+class QuantCodes:
+    """What a payload of `cuszplus` or `ceaz` has in front of its codes."""
+
+    def __init__(self, c, extents, header):
+        self.header, self.n_values = header, math.prod(extents)
+        c.require(self.n_values > 0, "codec without elements")
+        c.require(c.end >= max(3, self.n_values // 2**14), f"{c.end} bytes are too few for {self.n_values} values")
+        c.require(header.step is not None, "codec without a step")
+        axes = [1, 1, 1, *extents]
+        self.dims = (1, math.prod(axes[:-2]), *axes[-2:])
+        zigzag = c.varint("origin")
+        self.origin = zigzag >> 1 if zigzag % 2 == 0 else -(zigzag >> 1) - 1
+        self.exceptions = Exceptions(c, self.n_values, self.dims, header)
+        self.coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
+        self.places = read_places(self.coder, self.n_values, self.n_values)
+        model = NumberModel()
+        self.outliers = []
+        for _ in self.places:
+            value = model.signed(self.coder)
+            c.require(-2**31 <= value < 2**31, "outlier is out of range")
+            self.coder.check()
+            self.outliers.append(value)
+
+    def restore(self, c, codes):
+        """The bit patterns of the chunk; the payload must end here."""
+        self.coder.finish()
+        rest = c.take(c.end - c.at, "padding")
+        c.require(not any(rest) and (len(rest) == 0 or c.end == max(3, self.n_values // 2**14)), "bytes after the end")
+        t = self.header.dtype
+        sums = np.array(codes, np.int64) - RADIUS
+        for place, value in zip(self.places, self.outliers):
+            sums[place] += value
+        sums = sums.astype(np.int32).reshape(self.dims)
+        with np.errstate(all="ignore"):
+            for axis in (1, 2, 3):
+                np.cumsum(sums, axis=axis, dtype=np.int32, out=sums)
+            q = sums.reshape(-1).astype(np.int64) + np.int64(self.origin)
+            bits = t.restore(q.astype(t.int_type).view(t.uint_type), self.header.step).view(t.uint_type)
+        self.exceptions.restore(bits)
+        return bits

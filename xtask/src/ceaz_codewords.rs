@@ -1,0 +1,77 @@
+//! `cargo xtask ceaz-codewords`: offline codewords of the preset `ceaz`, as the paper makes them. Each array gets the bound
+//! at which its codes take the same number of bits, by eb' = 2^(B - Btarget) eb; the codewords are those for the mean of
+//! the distributions.
+
+use std::path::{Path, PathBuf};
+
+use pumice::smoothness::quantisation_codes;
+use pumice::{Bound, Real, research};
+use pumice_testkit::DType;
+use pumice_testkit::data;
+
+use crate::shell::{self, Result};
+
+const N_CODES: usize = 1024;
+/// Bits of a code that bounds are chosen for: a ratio of 10 for f32.
+const TARGET_BITS: f64 = 3.2;
+/// The bound to start with, and how often it is corrected.
+const FIRST_REL: f64 = 1e-4;
+const N_CORRECTIONS: usize = 4;
+/// What the counts of an array are scaled to.
+const SCALE: f64 = (1 << 20) as f64;
+
+pub(crate) fn run(args: &[&str]) -> Result {
+    let (mut inner, mut dir, mut out) = (false, None, shell::root().join("crates/pumice/assets/ceaz-codewords.bin"));
+    let mut rest = args.iter();
+    while let Some(&arg) = rest.next() {
+        match arg {
+            "--inner" => inner = true,
+            "--out" => out = PathBuf::from(rest.next().ok_or("--out needs a file")?),
+            _ => dir = Some(PathBuf::from(arg)),
+        }
+    }
+    if !inner {
+        return shell::again(&["--release"], "ceaz-codewords", args);
+    }
+    let dir = dir.ok_or("name the folder of the data")?;
+    let codewords = codewords(&dir)?;
+    println!("{} bytes to {}", codewords.len(), out.display());
+    std::fs::write(&out, codewords).map_err(|e| format!("{}: {e}", out.display()))
+}
+
+fn codewords(dir: &Path) -> Result<Vec<u8>> {
+    let files = data::files_in(dir).ok_or_else(|| format!("{} has no INDEX.tsv", dir.display()))?;
+    let mut sums = [0.0; N_CODES];
+    for file in files {
+        let found = match file.dtype {
+            DType::F32 => at_target(&file.read::<f32>(), &file.shape),
+            DType::F64 => at_target(&file.read::<f64>(), &file.shape),
+        };
+        let Some((rel, shares)) = found else {
+            println!("{}: left out, cannot be quantised", file.name);
+            continue;
+        };
+        println!("{}: REL {rel:.2e}, {:.2} bits", file.name, entropy(&shares));
+        sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += SCALE * share);
+    }
+    Ok(research::ceaz_codewords(&sums.map(|sum| sum as u32)))
+}
+
+/// The bound at which the codes of an array take about the bits wanted, and the share of each code then.
+fn at_target<T: Real>(values: &[T], shape: &[usize]) -> Option<(f64, [f64; N_CODES])> {
+    let shares = |rel: f64| {
+        let codes = quantisation_codes(values, shape, Bound::Rel(rel)).ok()??;
+        let mut shares = [0.0; N_CODES];
+        codes.iter().for_each(|code| shares[usize::from(*code)] += 1.0 / codes.len() as f64);
+        Some(shares)
+    };
+    let mut rel = FIRST_REL;
+    for _ in 0..N_CORRECTIONS {
+        rel = (rel * (entropy(&shares(rel)?) - TARGET_BITS).exp2()).clamp(1e-7, 0.1);
+    }
+    Some((rel, shares(rel)?))
+}
+
+fn entropy(shares: &[f64]) -> f64 {
+    shares.iter().filter(|share| **share > 0.0).map(|share| -share * share.log2()).sum()
+}

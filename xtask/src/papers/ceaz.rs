@@ -1,0 +1,43 @@
+//! What codewords made beforehand lose against those made for the data, and what CEAZ decides.
+
+use std::path::Path;
+
+use super::{mean, raw_bytes, sizes};
+use crate::shell::Result;
+
+const NAMES: [&str; 3] = ["keep", "update", "rebuild"];
+
+pub(crate) fn table(dir: &Path) -> Result {
+    for rel in [1e-3, 1e-4] {
+        println!("\nREL {rel:e}; ratios with offline codewords, with an approximate sort, with the best codewords\n");
+        println!("| field | chi | offline | approximate | best | loss offline | loss approximate | decision | loss |");
+        println!("|---|---|---|---|---|---|---|---|---|");
+        let mut kept = [const { Vec::new() }; 3];
+        for (file, sizes) in sizes(dir, rel)? {
+            let ratios = sizes.codewords_bytes.map(|bytes| raw_bytes(&file) as f64 / bytes as f64);
+            let shares = ratios.map(|ratio| ratio / ratios[2]);
+            let loss = |share: f64| 100.0 * (1.0 - share);
+            println!(
+                "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} % | {:.2} % | {} | {:.1} % |",
+                file.name,
+                sizes.chi,
+                ratios[0],
+                ratios[1],
+                ratios[2],
+                loss(shares[0]),
+                loss(shares[1]),
+                NAMES[sizes.codewords],
+                loss(shares[sizes.codewords]),
+            );
+            kept[0].push(shares[0]);
+            kept[1].push(shares[1]);
+            kept[2].push(shares[sizes.codewords]);
+        }
+        let losses = kept.map(|shares| 100.0 * (1.0 - mean(&shares)));
+        println!(
+            "\nLoss of ratio, geometric mean: offline {:.1} %, approximate sort {:.3} %, as decided {:.1} %.",
+            losses[0], losses[1], losses[2],
+        );
+    }
+    Ok(())
+}
