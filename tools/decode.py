@@ -29,13 +29,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decode_balanced import decode_balanced
 from decode_ceaz import decode_ceaz
 from decode_cuszplus import decode_cuszplus
 from decode_small import decode_small
 
 READER_VERSION = 1
 MAGIC, FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"PUM\x1a", b"CHNK", b"INDX", b"PUMF"
-CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_CUSZPLUS, CODEC_CEAZ = 0, 1, 2, 5, 6
+CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_BALANCED, CODEC_CUSZPLUS, CODEC_CEAZ = 0, 1, 2, 3, 5, 6
 QUANTISED, EXACT, RAW = 0, 1, 2
 
 
@@ -237,10 +238,10 @@ class ElementType:
 
 TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i4"), 1.5 * 2.0**23),
          2: ElementType("f64", 8, np.dtype("<f8"), np.dtype("<u8"), np.dtype("<i8"), 1.5 * 2.0**52)}
-BOUND_KINDS = ("lossless", "ABS", "REL")
+BOUND_KINDS = {0: "lossless", 1: "ABS", 2: "REL", 4: "PSNR", 5: "L2", 6: "RATIO"}
 # What decodes the payloads of other codecs than raw and fast.
-CODECS = {CODEC_SMALL: decode_small, CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz}
-PRESETS = {1: "fast", 2: "small", 3: "max", 7: "cuszplus", 8: "ceaz"}
+CODECS = {CODEC_SMALL: decode_small, CODEC_BALANCED: decode_balanced, CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz}
+PRESETS = {1: "fast", 2: "small", 3: "max", 4: "balanced", 7: "cuszplus", 8: "ceaz"}
 
 
 @dataclass
@@ -294,7 +295,7 @@ def read_header(data):
     preset = c.uint(1, "preset")
     require(preset in PRESETS, f"header: unknown preset {preset}")
     bound_kind = c.uint(1, "bound_kind")
-    require(bound_kind < len(BOUND_KINDS), f"header: unknown bound_kind {bound_kind}")
+    require(bound_kind in BOUND_KINDS, f"header: unknown bound_kind {bound_kind}")
     bound_kind = BOUND_KINDS[bound_kind]
     rank = c.uint(1, "rank")
     require(rank <= 8, f"header: rank {rank} is above 8")
@@ -309,7 +310,7 @@ def read_header(data):
     requested_bound = abs_bound = step = None
     if bound_kind != "lossless":
         requested_bound = abs_bound = float(c.array("<f8", 1, "requested_bound")[0])
-        if bound_kind == "REL":
+        if bound_kind != "ABS":
             abs_bound = float(c.array("<f8", 1, "abs_bound")[0])
         step = c.array(t.float_type, 1, "step")
         for name, value in ("requested_bound", requested_bound), ("abs_bound", abs_bound):

@@ -90,7 +90,7 @@ def header(t, shape, chunk_shape=None, bound=1, fills=(), attributes=(), step=ST
     out += b"".join(map(varint, chunk_shape or ()))
     if bound:
         out += struct.pack("<d", over.get("requested_bound", 0.01))
-        out += struct.pack("<d", over.get("abs_bound", 0.02)) if bound == 2 else b""
+        out += struct.pack("<d", over.get("abs_bound", 0.02)) if bound > 1 else b""
         out += struct.pack("<" + t.letter, step)
     out += b"".join(map(t.pack, fills))
     out += varint(len(attributes)) if attributes else b""
@@ -1050,7 +1050,10 @@ class Refusals(unittest.TestCase):
         def check(message, shape=(5,), **over):
             self.refuse(single(F32, shape, zero, **over), message)
 
-        for good in {}, {"version": 200}, {"step": 0.0}, {"bound": 0}:
+        for kind, name in d.BOUND_KINDS.items():
+            found = d.read_header(single(F32, (5,), zero, bound=kind))
+            self.assertEqual((found.bound_kind, found.abs_bound), (name, {0: None, 1: 0.01}.get(kind, 0.02)))
+        for good in {}, {"version": 200}, {"step": 0.0}, *({"bound": kind} for kind in d.BOUND_KINDS):
             self.assertEqual(d.decode(single(F32, (5,), zero, **good)).tolist(), [0] * 5)
         check("newer release", min_reader_version=2)
         check("min_reader_version 0", min_reader_version=0)
@@ -1067,7 +1070,8 @@ class Refusals(unittest.TestCase):
         check("UTF-8", attributes=[(b"\xff", b"")])
         for value in 0.0, -1.0, math.inf, math.nan:
             check("requested_bound", requested_bound=value)
-            check("abs_bound", bound=2, abs_bound=value)
+            for kind in 2, 4, 5, 6:
+                check("abs_bound", bound=kind, abs_bound=value)
         for value in -0.0, -1.0, math.inf, -math.inf, math.nan, -math.nan:
             check("step", step=value)
         check("chunk_shape .* zero", chunk_shape=(0,))

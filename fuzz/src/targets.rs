@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use pumice::research::{self, Huffman};
 use pumice::{
-    Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer, with_dtype,
+    Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer, metrics,
+    with_dtype,
 };
 
 use crate::stream::{self, Repairs};
@@ -229,6 +230,7 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
     let mut config = match flags >> 1 & 3 {
         0 => Config::new(Bound::Lossless),
         1 => Config::new(Bound::Abs(bound)),
+        3 => Config::new(Bound::Psnr(f64::from(flags >> 4) * 9.0 + 3.0)),
         _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
     };
     // Mixing takes long, so it has the least share.
@@ -268,7 +270,7 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
     assert_eq!(restored.shape, shape);
     let info = pumice::inspect(&bytes).expect("what was compressed can be read");
     check_bound(&values, &restored.data, &info, config.bound());
-    if is_chunked && !values.is_empty() && !matches!(config.bound(), Bound::Rel(_)) {
+    if is_chunked && !values.is_empty() && matches!(config.bound(), Bound::Abs(_) | Bound::Lossless) {
         check_writer(&values, &shape, &config, &info);
     }
 }
@@ -320,6 +322,11 @@ fn check_bound<T: Real>(values: &[T], restored: &[T], info: &Info, asked: Bound)
             let range = finite().fold(f64::MIN, f64::max) - finite().fold(f64::MAX, f64::min);
             let most = (e * range.max(0.0)).next_up();
             assert!(info.abs_bound <= most, "asked for {most:e}, got {:e}", info.abs_bound);
+        }
+        Bound::Psnr(db) => {
+            let found = metrics::compare(values, restored, info.abs_bound, &info.fills);
+            // Squares of huge values overflow here, not in the search.
+            assert!(found.psnr >= db || !found.rmse.is_normal() || !(found.max - found.min).is_finite(), "{found:?}");
         }
         _ => assert_eq!(info.abs_bound, 0.0),
     }

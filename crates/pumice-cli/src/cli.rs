@@ -90,7 +90,7 @@ impl From<DTypeArg> for DType {
     }
 }
 
-/// The error bound: exactly one of three.
+/// The error bound, or the target that it is to meet: exactly one.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct BoundArgs {
@@ -107,15 +107,33 @@ pub(crate) struct BoundArgs {
     /// No bit changes
     #[arg(long, help_heading = "Error bound (one of)")]
     lossless: bool,
+
+    /// The largest bound found whose PSNR is at least DB decibels, and less than 0.5 dB above where possible
+    #[arg(long, value_name = "DB", value_parser = parse::psnr, allow_hyphen_values = true)]
+    #[arg(help_heading = "Error bound (one of)")]
+    psnr: Option<f64>,
+
+    /// The largest bound found whose errors have an L2 norm of at most NORM
+    #[arg(long, value_name = "NORM", value_parser = parse::bound, allow_hyphen_values = true)]
+    #[arg(help_heading = "Error bound (one of)")]
+    l2: Option<f64>,
+
+    /// The smallest bound found that makes the file R times smaller, and less than 3 % more where possible
+    #[arg(long, value_name = "R", value_parser = parse::ratio, allow_hyphen_values = true)]
+    #[arg(help_heading = "Error bound (one of)")]
+    ratio: Option<f64>,
 }
 
 impl BoundArgs {
     pub(crate) fn bound(&self) -> Bound {
-        match (self.abs, self.rel) {
-            (Some(e), _) => Bound::Abs(e),
-            (None, Some(e)) => Bound::Rel(e),
-            (None, None) => Bound::Lossless,
-        }
+        let given = [
+            self.abs.map(Bound::Abs),
+            self.rel.map(Bound::Rel),
+            self.psnr.map(Bound::Psnr),
+            self.l2.map(Bound::L2),
+            self.ratio.map(Bound::Ratio),
+        ];
+        given.into_iter().flatten().next().unwrap_or(Bound::Lossless)
     }
 }
 

@@ -14,6 +14,7 @@ mod npy;
 mod output;
 mod parse;
 mod region;
+mod target;
 mod text;
 mod ui;
 

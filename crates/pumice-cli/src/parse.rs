@@ -24,6 +24,22 @@ pub(crate) fn bound(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A finite number above 0.
+pub(crate) fn psnr(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        db if db.is_finite() && db > 0.0 => Ok(db),
+        _ => Err("a PSNR is a finite number of decibels above 0, such as 60".into()),
+    }
+}
+
+/// A finite number of at least 1.
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        r if r.is_finite() && r >= 1.0 => Ok(r),
+        _ => Err("a ratio is a finite number of at least 1, such as 10".into()),
+    }
+}
+
 /// Any number, `nan` and `inf` included.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     f64::from_str(text.trim()).map_err(|_| format!("'{text}' is not a number"))
@@ -91,6 +107,13 @@ mod tests {
         assert!(bound("-1").is_err());
         assert!(bound("inf").is_err());
         assert!(bound("nan").is_err());
+    }
+
+    #[test]
+    fn targets_make_sense() {
+        assert_eq!((psnr("60"), ratio("1")), (Ok(60.0), Ok(1.0)));
+        assert!(["0", "-3", "nan", "inf"].iter().all(|text| psnr(text).is_err()));
+        assert!(["0.9", "-3", "nan", "inf"].iter().all(|text| ratio(text).is_err()));
     }
 
     #[test]

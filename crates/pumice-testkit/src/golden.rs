@@ -31,6 +31,12 @@ pub enum Bound {
     Rel(f64),
     /// Bit for bit.
     Lossless,
+    /// At least this PSNR in dB.
+    Psnr(f64),
+    /// At most this L2 norm of the error.
+    L2(f64),
+    /// At least this ratio.
+    Ratio(f64),
 }
 
 /// The pipeline that is asked for.
@@ -145,6 +151,9 @@ impl Case {
             Bound::Abs(e) => format!("abs {e:e}"),
             Bound::Rel(e) => format!("rel {e:e}"),
             Bound::Lossless => "lossless".into(),
+            Bound::Psnr(db) => format!("psnr {db:e}"),
+            Bound::L2(norm) => format!("l2 {norm:e}"),
+            Bound::Ratio(ratio) => format!("ratio {ratio:e}"),
         };
         // `fast` was there first.
         if self.preset != Preset::Fast {
@@ -162,7 +171,7 @@ impl Case {
     }
 }
 
-use Bound::{Abs, Lossless, Rel};
+use Bound::{Abs, L2, Lossless, Psnr, Ratio, Rel};
 use DType::{F32, F64};
 
 /// Every feature of the format, in arrays as small as show it.
@@ -361,6 +370,12 @@ pub const CASES: &[Case] = &[
         .chunk(&[8000])
         .sessions(&[9000, 11_000])
         .ceaz(),
+    Case::new("psnr_f32", Field::Turbulence, F32, &[70, 90], Psnr(60.0)),
+    Case::new("psnr_small_chunked_f64", Field::FillAndNan, F64, &[100, 120], Psnr(45.0)).chunk(&[70, 120]).small(),
+    Case::new("l2_small_f32", Field::Patches, F32, &[12, 25, 30], L2(0.25)).small(),
+    Case::new("ratio_f64", Field::Smooth, F64, &[10, 30, 41], Ratio(6.0)),
+    Case::new("ratio_small_f32", Field::Turbulence, F32, &[150, 160], Ratio(8.0)).small(),
+    Case::new("ratio_lossless_f32", Field::Constant, F32, &[80, 90], Ratio(20.0)),
 ];
 
 /// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.

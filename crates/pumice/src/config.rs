@@ -12,6 +12,17 @@ pub enum Bound {
     Rel(f64),
     /// Every bit as it was.
     Lossless,
+    /// A peak signal to noise ratio of this many dB, `20 log10(max - min) - 10 log10(MSE)` over the finite values that
+    /// are not fill values: never less, and less than 0.5 dB more where a bound gives that. Like all targets it is
+    /// turned into an absolute bound by a search that compresses the array several times; so the array must be there
+    /// as a whole, which a streaming writer does not have.
+    Psnr(f64),
+    /// An L2 norm of the error, `sqrt(sum (x - x')^2)` over all values: never more, and as close as `Psnr`. Zero means
+    /// [`Bound::Lossless`].
+    L2(f64),
+    /// A ratio of the size of the values to that of the stream: never less, and less than 3 % more where a bound gives
+    /// that. An array that is as small without loss is stored lossless; a ratio that no bound gives is an error.
+    Ratio(f64),
 }
 
 /// The pipeline, from fastest to smallest.

@@ -26,6 +26,7 @@ mod chunk;
 mod codec;
 mod config;
 mod container;
+mod curve;
 mod error;
 mod fpenv;
 pub mod metrics;
@@ -41,6 +42,7 @@ mod salvage;
 pub mod smoothness;
 mod source;
 mod stats;
+mod target;
 mod writer;
 
 pub use array::{Array, DType, Real};
@@ -50,6 +52,7 @@ pub use read_at::ReadAt;
 pub use reader::{DecodeOptions, Info, Reader, decompress, decompress_into, inspect};
 pub use salvage::{Salvage, salvage};
 pub use source::{FileSource, SliceSource, Source};
+pub use target::Achieved;
 pub use writer::{AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create};
 
 #[cfg(doctest)]

@@ -25,6 +25,8 @@ pub struct Comparison {
     pub rmse: f64,
     /// `rmse` over the range of values; 0 without error.
     pub nrmse: f64,
+    /// Root of the sum of squared errors.
+    pub l2_norm: f64,
     /// Least finite original value that is not a fill value; NaN if there is none.
     pub min: f64,
     /// Greatest finite original value that is not a fill value; NaN if there is none.
@@ -49,6 +51,7 @@ impl Default for Comparison {
             psnr: f64::INFINITY,
             rmse: 0.0,
             nrmse: 0.0,
+            l2_norm: 0.0,
             min: f64::NAN,
             max: f64::NAN,
             n_mismatched_special: 0,
@@ -87,6 +90,7 @@ impl Comparison {
     fn derive(&mut self) {
         let range = self.max - self.min;
         self.rmse = if self.n_finite == 0 { 0.0 } else { (self.sum_of_squares / self.n_finite as f64).sqrt() };
+        self.l2_norm = self.sum_of_squares.sqrt();
         let no_error = self.rmse == 0.0;
         self.nrmse = if no_error { 0.0 } else { self.rmse / range };
         self.psnr = if no_error { f64::INFINITY } else { 20.0 * (range / self.rmse).log10() };

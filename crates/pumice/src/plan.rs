@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
 use crate::quantize::Quantizer;
 use crate::stats::Stats;
+use crate::target;
 
 /// Most axes an array may have.
 pub(crate) const MAX_RANK: usize = 8;
@@ -124,6 +125,14 @@ fn resolve_bound(config: &Config, data_range: Option<(f64, f64)>, data_known: bo
             // the result (see quantize.rs), and so below the exact one.
             let abs = if (hi - lo).is_finite() { rel * (hi - lo) } else { rel * hi - rel * lo };
             Ok(if abs == 0.0 { (Bound::Lossless, 0.0) } else { (config.bound, abs.min(f64::MAX)) })
+        }
+        // Arrays that are there as a whole get their bound from target.rs.
+        Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => {
+            target::check(config.bound)?;
+            Err(Error::invalid(
+                "a PSNR, an L2 norm or a ratio can only be aimed at when the whole array is there: compress it from \
+                 memory or from a file, or write rows with an absolute bound",
+            ))
         }
     }
 }

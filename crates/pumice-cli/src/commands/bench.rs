@@ -3,6 +3,10 @@
 //! Small inputs are repeated along the slowest axis up to `--min-size`, so that caches do not flatter; the ratio is
 //! that of the file as it is. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and
 //! the best of each counts. The time of a relative bound includes finding the value range.
+//!
+//! Of targets (`--psnr`, `--l2`, `--ratio`) it is not the speed that is measured but how well they are met: `targets.rs`.
+
+mod targets;
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -23,7 +27,8 @@ use crate::ui::Ui;
 const AFTER_HELP: &str = "\
 Examples:
   pumice bench t_30x192x288.f32
-  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json";
+  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json
+  pumice bench *.f32 --preset fast,small --ratio 5,10,20,50   how well ratios are met";
 
 /// Measure speed and ratio on your files
 ///
@@ -42,6 +47,18 @@ pub(crate) struct Args {
     /// Relative bounds to measure
     #[arg(long, value_name = "E,..", value_delimiter = ',', default_value = "1e-3", value_parser = parse::bound)]
     rel: Vec<f64>,
+
+    /// PSNRs to aim at: measures how well they are met, not the speed
+    #[arg(long, value_name = "DB,..", value_delimiter = ',', value_parser = parse::psnr, conflicts_with = "rel")]
+    psnr: Vec<f64>,
+
+    /// L2 norms of the error to aim at
+    #[arg(long, value_name = "NORM,..", value_delimiter = ',', value_parser = parse::bound, conflicts_with = "rel")]
+    l2: Vec<f64>,
+
+    /// Ratios to aim at
+    #[arg(long, value_name = "R,..", value_delimiter = ',', value_parser = parse::ratio, conflicts_with = "rel")]
+    ratio: Vec<f64>,
 
     /// Worker threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -77,6 +94,9 @@ struct Row {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    if !targets::of(args).is_empty() {
+        return targets::run(args, ui);
+    }
     let n_steps = args.files.len() * args.preset.len() * args.rel.len();
     let bar = ui.steps_bar(n_steps as u64, "measuring");
     let mut rows = Vec::with_capacity(n_steps);

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::input::{self, Input};
 use crate::layout::Layout;
 use crate::parse;
+use crate::target::Verdict;
 use crate::text;
 use crate::ui::{self, Ui};
 
@@ -65,6 +66,9 @@ struct Report {
     max_abs_error: f64,
     bound: Option<f64>,
     bound_kept: Option<bool>,
+    /// Of a file that was compressed to meet one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Verdict>,
     worst_index: Option<Vec<usize>>,
     #[serde(serialize_with = "any_number_or_null")]
     worst_original: Option<f64>,
@@ -73,6 +77,7 @@ struct Report {
     psnr: f64,
     rmse: f64,
     nrmse: f64,
+    l2_norm: f64,
     min: f64,
     max: f64,
     ratio: f64,
@@ -95,9 +100,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     if input::is_pumice(&args.original)? {
         return Err(Failure::invalid(format!("{} is compressed: the original comes first", args.original.display())));
     }
-    let (layout, findings, bound, ratio) =
+    let (layout, findings, bound, ratio, target) =
         if input::is_pumice(&args.other)? { against_compressed(args, ui)? } else { against_plain(args, ui)? };
-    let report = report(args, layout, &findings, bound, ratio);
+    let report = Report { target, ..report(args, layout, &findings, bound, ratio) };
     ui.report(&report, || describe(&report, findings.worst.as_ref()))?;
     if report.bound_kept == Some(false) {
         let n_bad = report.n_over + report.n_mismatched_special;
@@ -106,11 +111,16 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
             format!("the bound is broken: {n_bad} of {} values", report.n_values),
         ));
     }
-    Ok(())
+    match &report.target {
+        Some(target) if !target.is_met => {
+            Err(Failure::new(ErrorKind::BoundBroken, format!("the target is missed: {}", target.text())))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// The layout of both, what was found, the bound (if there is one) and the ratio of sizes.
-type Outcome = (Layout, Findings, Option<f64>, f64);
+/// The layout of both, what was found, the bound (if there is one), the ratio of sizes, and whether a target is met.
+type Outcome = (Layout, Findings, Option<f64>, f64, Option<Verdict>);
 
 fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let reader = input::open_reader(&args.other, args.threads)?;
@@ -118,7 +128,8 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     let original = Input::open_as(&args.original, &layout)?;
     let mut promise = Promise::of(info);
-    if let Some(bound) = asked_bound(args, &original, &promise.fills, ui)? {
+    let asked = asked_bound(args, &original, &promise.fills, ui)?;
+    if let Some(bound) = asked {
         promise.bound = bound;
     }
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
@@ -127,7 +138,9 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
             .map_err(|failure| input::damage_hint(failure, &args.other))?;
     bar.finish_and_clear();
     let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
-    Ok((layout, findings, Some(promise.bound), ratio))
+    // Another bound is checked instead of what is stored.
+    let target = if asked.is_none() { Verdict::of(info, &findings.total) } else { None };
+    Ok((layout, findings, Some(promise.bound), ratio, target))
 }
 
 fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
@@ -140,7 +153,7 @@ fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &promise, &bar))?;
     bar.finish_and_clear();
-    Ok((layout, findings, bound, 1.0))
+    Ok((layout, findings, bound, 1.0, None))
 }
 
 fn compare_plain<T: Real>(a: &Input, b: &Input, promise: &Promise, bar: &indicatif::ProgressBar) -> Result<Findings> {
@@ -174,12 +187,14 @@ fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<f64>, 
         max_abs_error: total.max_abs_error,
         bound,
         bound_kept: bound.map(|_| total.bound_kept()),
+        target: None,
         worst_index: worst.map(|w| w.index.clone()),
         worst_original: worst.map(|w| w.original),
         worst_restored: worst.map(|w| w.restored),
         psnr: total.psnr,
         rmse: total.rmse,
         nrmse: total.nrmse,
+        l2_norm: total.l2_norm,
         min: total.min,
         max: total.max,
         ratio,
@@ -200,6 +215,9 @@ fn describe(report: &Report, worst: Option<&Worst>) -> String {
         ("bound kept", verdict.into()),
         ("largest error", error_text(report)),
     ];
+    if let Some(target) = &report.target {
+        facts.insert(2, ("target met", format!("{}: {}", if target.is_met { "yes" } else { "NO" }, target.text())));
+    }
     if let Some(worst) = worst
         && report.max_abs_error > 0.0
     {
@@ -214,6 +232,7 @@ fn describe(report: &Report, worst: Option<&Worst>) -> String {
             if report.psnr == f64::INFINITY { "inf".into() } else { format!("{} dB", text::number(report.psnr, 5)) },
         ),
         ("NRMSE", text::number(report.nrmse, 4)),
+        ("L2 norm", text::number(report.l2_norm, 4)),
         ("ratio", text::ratio(report.ratio)),
     ]);
     text::facts(&facts)

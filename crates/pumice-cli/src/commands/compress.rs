@@ -1,7 +1,7 @@
 //! `pumice compress`: a raw file, a `.npy` file or a stream becomes a Pumice file.
 //!
 //! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives where the
-//! bound is known beforehand; otherwise (REL without `--range`, or `--verify`) it is first kept in an unnamed
+//! bound is known beforehand; otherwise (REL without `--range`, a target, or `--verify`) it is first kept in an unnamed
 //! temporary file.
 
 use std::fs;
@@ -19,6 +19,7 @@ use crate::input::{self, Input, Stream, is_stream};
 use crate::layout::Layout;
 use crate::output::{self, Output};
 use crate::parse::{self, Extents};
+use crate::target;
 use crate::text;
 use crate::ui::Ui;
 
@@ -29,6 +30,8 @@ const AFTER_HELP: &str = "\
 Examples:
   pumice compress t_30x192x288.f32 -o t.pum --rel 1e-3
   pumice compress t.npy -o t.pum --abs 0.01 --attr units=K --verify
+  pumice compress t.npy -o t.pum --psnr 60
+  pumice compress t.npy -o t.pum --ratio 20
   pumice compress t.dat -o t.pum --dtype f64 --dims 288,192,30 --rel 1e-4 --fill 1e20
   simulate | pumice compress - -o t.pum --dtype f32 --shape 1000,512,512 --rel 1e-3 --range -5,40";
 
@@ -54,7 +57,7 @@ pub(crate) struct Args {
 
     /// The value range that --rel refers to, instead of the data's own
     #[arg(long, value_name = "MIN,MAX", value_parser = parse::range, allow_hyphen_values = true)]
-    #[arg(conflicts_with_all = ["abs", "lossless"])]
+    #[arg(conflicts_with_all = ["abs", "lossless", "psnr", "l2", "ratio"])]
     range: Option<(f64, f64)>,
 
     /// The value that means "no data" (nan allowed), kept bit for bit; detected if not given
@@ -99,7 +102,11 @@ impl Args {
 
     /// Whether a stream can be compressed while it arrives.
     fn one_pass(&self) -> bool {
-        let bound_is_known = !matches!(self.bound.bound(), Bound::Rel(_)) || self.range.is_some();
+        let bound_is_known = match self.bound.bound() {
+            Bound::Abs(_) | Bound::Lossless => true,
+            Bound::Rel(_) => self.range.is_some(),
+            _ => false,
+        };
         bound_is_known && !self.verify
     }
 }
@@ -132,6 +139,9 @@ struct Report {
     bound_kind: &'static str,
     bound: Option<f64>,
     abs_bound: f64,
+    /// Of a target only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<target::Report>,
     preset: &'static str,
     n_chunks: u64,
     verified: bool,
@@ -188,7 +198,13 @@ fn write<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Res
     let source = input.source()?;
     let bar = ui.bytes_bar(input.n_bytes(), "compressing");
     let mut out = Output::create(output)?;
-    let summary = pumice::compress_from::<T, _>(&source, config, &mut out, &|done| bar.set_position(done))?;
+    let progress = |done| {
+        bar.set_position(done);
+        if target::is_target(config.bound()) {
+            bar.set_message(target::phase(done, input.n_bytes()));
+        }
+    };
+    let summary = pumice::compress_from::<T, _>(&source, config, &mut out, &progress)?;
     out.commit()?;
     bar.finish_and_clear();
     Ok(summary)
@@ -201,10 +217,12 @@ fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Resul
     let bar = ui.bytes_bar(input.n_bytes(), "verifying");
     let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &promise, &bar)?;
     bar.finish_and_clear();
-    if findings.total.bound_kept() {
+    let target = target::Verdict::of(reader.info(), &findings.total);
+    if findings.total.bound_kept() && target.as_ref().is_none_or(|target| target.is_met) {
         return Ok(());
     }
     let found = format!("largest error {:e}, bound {:e}", findings.total.max_abs_error, promise.bound);
+    let found = target.map_or(found.clone(), |target| format!("{found}, {}", target.text()));
     Err(Failure::new(ErrorKind::BoundBroken, format!("verification failed ({found}); nothing was written"))
         .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
 }
@@ -295,6 +313,7 @@ fn report(args: &Args, layout: Layout, summary: &Summary, seconds: f64) -> Repor
         bound_kind,
         bound,
         abs_bound: summary.abs_bound,
+        target: summary.target.as_ref().map(target::Report::of),
         preset: args.preset.0.name(),
         n_chunks: summary.n_chunks,
         verified: args.verify,
@@ -312,6 +331,9 @@ pub(crate) fn bound_parts(bound: Bound) -> (&'static str, Option<f64>) {
         Bound::Abs(e) => ("abs", Some(e)),
         Bound::Rel(e) => ("rel", Some(e)),
         Bound::Lossless => ("lossless", None),
+        Bound::Psnr(db) => ("psnr", Some(db)),
+        Bound::L2(norm) => ("l2", Some(norm)),
+        Bound::Ratio(ratio) => ("ratio", Some(ratio)),
         _ => ("other", None),
     }
 }
@@ -319,6 +341,10 @@ pub(crate) fn bound_parts(bound: Bound) -> (&'static str, Option<f64>) {
 /// A bound in words; `abs_bound` is what it comes to for this array.
 pub(crate) fn bound_text(kind: &str, bound: Option<f64>, abs_bound: f64) -> String {
     match (kind, bound) {
+        ("psnr" | "l2" | "ratio", Some(asked)) => {
+            let found = if abs_bound > 0.0 { text::number(abs_bound, 6) + " absolute" } else { "lossless".into() };
+            format!("{found}, for {}", target::asked_text(kind, asked))
+        }
         ("rel", Some(e)) => format!("{} of the value range = {}", text::number(e, 6), text::number(abs_bound, 6)),
         (_, Some(e)) => format!("{} absolute", text::number(e, 6)),
         _ => "lossless".into(),
@@ -327,8 +353,9 @@ pub(crate) fn bound_text(kind: &str, bound: Option<f64>, abs_bound: f64) -> Stri
 
 fn describe(report: &Report) -> String {
     let verified = if report.verified { ", verified" } else { "" };
+    let target = report.target.as_ref().map_or(String::new(), target::Report::text);
     format!(
-        "{}: {} {}, {} -> {} ({})\nbound: {}{verified}; {}, {}\n",
+        "{}: {} {}, {} -> {} ({})\nbound: {}{verified}; {}, {}\n{target}",
         report.output,
         text::shape(&report.shape),
         report.dtype,

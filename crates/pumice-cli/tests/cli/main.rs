@@ -9,3 +9,4 @@ mod recover;
 mod round_trip;
 mod sandbox;
 mod streams;
+mod targets;

@@ -108,6 +108,9 @@ impl Header {
             Bound::Lossless => (0, None),
             Bound::Abs(e) => (1, Some(e)),
             Bound::Rel(e) => (2, Some(e)),
+            Bound::Psnr(db) => (4, Some(db)),
+            Bound::L2(norm) => (5, Some(norm)),
+            Bound::Ratio(ratio) => (6, Some(ratio)),
         };
         out.push(bound_kind);
         out.push((self.shape.len() + usize::from(!self.single_chunk)) as u8);
@@ -115,7 +118,7 @@ impl Header {
         if let Some(bound) = requested_bound {
             out.extend_from_slice(&bound.to_le_bytes());
         }
-        if bound_kind == 2 {
+        if !matches!(self.bound, Bound::Lossless | Bound::Abs(_)) {
             out.extend_from_slice(&self.abs_bound.to_le_bytes());
         }
         let value_bytes = self.dtype.size();
@@ -267,6 +270,9 @@ fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(Bound, f64)> {
         0 => Ok((Bound::Lossless, 0.0)),
         1 => read().map(|e| (Bound::Abs(e), e)),
         2 => Ok((Bound::Rel(read()?), read()?)),
+        4 => Ok((Bound::Psnr(read()?), read()?)),
+        5 => Ok((Bound::L2(read()?), read()?)),
+        6 => Ok((Bound::Ratio(read()?), read()?)),
         other => Err(Error::corrupt(format!("unknown kind of bound {other}"))),
     }
 }
@@ -389,7 +395,10 @@ pub(crate) mod tests {
         let lossless = Header { bound: Bound::Lossless, abs_bound: 0.0, step: None, ..chunked_header() };
         let scalar = Header { shape: vec![], ..single_header() };
         let exact = Header { step: None, ..chunked_header() };
-        for header in [chunked_header(), single_header(), lossless, scalar, exact] {
+        let psnr = Header { bound: Bound::Psnr(60.0), ..chunked_header() };
+        let l2 = Header { bound: Bound::L2(1e-3), ..single_header() };
+        let ratio = Header { bound: Bound::Ratio(12.5), ..chunked_header() };
+        for header in [chunked_header(), single_header(), lossless, scalar, exact, psnr, l2, ratio] {
             let mut out = Vec::new();
             header.write_to(&mut out).unwrap();
             let n = out.len();

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use super::{Summary, Writer};
 use crate::array::Real;
 use crate::chunk;
-use crate::config::Config;
+use crate::config::{Bound, Config};
 use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::index::Index;
@@ -159,6 +159,7 @@ impl<T: Real> FileWriter<T> {
             compressed_bytes: info.compressed_bytes,
             abs_bound: info.abs_bound,
             n_chunks: info.n_chunks,
+            target: None,
         };
         let layout = &reader.layout;
         let header = appendable_header::<T>(layout).map_err(place)?;
@@ -226,9 +227,13 @@ fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)
 /// The header under which rows can be added: a single-chunk stream becomes a chunked one whose first segment is the
 /// old chunk: any chunk shape at least as large as the old array makes it chunk 0.
 fn appendable_header<T: Real>(layout: &Layout) -> Result<Header> {
-    let header = &layout.header;
+    let mut header = layout.header.clone();
+    // A target was met by the rows that were there; of more rows only the bound is known that came of it.
+    if crate::target::check(header.bound)? {
+        header.bound = Bound::Abs(header.abs_bound);
+    }
     if !header.single_chunk {
-        return Ok(header.clone());
+        return Ok(header);
     }
     let Some((&rows, row_shape)) = header.shape.split_first() else {
         return Err(Error::invalid("an array without axes cannot be appended to"));
@@ -238,7 +243,7 @@ fn appendable_header<T: Real>(layout: &Layout) -> Result<Header> {
     }
     // A new array of such rows tells how large chunks should be.
     let shape: Vec<usize> = std::iter::once(0).chain(row_shape.iter().copied()).collect();
-    let config = Config::new(crate::Bound::Lossless).preset(header.preset);
+    let config = Config::new(Bound::Lossless).preset(header.preset);
     let mut chunk_shape = Plan::<T>::new(&config, &shape, None)?.chunk_shape;
     if rows > 0 {
         let wanted_rows = chunk::n_values(&chunk_shape) / chunk::n_values(row_shape);
@@ -247,5 +252,5 @@ fn appendable_header<T: Real>(layout: &Layout) -> Result<Header> {
     }
     chunk::checked_bytes(&chunk_shape, size_of::<T>())
         .ok_or_else(|| Error::invalid("the file is one chunk that is too large to append to; compress it anew"))?;
-    Ok(Header { single_chunk: false, shape: row_shape.to_vec(), chunk_shape, ..header.clone() })
+    Ok(Header { single_chunk: false, shape: row_shape.to_vec(), chunk_shape, ..header })
 }

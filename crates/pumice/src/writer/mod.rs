@@ -19,6 +19,7 @@ use crate::parallel::{SERIAL_VALUES, Workers};
 use crate::plan::Plan;
 use crate::source::{SliceSource, Source};
 use crate::stats;
+use crate::target::{self, Achieved};
 use frames::Job;
 
 /// What a compression did.
@@ -33,6 +34,12 @@ pub struct Summary {
     pub abs_bound: f64,
     /// Number of chunks.
     pub n_chunks: u64,
+    /// How well [`Bound::Psnr`], [`Bound::L2`] or [`Bound::Ratio`] was met; `None` for other bounds.
+    ///
+    /// [`Bound::Psnr`]: crate::Bound::Psnr
+    /// [`Bound::L2`]: crate::Bound::L2
+    /// [`Bound::Ratio`]: crate::Bound::Ratio
+    pub target: Option<Achieved>,
 }
 
 impl Summary {
@@ -64,7 +71,8 @@ pub fn compress_into<T: Real>(data: &[T], shape: &[usize], config: &Config, out:
     let source = SliceSource::new(data, shape)?;
     let workers = workers_for(data.len(), config.threads)?;
     let stats = stats::scan(&source, config.fill, &workers, &|_| ())?;
-    append_planned(&source, &Plan::new(config, shape, Some(&stats))?, &workers, out)
+    let (plan, target) = target::plan(config, None, &source, &stats, &workers, &|_| ())?;
+    Ok(Summary { target, ..append_planned(&source, &plan, &workers, out)? })
 }
 
 /// Appends the stream of an array for which everything is decided to `out`, which is empty.
@@ -89,7 +97,10 @@ pub(crate) fn append_planned<T: Real>(
 /// for a few chunks per thread.
 ///
 /// The values are read twice, to find their range and to encode them; `progress` is called with the number of input
-/// bytes done, each pass counting half, from any thread.
+/// bytes done, each pass counting half, from any thread. A target ([`Bound::Psnr`] and the like) is searched in between, in
+/// several passes that together count half; the others then count a quarter each.
+///
+/// [`Bound::Psnr`]: crate::Bound::Psnr
 pub fn compress_from<T: Real, W: Write + Send>(
     source: &dyn Source<T>,
     config: &Config,
@@ -100,24 +111,37 @@ pub fn compress_from<T: Real, W: Write + Send>(
     let raw_bytes = chunk::checked_bytes(shape, size_of::<T>());
     let raw_bytes = raw_bytes.ok_or_else(|| Error::invalid(format!("shape {shape:?} is too large")))?;
     let workers = workers_for(chunk::n_values(shape), config.threads)?;
-    let stats = stats::scan(source, config.fill, &workers, &|done| progress(done / 2))?;
-    let plan = Plan::new(config, shape, Some(&stats))?;
-    let grid = grid_of(&plan)?;
+    let parts = if target::check(config.bound)? { 4 } else { 2 };
+    let stats = stats::scan(source, config.fill, &workers, &|done| progress(done / parts))?;
+    let searched = |done: u64| progress(raw_bytes / parts + done / 2);
+    let (plan, target) = target::plan(config, None, source, &stats, &workers, &searched)?;
+    let encoded = |done: u64| progress(raw_bytes - raw_bytes / parts + done / parts);
+    Ok(Summary { target, ..write_planned(source, &plan, &workers, out, &encoded)? })
+}
+
+/// Writes the stream of an array for which everything is decided; `progress` gets the number of bytes encoded.
+pub(crate) fn write_planned<T: Real, W: Write + Send>(
+    source: &dyn Source<T>,
+    plan: &Plan<T>,
+    workers: &Workers,
+    out: &mut W,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Summary> {
+    let grid = grid_of(plan)?;
     let mut bytes = Vec::new();
-    Header::new(&plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
+    Header::new(plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
     out.write_all(&bytes)?;
-    let encoded = |done: u64| progress(raw_bytes / 2 + done.div_ceil(2));
-    let job = Job { source, grid: &grid, plan: &plan, first_id: 0, first_row: 0, progress: &encoded };
-    let frame_bytes = job.hand_over(&workers, |frame| Ok(out.write_all(frame)?))?;
+    let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress };
+    let frame_bytes = job.hand_over(workers, |frame| Ok(out.write_all(frame)?))?;
     let mut offset = bytes.len() as u64 + frame_bytes.iter().sum::<u64>();
     if grid.n_chunks() > 1 {
         bytes.clear();
-        write_index(Index { segments: vec![shape[0]], frame_bytes }, offset, &mut bytes);
+        write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, offset, &mut bytes);
         out.write_all(&bytes)?;
         offset += bytes.len() as u64;
     }
     out.flush()?;
-    Ok(summary(&plan, shape, offset, grid.n_chunks()))
+    Ok(summary(plan, &plan.shape, offset, grid.n_chunks()))
 }
 
 /// Compresses rows along the slowest axis as they arrive. The bound must be known up front: [`Bound::Abs`],
@@ -297,7 +321,7 @@ impl<T: Real, W: Write + Send> Writer<T, W> {
 }
 
 /// The grid of an array written in one session: a single chunk where that covers all of it.
-fn grid_of<T: Real>(plan: &Plan<T>) -> Result<Grid> {
+pub(crate) fn grid_of<T: Real>(plan: &Plan<T>) -> Result<Grid> {
     let one = plan.shape.contains(&0) || plan.shape.iter().zip(&plan.chunk_shape).all(|(n, c)| n <= c);
     if one { Ok(Grid::whole(&plan.shape)) } else { Grid::new(&plan.shape, &plan.chunk_shape, &plan.shape[..1]) }
 }
@@ -316,5 +340,5 @@ fn write_index(index: Index, index_offset: u64, out: &mut Vec<u8>) {
 
 fn summary<T: Real>(plan: &Plan<T>, shape: &[usize], compressed_bytes: u64, n_chunks: u64) -> Summary {
     let raw_bytes = chunk::n_values(shape) as u64 * size_of::<T>() as u64;
-    Summary { raw_bytes, compressed_bytes, abs_bound: plan.abs_bound, n_chunks }
+    Summary { raw_bytes, compressed_bytes, abs_bound: plan.abs_bound, n_chunks, target: None }
 }

@@ -55,6 +55,9 @@ fn config(case: &Case) -> Config {
         golden::Bound::Abs(e) => Bound::Abs(e),
         golden::Bound::Rel(e) => Bound::Rel(e),
         golden::Bound::Lossless => Bound::Lossless,
+        golden::Bound::Psnr(db) => Bound::Psnr(db),
+        golden::Bound::L2(norm) => Bound::L2(norm),
+        golden::Bound::Ratio(ratio) => Bound::Ratio(ratio),
     })
     .preset(match case.preset {
         golden::Preset::Fast => Preset::Fast,

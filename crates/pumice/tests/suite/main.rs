@@ -12,3 +12,4 @@ mod memory;
 mod property;
 mod real_data;
 mod streaming;
+mod targets;

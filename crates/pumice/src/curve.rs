@@ -1,0 +1,152 @@
+//! Where a rising curve meets a level, in few looks at it; and the logarithms for that, made of operations that give the
+//! same bits on every platform.
+
+/// Places that differ by less than this are not told apart; in log2 of a bound 0.3 %.
+pub(crate) const MIN_WIDTH: f64 = 1.0 / 256.0;
+/// Levels of less than this all mean "next to nothing".
+pub(crate) const MIN_LEVEL: f64 = -64.0;
+
+/// Points of a rising curve on both sides of the aim.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bracket {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    /// Place and level of the nearest points.
+    pub(crate) below: Option<(f64, f64)>,
+    pub(crate) above: Option<(f64, f64)>,
+    /// Of the curve, as far as it is known.
+    pub(crate) slope: Option<f64>,
+    /// How often the last point fell on the same side as the one before.
+    n_same_side: u32,
+    was_below: bool,
+}
+
+impl Bracket {
+    pub(crate) fn new(low: f64, high: f64, slope: Option<f64>) -> Self {
+        Self { low, high, below: None, above: None, slope, n_same_side: 0, was_below: false }
+    }
+
+    /// Takes note of the curve at `x` and says where to look next; `None` if no other place is left. `model_step` is how
+    /// far to go where nothing is known of the slope.
+    pub(crate) fn next(&mut self, x: f64, y: f64, aim: f64, model_step: f64) -> Option<f64> {
+        let y = y.max(MIN_LEVEL);
+        let is_below = y < aim;
+        self.n_same_side = if is_below == self.was_below { self.n_same_side + 1 } else { 0 };
+        self.was_below = is_below;
+        let (same, other) =
+            if is_below { (&mut self.below, &mut self.above) } else { (&mut self.above, &mut self.below) };
+        let previous = (*same).or(*other);
+        *same = Some((x, y));
+        // The curve need not rise everywhere; what was seen last is believed.
+        if other.is_some_and(|(far, _)| (far > x) != is_below) {
+            *other = None;
+        }
+        if let Some((x0, y0)) = previous
+            && (x - x0).abs() > MIN_WIDTH / 2.0
+            && (y - y0) / (x - x0) > 0.02
+        {
+            self.slope = Some((y - y0) / (x - x0));
+        }
+        if let (Some((x0, y0)), Some((x1, y1))) = (self.below, self.above) {
+            let width = x1 - x0;
+            if width < MIN_WIDTH {
+                return None;
+            }
+            let share = if self.n_same_side >= 2 { 0.5 } else { ((aim - y0) / (y1 - y0)).clamp(0.05, 0.95) };
+            return Some(x0 + share * width);
+        }
+        let step = match self.slope {
+            // A model knows better than two points far from the aim that happen to be level with each other.
+            Some(slope) => ((aim - y) / slope).clamp(-8.0, 8.0),
+            None => model_step.clamp(-16.0, 16.0),
+        };
+        // Past the aim rather than just short of it, so that it is soon between two points.
+        let step = if self.n_same_side >= 2 { 2.0 * step } else { step };
+        let next = if is_below { x + step.max(MIN_WIDTH) } else { x + step.min(-MIN_WIDTH) };
+        let next = next.clamp(self.low, self.high);
+        ((next - x).abs() > 1e-9).then_some(next)
+    }
+}
+
+/// The logarithm, from operations that are the same everywhere; to about 15 digits. `x` is finite and not negative.
+pub(crate) fn log2(x: f64) -> f64 {
+    const SUBNORMAL_SHIFT: f64 = 54.0;
+    if x == 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    if x < f64::MIN_POSITIVE {
+        return log2(x * (1u64 << 54) as f64) - SUBNORMAL_SHIFT;
+    }
+    let fraction_bits = f64::MANTISSA_DIGITS - 1;
+    let exponent = (x.to_bits() >> fraction_bits) as i32 - (f64::MAX_EXP - 1);
+    let one_to_two = f64::from_bits(x.to_bits() << 12 >> 12 | 1f64.to_bits());
+    let (m, exponent) =
+        if one_to_two > std::f64::consts::SQRT_2 { (one_to_two / 2.0, exponent + 1) } else { (one_to_two, exponent) };
+    // ln m = 2 artanh t
+    let t = (m - 1.0) / (m + 1.0);
+    let series = (0..12).rev().fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
+    f64::from(exponent) + 2.0 * t * series / std::f64::consts::LN_2
+}
+
+/// The power of two, from operations that are the same everywhere; to about 15 digits.
+pub(crate) fn exp2(x: f64) -> f64 {
+    let x = x.clamp(-1100.0, 1030.0);
+    let whole = x.round();
+    let z = (x - whole) * std::f64::consts::LN_2;
+    let series = (1..16).rev().fold(1.0, |sum, k| 1.0 + sum * z / f64::from(k));
+    // In two factors, as the result may be subnormal or large.
+    let power = |n: i32| f64::from_bits(((n + f64::MAX_EXP - 1) as u64) << (f64::MANTISSA_DIGITS - 1));
+    let half = whole as i32 / 2;
+    series * power(half) * power(whole as i32 - half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithms_and_powers() {
+        for i in -2000..2000 {
+            let x = f64::from(i) * 0.37;
+            assert!((exp2(x) / x.exp2() - 1.0).abs() < 1e-14, "{x}");
+            assert!((log2(x.exp2()) - x).abs() <= 1e-14 * x.abs().max(1.0), "{x}");
+        }
+        for n in -1022..=1023 {
+            assert_eq!(exp2(f64::from(n)), 2f64.powi(n));
+            assert_eq!(log2(2f64.powi(n)), f64::from(n));
+        }
+        assert_eq!((log2(5e-324), log2(0.0)), (-1074.0, f64::NEG_INFINITY));
+        assert_eq!((exp2(-1074.0), exp2(f64::NEG_INFINITY), exp2(1e9)), (5e-324, 0.0, f64::INFINITY));
+    }
+
+    #[test]
+    fn brackets_close_in_on_the_aim() {
+        for (aim, curve) in [
+            (0.0, (|x: f64| 2.0 * x - 7.3) as fn(f64) -> f64),
+            (0.3, |x| if x < 5.0 { 0.01 * x } else { x - 4.9 }),
+            (-1.0, |x| (x - 3.0) * (x - 3.0) * (x - 3.0)),
+        ] {
+            let mut bracket = Bracket::new(-20.0, 20.0, None);
+            let mut x = 10.0;
+            let mut n = 0;
+            while (curve(x) - aim).abs() > 0.02 {
+                x = bracket.next(x, curve(x), aim, (aim - curve(x)) / 2.0).unwrap();
+                n += 1;
+                assert!(n < 20, "{bracket:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_jump_ends_the_search() {
+        let mut bracket = Bracket::new(-20.0, 20.0, None);
+        let mut x = 10.0;
+        let mut n = 0;
+        while let Some(next) = bracket.next(x, if x < 1.234 { -3.0 } else { 2.0 }, 0.0, 1.0) {
+            x = next;
+            n += 1;
+        }
+        assert!(n < 30);
+        assert!(bracket.below.unwrap().0 < 1.234 && bracket.above.unwrap().0 >= 1.234);
+    }
+}

@@ -1,0 +1,165 @@
+"""Codec of the preset `balanced`: the part of tools/decode.py that follows docs/format.md, section 9."""
+
+import itertools
+import math
+
+import numpy as np
+
+from decode_huffman import Exceptions, LengthsReader, decode_streams, n_streams
+from decode_small import BinaryDecoder, NumberModel, view_of
+
+GROUP, N_CLASSES, CLASS_SYMBOLS, OWN_BOOK = 32, 65, 132, 64
+
+
+# ---- 9.1 Differences ----
+
+def sum_up(sums, order, dims):
+    """Undoes the differences, in place: a running sum along each run of axes."""
+    axes = [a for a in range(4) if order >> a & 1]
+    sums = sums.reshape(dims)
+    for i, a in enumerate(axes):
+        # The axes outside of the order that are slower than this one and faster than the next of the order.
+        first = axes[i - 1] + 1 if i else 0
+        n_repeats, extent = math.prod(dims[first:a]), dims[a]
+        run = sums.reshape(math.prod(dims[:first]), n_repeats, extent, math.prod(dims[a + 1:]))
+        if order >> 4 & 1:
+            np.cumsum(run[:, :, 1:], axis=2, dtype=np.int32, out=run[:, :, 1:])
+        np.cumsum(run[:, :, 0], axis=1, dtype=np.int32, out=run[:, :, 0])
+        np.cumsum(run, axis=2, dtype=np.int32, out=run)
+
+
+# ---- 9.2 Classes ----
+
+def read_classes(c, symbols, n_groups):
+    classes, last = [], 1
+    for is_run, part in itertools.groupby(symbols, lambda symbol: symbol < 2):
+        if is_run:
+            length = sum((1 + digit) << i for i, digit in enumerate(part))
+            c.require(length <= n_groups - len(classes), "run of empty groups is too long")
+            classes += [0] * length
+            continue
+        for symbol in part:
+            last += (symbol - 2) // 2 if symbol % 2 == 0 else -((symbol - 1) // 2)
+            c.require(1 <= last < N_CLASSES, "unknown class")
+            classes.append(last)
+    c.require(len(classes) == n_groups, "classes do not match the groups")
+    return np.array(classes, np.int64)
+
+
+# ---- 9.3 Books and alphabets ----
+
+def nonzero(places):
+    group = [128] * 8
+    for place, sign in places:
+        group[place] = 127 + 2 * sign
+    return group
+
+
+EIGHTS = ([nonzero([])] + [nonzero([(i, p)]) for i in range(8) for p in range(2)]
+          + [nonzero([(i, p), (j, r)]) for j in range(8) for i in range(j) for r in range(2) for p in range(2)])
+# What each symbol stands for, but for the last of all alphabets but the first.
+ALPHABETS = [
+    [[byte] for byte in range(256)],
+    [[125 + a, 125 + b] for a in range(7) for b in range(7)],
+    [[127 + digit for digit in digits] for digits in itertools.product(range(3), repeat=4)],
+    EIGHTS,
+    [[128] * i + [127 + 2 * p] + [128] * (31 - i) for i in range(32) for p in range(2)],
+]
+
+
+def books_of(classes):
+    """The groups of each book that has any, in order."""
+    counts, book = np.bincount(classes, minlength=N_CLASSES), list(range(N_CLASSES))
+    for k in range(3, N_CLASSES):
+        if counts[k] < OWN_BOOK:
+            book[k] = book[k - 2]
+    of_group = np.array(book)[classes]
+    return [np.flatnonzero(of_group == b) for b in range(1, N_CLASSES) if (of_group == b).any()]
+
+
+# ---- 9.4 Low bits ----
+
+def low_bits(c, k):
+    """The low bits of a group as integers."""
+    low = np.zeros(GROUP, np.int64)
+    for i in range(k // 8):
+        low |= c.array("u1", GROUP, "low bits").astype(np.int64) << 8 * i
+    r = k % 8
+    if r:
+        for i in range(0, GROUP, 8):
+            bits = int.from_bytes(bytes(c.take(r, "low bits")), "little")
+            low[i:i + 8] |= [(bits >> r * j & (1 << r) - 1) << k // 8 * 8 for j in range(8)]
+    return low
+
+
+def decode_balanced(c, extents, header):
+    """The bit patterns of a chunk, flat in C order."""
+    n_values = math.prod(extents)
+    c.require(n_values > 0, "codec without elements")
+    least = max(3, n_values // 2**14)
+    c.require(c.end >= least, f"{c.end} bytes are too few for {n_values} values")
+    c.require(header.step is not None, "codec without a step")
+    view, t = view_of(extents), header.dtype
+    exceptions = Exceptions(c, n_values, view.dims, header)
+    coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
+    origin = NumberModel().signed(coder)
+    order = coder.raw(5)
+    c.require(order & 15 and (order < 16 or order == 0b11000), f"unknown order {order}")
+
+    def symbols_of(lengths, n):
+        sizes = c.array("<u2", n_streams(n), "sizes of streams").tolist()
+        return decode_streams(c, sizes, n, [lengths])
+
+    n_groups = -(-n_values // GROUP)
+    n_symbols = NumberModel().number(coder)
+    c.require(n_symbols <= n_groups, "more symbols of classes than groups")
+    classes = read_classes(c, symbols_of(LengthsReader().read(coder, CLASS_SYMBOLS), n_symbols), n_groups)
+
+    reader, before, coded = LengthsReader(), [None] * len(ALPHABETS), []
+
+    def read_lengths(alphabet, size):
+        reader.before = before[alphabet]
+        before[alphabet] = reader.read(coder, size)
+        return before[alphabet]
+
+    for groups in books_of(classes):
+        alphabet = coder.raw(3)
+        c.require(alphabet < len(ALPHABETS), f"unknown alphabet {alphabet}")
+        known = ALPHABETS[alphabet]
+        lengths = read_lengths(alphabet, len(known) + (alphabet > 0))
+        coded.append((groups, known, symbols_of(lengths, len(groups) * GROUP // len(known[0]))))
+    n_apart = NumberModel().number(coder)
+    c.require(n_apart <= n_values + GROUP, "more bytes apart than values")
+    apart = symbols_of(read_lengths(0, 256), n_apart) if n_apart else []
+    coder.finish()
+
+    group_bytes, at = np.full((n_groups, GROUP), 128, np.int64), 0
+    for groups, known, symbols in coded:
+        book, width = [], len(known[0])
+        for symbol in symbols:
+            if symbol < len(known):
+                book += known[symbol]
+                continue
+            c.require(at + width <= n_apart, "too few bytes apart")
+            book += apart[at:at + width]
+            at += width
+        group_bytes[groups] = np.array(book, np.int64).reshape(-1, GROUP)
+    c.require(at == n_apart, "too many bytes apart")
+
+    differences = np.zeros((n_groups, GROUP), np.int64)
+    for i in np.flatnonzero(classes):
+        k = max(0, (int(classes[i]) - 1) // 2 - 7)
+        differences[i] = ((group_bytes[i] - 128) << k) | low_bits(c, k)
+    is_wide = (group_bytes == 0) & (classes != 0)[:, None]
+    # Groups are filled up with zeros, but a hostile one may have anything there.
+    differences[is_wide] = c.array("<i4", int(is_wide.sum()), "wide differences")
+    rest = c.take(c.end - c.at, "padding")
+    c.require(not any(rest) and (len(rest) == 0 or c.end == least), "bytes after the end")
+
+    sums = differences.reshape(-1)[:n_values].astype(np.int32)
+    with np.errstate(all="ignore"):
+        sum_up(sums, order, view.dims)
+        q = sums.astype(np.int64) + np.int64(origin)
+        bits = t.restore(q.astype(t.int_type).view(t.uint_type), header.step).view(t.uint_type)
+    exceptions.restore(bits)
+    return view.to_chunk(bits)
