@@ -559,7 +559,7 @@ impl<T: Real> Sample<T> {
             let place = |axis: usize| {
                 let room = (shape[axis] - extents[axis] + 1) as u128;
                 let fraction = u128::from((i as u64 + 1).wrapping_mul(SPREAD[axis]) & 0xFFFF_FFFF);
-                (room * fraction >> 32) as usize
+                ((room * fraction) >> 32) as usize
             };
             let start: Vec<usize> = (0..shape.len()).map(place).collect();
             let mut values = vec![T::default(); chunk::n_values(&extents)];

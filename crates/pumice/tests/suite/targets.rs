@@ -46,7 +46,7 @@ fn meet<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> Opti
     let is_counted = |x: f64| x.is_finite() && !info.fills.contains(&x);
     let pairs = values.iter().zip(&restored).map(|(x, y)| (Real::to_f64(*x), Real::to_f64(*y)));
     let counted = pairs.filter(|(x, _)| is_counted(*x));
-    let (n, sum) = counted.fold((0.0, 0.0), |(n, sum), (x, y)| (n + 1.0, sum + (x * scale - y * scale).powi(2)));
+    let (n, sum) = counted.fold((0.0, 0.0), |(n, sum), (x, y)| (n + 1.0, sum + ((x - y) * scale).powi(2)));
     let (off, reported) = match config.bound() {
         Bound::Psnr(db) => {
             let psnr = -10.0 * (sum / n).log10();
