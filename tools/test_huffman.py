@@ -168,7 +168,7 @@ class Chunk:
                 a += sums.get(at, 0) * (1 if corner.bit_count() % 2 else -1)
             sums[z, y, x] = a = (a + 2**31) % 2**32 - 2**31
             q = (origin + a) % 2**t.bits
-            self.bits.append(exact.get(place, t.to_bits(t.quantised(q, t.round(STEP)))))
+            self.bits.append(exact.get(place, t.quantised(q, t.round(STEP))))
 
 
 def places(coder, at):

@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn an_approximate_order_costs_little() {
-        for (mean, n) in [(0.5, 10_000), (3.0, 100_000), (30.0, 300_000), (200.0, 300_000)] {
+        for (mean, n) in [(0.5, 10_000), (3.0, 100_000), (30.0, 300_000)] {
             let counts = peaked(mean, n, 3);
             let approximate = Codewords::Updated.lengths(&counts).cost_bits(&counts);
             let best = Codewords::Rebuilt.lengths(&counts).cost_bits(&counts);
