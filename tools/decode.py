@@ -31,12 +31,14 @@ import numpy as np
 
 from decode_balanced import decode_balanced
 from decode_ceaz import decode_ceaz
+from decode_ceresz2 import decode_ceresz2
+from decode_cuszp2 import decode_cuszp2
 from decode_cuszplus import decode_cuszplus
 from decode_small import decode_small
 
 READER_VERSION = 1
 MAGIC, FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"PUM\x1a", b"CHNK", b"INDX", b"PUMF"
-CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_BALANCED, CODEC_CUSZPLUS, CODEC_CEAZ = 0, 1, 2, 3, 5, 6
+CODEC_RAW, CODEC_FAST, CODEC_SMALL = 0, 1, 2
 QUANTISED, EXACT, RAW = 0, 1, 2
 
 
@@ -240,8 +242,10 @@ TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i
          2: ElementType("f64", 8, np.dtype("<f8"), np.dtype("<u8"), np.dtype("<i8"), 1.5 * 2.0**52)}
 BOUND_KINDS = {0: "lossless", 1: "ABS", 2: "REL", 4: "PSNR", 5: "L2", 6: "RATIO"}
 # What decodes the payloads of other codecs than raw and fast.
-CODECS = {CODEC_SMALL: decode_small, CODEC_BALANCED: decode_balanced, CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz}
-PRESETS = {1: "fast", 2: "small", 3: "max", 4: "balanced", 7: "cuszplus", 8: "ceaz"}
+CODECS = {CODEC_SMALL: decode_small, 3: decode_balanced, 4: decode_cuszp2, 5: decode_cuszplus, 6: decode_ceaz,
+          7: decode_ceresz2}
+PRESETS = {1: "fast", 2: "small", 3: "max", 4: "balanced", 5: "cuszp2-plain", 6: "cuszp2-outlier", 7: "cuszplus",
+           8: "ceaz", 9: "ceresz2"}
 
 
 @dataclass

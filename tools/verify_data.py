@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Independent check of Pumice on real fields: bound, special values, ratio, and the reference decoder.
 
-Runs the `pumice` program on every file of a data folder (INDEX.tsv lists them) with the presets `fast` and `small` at
-REL 1e-2, 1e-3, 1e-4, and 1e-6 for f64, and with `max` at 1e-3, and judges the outcome with numpy alone:
+Runs the `pumice` program on every file of a data folder (INDEX.tsv lists them) with the presets `fast`, `small` and
+those of papers at REL 1e-2, 1e-3, 1e-4, and 1e-6 for f64, and with `max` at 1e-3, and judges the outcome with numpy alone:
 
 - every finite value is within the absolute bound that the program reports, without any rounding in the comparison;
 - that bound is at most REL times the range of the finite values that are no fill values;
@@ -13,7 +13,7 @@ REL 1e-2, 1e-3, 1e-4, and 1e-6 for f64, and with `max` at 1e-3, and judges the o
 Prints the ratio of each file at each bound, and the geometric means over the f32 files without fill values. The exit
 status is 1 if any check fails, or a mean is below its floor.
 
-    python tools/verify_data.py --data DIR --pumice target/release/pumice [--preset fast,small,max]
+    python tools/verify_data.py --data DIR --pumice target/release/pumice [--preset fast,small,...]
         [--ratio-floor 16.3,8.2,4.9] [--ratio-floor small=20,10,6] [FILE...]
 """
 
@@ -32,10 +32,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import decode as reference  # noqa: E402
 
+PRESETS = ("fast", "small", "max", "cuszp2-plain", "cuszp2-outlier", "ceresz2")
 # Bounds for all files, and more for f64.
-BOUNDS = {"fast": ([1e-2, 1e-3, 1e-4], [1e-6]), "small": ([1e-2, 1e-3, 1e-4], [1e-6]), "max": ([1e-3], [])}
+BOUNDS = {preset: ([1e-2, 1e-3, 1e-4], [1e-6]) for preset in PRESETS} | {"max": ([1e-3], [])}
 # Values of the box on which tools/decode.py is tried.
-BOX_VALUES = {"small": 16384, "max": 2048}
+BOX_VALUES = {"small": 16384, "max": 2048, "cuszp2-plain": 16384, "cuszp2-outlier": 16384, "ceresz2": 16384}
 
 
 class Failure(Exception):
@@ -183,7 +184,7 @@ def main():
     parser.add_argument("files", nargs="*", metavar="FILE", help="names from INDEX.tsv; all of them if none is given")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with INDEX.tsv")
     parser.add_argument("--pumice", type=Path, default=Path("target/release/pumice"), help="the program")
-    parser.add_argument("--preset", default="fast,small,max", help="presets to run, separated by commas")
+    parser.add_argument("--preset", default=",".join(PRESETS), help="presets to run, separated by commas")
     parser.add_argument("--ratio-floor", action="append", default=[], metavar="[PRESET=]R,R,R",
                         help="least mean ratio at each bound, of `fast` if no preset is named; may be repeated")
     args = parser.parse_args()

@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 12] = [
     Target {
         name: "header",
         about: "header fields under a right checksum",
@@ -78,6 +78,18 @@ pub const TARGETS: [Target; 10] = [
         about: "run lengths: symbols come back, hostile runs do no harm",
         run: targets::run_length,
         seeds: seeds::run_length,
+    },
+    Target {
+        name: "cuszp2_codec",
+        about: "payloads of the codec of `cuszp2-plain` and `cuszp2-outlier` in a valid stream",
+        run: targets::cuszp2_codec,
+        seeds: seeds::cuszp2_codec,
+    },
+    Target {
+        name: "ceresz2_codec",
+        about: "payloads of the codec of `ceresz2` in a valid stream",
+        run: targets::ceresz2_codec,
+        seeds: seeds::ceresz2_codec,
     },
     Target {
         name: "round_trip",

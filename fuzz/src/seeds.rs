@@ -84,6 +84,16 @@ pub fn run_length() -> Vec<Vec<u8>> {
     vec![seed(258, 3, runs[0]), seed(200, 1, runs[1]), seed(0, 0, runs[2]), seed(8000, 1, runs[3])]
 }
 
+/// Seeds of [`targets::cuszp2_codec`].
+pub fn cuszp2_codec() -> Vec<Vec<u8>> {
+    payloads(targets::CUSZP2)
+}
+
+/// Seeds of [`targets::ceresz2_codec`].
+pub fn ceresz2_codec() -> Vec<Vec<u8>> {
+    payloads(targets::CERESZ2)
+}
+
 fn payloads(codec: u8) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for sample in samples() {
@@ -91,7 +101,7 @@ fn payloads(codec: u8) -> Vec<Vec<u8>> {
             continue;
         };
         let shape: Vec<u16> = sample.shape.iter().map(|&n| n as u16).collect();
-        // `small` does nothing without a step.
+        // All others do nothing without a step.
         for step in if codec == targets::FAST { &[0.0, 0.02][..] } else { &[0.02] } {
             seeds.push(targets::codec_input(sample.is_f64, &shape, *step, &sample.fills, payload));
         }
@@ -103,7 +113,7 @@ fn payloads(codec: u8) -> Vec<Vec<u8>> {
 pub fn round_trip() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for flags in (0..8).chain([0x22, 0x4b, 0x94, 0xf5]) {
-        for kind in (0..32).chain([0x80, 0x8b, 0x84]) {
+        for kind in (0..32).chain([0x80, 0x8b, 0x84]).chain((0x40..0x60).step_by(5)) {
             let rank = (flags ^ kind) % 5;
             let mut seed = vec![flags, kind, rank];
             seed.extend([7, 5, 13, 3, 2].iter().take(rank.into()));
@@ -160,9 +170,10 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
     }
 }
 
-/// Payloads of `small` with tables, which takes 4096 values, of `balanced` and of `max`: each content with either predictor.
+/// Payloads of `small` with tables, which takes 4096 values, and of `max`: each content with either predictor. And of
+/// `balanced` and the presets of papers.
 fn small_samples<T: Real>(out: &mut Vec<Sample>) {
-    let shapes: [(Preset, &[usize]); 13] = [
+    let shapes: [(Preset, &[usize]); 19] = [
         (Preset::Small, &[4100]),
         (Preset::Small, &[64, 65]),
         (Preset::Small, &[1400, 3]),
@@ -176,6 +187,12 @@ fn small_samples<T: Real>(out: &mut Vec<Sample>) {
         (Preset::Cuszplus, &[9, 10, 11]),
         (Preset::Ceaz, &[4100]),
         (Preset::Ceaz, &[20, 50]),
+        (Preset::Cuszp2Plain, &[300]),
+        (Preset::Cuszp2Outlier, &[33]),
+        (Preset::Cuszp2Outlier, &[9, 10, 11]),
+        (Preset::Ceresz2, &[33]),
+        (Preset::Ceresz2, &[9, 10, 11]),
+        (Preset::Ceresz2, &[4200]),
     ];
     for (preset, shape) in shapes {
         for content in 0..7 {

@@ -64,16 +64,30 @@ pub fn ceaz_codec(data: &[u8]) {
     payload(CEAZ, data);
 }
 
-/// Number of the codec `fast` in a frame, and of its preset in a header.
+/// Payloads of the codec of `cuszp2-plain` and `cuszp2-outlier`, likewise.
+pub fn cuszp2_codec(data: &[u8]) {
+    payload(CUSZP2, data);
+}
+
+/// Payloads of the codec of `ceresz2`, likewise.
+pub fn ceresz2_codec(data: &[u8]) {
+    payload(CERESZ2, data);
+}
+
+/// Number of the codec `fast` in a frame.
 pub const FAST: u8 = 1;
 /// The same of `small`.
 pub const SMALL: u8 = 2;
-/// Number of the codec of `balanced` in a frame.
+/// The same of `balanced`.
 pub const BALANCED: u8 = 3;
-/// Number of the codec of `cuszplus` in a frame.
+/// The same of `cuszp2-plain` and `cuszp2-outlier`.
+pub const CUSZP2: u8 = 4;
+/// The same of `cuszplus`.
 pub const CUSZPLUS: u8 = 5;
-/// Number of the codec of `ceaz` in a frame.
+/// The same of `ceaz`.
 pub const CEAZ: u8 = 6;
+/// The same of `ceresz2`.
+pub const CERESZ2: u8 = 7;
 
 fn payload(codec: u8, data: &[u8]) {
     examine(&forged(codec, data));
@@ -85,8 +99,9 @@ fn forged(codec: u8, data: &[u8]) -> Vec<u8> {
     let is_f64 = layout & 1 != 0;
     let is_lossless = layout & 8 != 0;
     let n_fills = (layout >> 1 & 3).min(2);
-    // Which preset a header names does not matter to its frames.
-    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, codec.min(SMALL), u8::from(!is_lossless)];
+    // Which preset the header names does not matter to the decoder.
+    let preset = if codec == FAST { 1 } else { 2 };
+    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, preset, u8::from(!is_lossless)];
     let rank = (layout >> 4).min(6);
     fields.push(rank);
     for _ in 0..rank {
@@ -237,14 +252,15 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
     let presets = [
         Preset::Fast,
         Preset::Small,
-        Preset::Small,
+        Preset::Balanced,
         Preset::Max,
+        Preset::Cuszp2Outlier,
         Preset::Cuszplus,
         Preset::Ceaz,
-        Preset::Balanced,
-        Preset::Balanced,
+        Preset::Ceresz2,
     ];
-    config = config.threads(1).preset(presets[usize::from(kind >> 3 & 7)]);
+    let preset = if kind & 0x78 == 0x60 { Preset::Cuszp2Plain } else { presets[usize::from(kind >> 3 & 7)] };
+    config = config.threads(1).preset(preset);
     if flags & 0x08 != 0 {
         config = config.fill(Fill::Value(-9999.0));
     }
@@ -503,7 +519,14 @@ mod tests {
     #[test]
     fn the_codec_targets_see_valid_streams() {
         let data: Vec<f32> = (0..600).map(|i| (i as f32 * 0.1).sin()).collect();
-        for (preset, expected) in [(Preset::Fast, FAST), (Preset::Small, SMALL), (Preset::Balanced, BALANCED)] {
+        let presets = [
+            (Preset::Fast, FAST),
+            (Preset::Small, SMALL),
+            (Preset::Balanced, BALANCED),
+            (Preset::Cuszp2Outlier, CUSZP2),
+            (Preset::Ceresz2, CERESZ2),
+        ];
+        for (preset, expected) in presets {
             let config = Config::new(Bound::Abs(0.01)).preset(preset);
             let stream = pumice::compress(&data, &[20, 30], &config).unwrap();
             let (codec, payload) = stream::first_payload(&stream).unwrap();

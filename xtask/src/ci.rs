@@ -108,8 +108,7 @@ fn documentation() -> Result {
 }
 
 fn decoder_tests() -> Result {
-    run(command(python()).arg("tools/test_decode.py"))?;
-    run(command(python()).arg("tools/test_huffman.py"))
+    run(command(python()).args(["-m", "unittest", "discover", "tools"]))
 }
 
 /// Each golden file, decoded by tools/decode.py, has the hash that the manifest gives.

@@ -22,6 +22,18 @@ const REL_BATCH: u64 = 1 << 20;
 /// The extents of a box but for the slowest.
 const FACE: u64 = 256 * 256;
 
+/// Those that are proven unless one is named; `max` differs from `small` in nothing that bounds depend on.
+const PRESETS: [Preset; 8] = [
+    Preset::Fast,
+    Preset::Balanced,
+    Preset::Small,
+    Preset::Cuszp2Plain,
+    Preset::Cuszp2Outlier,
+    Preset::Cuszplus,
+    Preset::Ceaz,
+    Preset::Ceresz2,
+];
+
 /// An order in which the patterns are lined up.
 struct Order {
     name: &'static str,
@@ -59,7 +71,7 @@ fn passes(preset: Preset) -> Vec<Pass> {
 
 pub(crate) fn run(args: &[&str]) -> Result {
     let (mut stride, mut inner) = (1, false);
-    let mut presets: Vec<Preset> = Preset::ALL.iter().copied().filter(|preset| *preset != Preset::Max).collect();
+    let mut presets = PRESETS.to_vec();
     let mut threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut rest = args.iter();
     while let Some(&arg) = rest.next() {
@@ -84,7 +96,7 @@ fn prove(presets: &[Preset], stride: u64, threads: usize) -> Result {
         let start = Instant::now();
         let count = pass.prove(stride, threads)?;
         println!(
-            "{:<9} {:<11} {:<15} {:>10} patterns  ratio {:>8.3}  {:6.1} s  {} violations",
+            "{:<14} {:<11} {:<15} {:>10} patterns  ratio {:>8.3}  {:6.1} s  {} violations",
             pass.preset.name(),
             format!("{:?}", pass.bound),
             pass.order.name,
@@ -222,8 +234,7 @@ mod tests {
 
     #[test]
     fn coarse_passes_find_nothing() {
-        let presets = [Preset::Fast, Preset::Small, Preset::Cuszplus, Preset::Ceaz];
-        for pass in presets.into_iter().flat_map(passes) {
+        for pass in PRESETS.into_iter().flat_map(passes) {
             assert_eq!(pass.prove(65_537, 1).unwrap().violations, 0, "{:?}, {}", pass.bound, pass.order.name);
         }
     }

@@ -4,7 +4,9 @@
 mod bench_entropy;
 mod ceaz_codewords;
 mod ci;
+mod codebook;
 mod exhaustive;
+mod folder;
 mod fuzz;
 mod papers;
 mod shell;
@@ -23,18 +25,22 @@ Development tasks of Pumice
   cargo xtask ceaz-codewords DIR [--out FILE]
       Makes the offline codewords of the preset `ceaz` from the files that DIR/INDEX.tsv lists
 
-  cargo xtask papers [DIR]
-      Tables of docs/papers.md, from the files that DIR/INDEX.tsv lists (../shared/data)
-
   cargo xtask exhaustive [--preset NAME] [--stride N] [--threads N]
-      All 2^32 f32 bit patterns (or every N-th) through each preset (`max` if named) at several bounds; exit status 1 if any
-      breaks its bound
+      All 2^32 f32 bit patterns (or every N-th) through a preset at several bounds (without one named: each but
+      `max`); exit status 1 if any breaks its bound
+
+  cargo xtask papers [TABLE...] [DIR]
+      The tables of docs/papers.md for the fields (.f32, .f64) of a folder, ../shared/data unless one is named. Tables:
+      outlier, codebook, cuszplus, ceaz
+
+  cargo xtask codebook --out FILE [--rel BOUND,BOUND...] DIR
+      The static codebook of `ceresz2` from the fields of a folder
 
   cargo xtask fuzz TARGET [--runs N | --seconds S] [--seed N]     mutation loop, stable Rust
   cargo xtask fuzz TARGET [--runs N | --seconds S] --libfuzzer    with coverage guidance: nightly Rust and cargo-fuzz
   cargo xtask fuzz TARGET --input FILE                            one input again, such as a finding
       --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec,
-      balanced_codec, cuszplus_codec, ceaz_codec, huffman, run_length, round_trip, or `all` one after the other
+      balanced_codec, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, huffman, run_length, round_trip, or `all` one after the other
 ";
 
 fn main() -> ExitCode {
@@ -44,9 +50,10 @@ fn main() -> ExitCode {
         Some((&"bench-entropy", options)) => bench_entropy::run(options),
         Some((&"ceaz-codewords", options)) => ceaz_codewords::run(options),
         Some((&"ci", [])) => ci::run_all(),
-        Some((&"papers", options)) => papers::run(options),
+        Some((&"codebook", options)) => codebook::run(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
         Some((&"fuzz", options)) => fuzz::run(options),
+        Some((&"papers", options)) => papers::run(options),
         Some((&("help" | "--help" | "-h"), _)) => {
             print!("{USAGE}");
             Ok(())

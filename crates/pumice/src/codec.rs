@@ -1,17 +1,20 @@
 //! The codecs: how the values of one chunk become the payload of a frame, and back.
 //!
 //! `fast.rs` is the chunk, `tile.rs` one tile of it, `lorenzo.rs` and `planes.rs` its two stages, `simd/` the vector
-//! operations these are written in; `balanced.rs` is a chunk of the preset `balanced`, `small.rs` one of `small` and `max`; `cuszplus.rs` and `ceaz.rs`
-//! are those of these presets, `quant_codes.rs` what they share, `huffman.rs` and `run_length.rs` their entropy coding. Bytes and
+//! operations these are written in; `balanced.rs` is a chunk of the preset `balanced`, `small.rs` one of `small` and
+//! `max`; `cuszp2.rs`, `cuszplus.rs`, `ceaz.rs` and `ceresz2.rs` are those of the presets of these papers. Bytes and
 //! formulas are specified in docs/format.md, sections 6 to 13.
 
 mod alphabet;
 pub(crate) mod balanced;
 mod bands;
 pub(crate) mod binary;
+pub(crate) mod blocks;
 pub(crate) mod ceaz;
+pub(crate) mod ceresz2;
 mod choose;
 mod context;
+pub(crate) mod cuszp2;
 pub(crate) mod cuszplus;
 mod differences;
 pub(crate) mod fast;
@@ -26,6 +29,7 @@ mod interpolate;
 mod lattice;
 mod lorenzo;
 mod masks;
+mod mesh;
 mod mix;
 mod neighbourhood;
 mod planes;

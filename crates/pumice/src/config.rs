@@ -25,7 +25,7 @@ pub enum Bound {
     Ratio(f64),
 }
 
-/// The pipeline, from fastest to smallest.
+/// The pipeline, from fastest to smallest, and then those of papers (docs/papers.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Preset {
@@ -45,12 +45,27 @@ pub enum Preset {
     /// The pipeline of CEAZ: Lorenzo and codewords made beforehand, new ones where the data is of another kind. Chunks are
     /// the paper's update windows of 32 MiB, so that [`Writer`](crate::Writer) adapts to a stream as it goes.
     Ceaz,
+    /// As cuSZp2 in plain mode: differences within blocks of 32, in bit planes of one width per block.
+    Cuszp2Plain,
+    /// As cuSZp2 in outlier mode: the first difference of a block is stored apart where that is smaller.
+    Cuszp2Outlier,
+    /// As CereSZ-II: differences within blocks of 32, under one static Huffman codebook.
+    Ceresz2,
 }
 
 impl Preset {
     /// Every preset, in the order of their documentation.
-    pub const ALL: &'static [Preset] =
-        &[Preset::Fast, Preset::Balanced, Preset::Small, Preset::Max, Preset::Cuszplus, Preset::Ceaz];
+    pub const ALL: &'static [Preset] = &[
+        Preset::Fast,
+        Preset::Balanced,
+        Preset::Small,
+        Preset::Max,
+        Preset::Cuszp2Plain,
+        Preset::Cuszp2Outlier,
+        Preset::Cuszplus,
+        Preset::Ceaz,
+        Preset::Ceresz2,
+    ];
 
     /// The name used on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -61,6 +76,9 @@ impl Preset {
             Preset::Max => "max",
             Preset::Cuszplus => "cuszplus",
             Preset::Ceaz => "ceaz",
+            Preset::Cuszp2Plain => "cuszp2-plain",
+            Preset::Cuszp2Outlier => "cuszp2-outlier",
+            Preset::Ceresz2 => "ceresz2",
         }
     }
 }

@@ -21,6 +21,10 @@
 //! values ─▶ integers    dual quantisation, and the values that have no integer     (codec/integers.rs)
 //!        ─▶ codes       N-D Lorenzo differences, 1024 codes and outliers            (codec/quant_codes.rs)
 //!        ─▶ huffman     codes, or their runs, under static codewords                (codec/huffman.rs, run_length.rs)
+//! presets cuszp2-plain, cuszp2-outlier (codec/cuszp2.rs) and ceresz2 (codec/ceresz2.rs), as in their papers:
+//! values ─▶ integers    quantised before any prediction, checked                     (codec/integers.rs)
+//!        ─▶ blocks      differences, 32 values at a time                             (codec/blocks.rs)
+//!        ─▶ planes of one width per block, or a static Huffman codebook              (codec/huffman.rs)
 //! ```
 //!
 //! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
@@ -29,7 +33,7 @@
 use std::ops::Range;
 
 use crate::array::Real;
-use crate::codec::{balanced, ceaz, cuszplus, fast, small};
+use crate::codec::{balanced, ceaz, ceresz2, cuszp2, cuszplus, fast, small};
 use crate::config::Preset;
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
@@ -47,6 +51,8 @@ pub(crate) enum Codec {
     Balanced = 3,
     Cuszplus = 5,
     Ceaz = 6,
+    Cuszp2 = 4,
+    Ceresz2 = 7,
 }
 
 /// What decoding needs besides the payload; comes from the header.
@@ -100,7 +106,7 @@ pub(crate) fn encode_chunk<T: Real>(
 }
 
 /// Appends a payload by the codec of the preset, unless that is `fast`.
-fn encode_quantised<T: Real>(
+pub(crate) fn encode_quantised<T: Real>(
     values: &[T],
     extents: &[usize],
     quantizer: &Quantizer<T>,
@@ -108,25 +114,38 @@ fn encode_quantised<T: Real>(
     workers: &Workers,
     out: &mut Vec<u8>,
 ) -> Option<Codec> {
-    let effort = match plan.preset {
-        Preset::Fast => return None,
-        Preset::Balanced => {
-            balanced::encode(values, extents, quantizer, &plan.fills, out);
-            return Some(Codec::Balanced);
+    let fills = &plan.fills;
+    match plan.preset {
+        Preset::Fast => None,
+        Preset::Small | Preset::Max => {
+            let is_max = plan.preset == Preset::Max;
+            let effort = if is_max { small::Effort::Everything } else { small::Effort::Sample };
+            small::encode(values, extents, quantizer, fills, effort, workers, out);
+            Some(Codec::Small)
         }
-        Preset::Small => small::Effort::Sample,
-        Preset::Max => small::Effort::Everything,
+        Preset::Balanced => {
+            balanced::encode(values, extents, quantizer, fills, out);
+            Some(Codec::Balanced)
+        }
         Preset::Cuszplus => {
-            cuszplus::encode(values, extents, quantizer, &plan.fills, out);
-            return Some(Codec::Cuszplus);
+            cuszplus::encode(values, extents, quantizer, fills, out);
+            Some(Codec::Cuszplus)
         }
         Preset::Ceaz => {
-            ceaz::encode(values, extents, quantizer, &plan.fills, out);
-            return Some(Codec::Ceaz);
+            ceaz::encode(values, extents, quantizer, fills, out);
+            Some(Codec::Ceaz)
         }
-    };
-    small::encode(values, extents, quantizer, &plan.fills, effort, workers, out);
-    Some(Codec::Small)
+        Preset::Cuszp2Plain | Preset::Cuszp2Outlier => {
+            let is_plain = plan.preset == Preset::Cuszp2Plain;
+            let mode = if is_plain { cuszp2::Mode::Plain } else { cuszp2::Mode::Outlier };
+            cuszp2::encode(values, extents, quantizer, fills, mode, workers, out);
+            Some(Codec::Cuszp2)
+        }
+        Preset::Ceresz2 => {
+            ceresz2::encode(values, extents, quantizer, fills, ceresz2::codebook(), workers, out);
+            Some(Codec::Ceresz2)
+        }
+    }
 }
 
 /// Decodes one chunk into `out`, whose length is the product of `extents`. Where a box is `wanted`, only that is sure to
@@ -147,6 +166,8 @@ pub(crate) fn decode_chunk<T: Real>(
         Codec::Balanced => balanced::decode(payload, extents, params.step, &params.fills, out),
         Codec::Cuszplus => cuszplus::decode(payload, extents, params.step, &params.fills, out),
         Codec::Ceaz => ceaz::decode(payload, extents, params.step, &params.fills, out),
+        Codec::Cuszp2 => cuszp2::decode(payload, extents, wanted, params.step, &params.fills, workers, out),
+        Codec::Ceresz2 => ceresz2::decode(payload, extents, params.step, &params.fills, workers, out),
         Codec::Raw if payload.len() == size_of_val(out) => {
             T::copy_from_le_bytes(payload, out);
             Ok(())

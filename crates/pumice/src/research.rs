@@ -2,6 +2,10 @@
 //!
 //! Not part of the public API: anything here may change in any release.
 
+mod blocks;
+
+pub use blocks::{ceresz2_bytes, ceresz2_counts, ceresz2_fit, ceresz2_lengths, codec_bytes};
+
 use crate::array::Real;
 use crate::codec::quant_codes::{MAX_BITS, N_CODES, QuantCodes};
 use crate::codec::{ceaz, cuszplus, huffman, run_length};

@@ -228,7 +228,8 @@ fn limits_come_before_memory() {
     let identity = container::frame::Identity { chunk_id: 0, first_row: 0, rows: 1 << 40, single_chunk: true };
     let header = forged.len();
     use pipeline::Codec;
-    for codec in [Codec::Fast, Codec::Small, Codec::Balanced, Codec::Cuszplus, Codec::Ceaz] {
+    let of_papers = [Codec::Cuszp2, Codec::Cuszplus, Codec::Ceaz, Codec::Ceresz2];
+    for codec in [Codec::Fast, Codec::Small, Codec::Balanced].into_iter().chain(of_papers) {
         forged.truncate(header);
         container::frame::FrameHeader::new(codec, identity, &[0; 16]).write_to(&mut forged);
         forged.extend_from_slice(&[0; 16]);

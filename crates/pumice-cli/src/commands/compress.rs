@@ -64,7 +64,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
     fill: Option<f64>,
 
-    /// The pipeline: fast (speed), small (ratio), max (archives); cuszplus, ceaz (pipelines of these papers)
+    /// The pipeline: fast (speed), balanced, small (ratio), max (archives); of papers: cuszp2-plain, cuszp2-outlier,
+    /// cuszplus, ceaz, ceresz2
     #[arg(long, default_value_t, value_parser = preset)]
     preset: PresetArg,
 

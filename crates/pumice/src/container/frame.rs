@@ -5,7 +5,7 @@
 use super::header::Header;
 use super::{Bytes, checksum, varint};
 use crate::chunk::Block;
-use crate::codec::{fast, small};
+use crate::codec::{ceresz2, cuszp2, fast, small};
 use crate::error::{Error, Result};
 use crate::pipeline::Codec;
 
@@ -83,6 +83,8 @@ impl FrameHeader {
             3 => Codec::Balanced,
             5 => Codec::Cuszplus,
             6 => Codec::Ceaz,
+            4 => Codec::Cuszp2,
+            7 => Codec::Ceresz2,
             other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
         };
         let chunk_id = varint::read_from(bytes)?;
@@ -111,6 +113,8 @@ impl FrameHeader {
             Codec::Small | Codec::Balanced | Codec::Cuszplus | Codec::Ceaz => {
                 n_values > 0 && self.payload_bytes >= small::min_payload_bytes(n_values) as u64
             }
+            Codec::Cuszp2 => n_values > 0 && self.payload_bytes >= cuszp2::min_payload_bytes(n_values) as u64,
+            Codec::Ceresz2 => n_values > 0 && self.payload_bytes >= ceresz2::min_payload_bytes(n_values) as u64,
         };
         if fits {
             return Ok(());

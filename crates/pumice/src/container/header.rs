@@ -211,6 +211,9 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         4 => Preset::Balanced,
         7 => Preset::Cuszplus,
         8 => Preset::Ceaz,
+        5 => Preset::Cuszp2Plain,
+        6 => Preset::Cuszp2Outlier,
+        9 => Preset::Ceresz2,
         other => {
             return Err(Error::new(ErrorKind::Unsupported, format!("unknown preset {other}: use a newer release")));
         }
@@ -335,6 +338,9 @@ fn preset_code(preset: Preset) -> u8 {
         Preset::Balanced => 4,
         Preset::Cuszplus => 7,
         Preset::Ceaz => 8,
+        Preset::Cuszp2Plain => 5,
+        Preset::Cuszp2Outlier => 6,
+        Preset::Ceresz2 => 9,
     }
 }
 

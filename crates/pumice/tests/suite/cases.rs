@@ -66,6 +66,9 @@ fn config(case: &Case) -> Config {
         golden::Preset::Max => Preset::Max,
         golden::Preset::Cuszplus => Preset::Cuszplus,
         golden::Preset::Ceaz => Preset::Ceaz,
+        golden::Preset::Cuszp2Plain => Preset::Cuszp2Plain,
+        golden::Preset::Cuszp2Outlier => Preset::Cuszp2Outlier,
+        golden::Preset::Ceresz2 => Preset::Ceresz2,
     });
     if let Some(fill) = case.fill {
         config = config.fill(Fill::Value(fill));

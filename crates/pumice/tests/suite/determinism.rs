@@ -7,14 +7,18 @@ use pumice_testkit::golden::{CASES, Case};
 use pumice_testkit::{check, sha256_hex};
 use std::process::Command;
 
-/// Arrays that `small` and `max` share out among threads within a chunk: bands of several streams, slabs of a lattice.
-const LARGE: [(Preset, Field, &[usize]); 6] = [
+/// Arrays whose chunks are shared out among threads: bands of several streams, slabs of a lattice, spans of blocks.
+const LARGE: [(Preset, Field, &[usize]); 10] = [
     (Preset::Small, Field::Turbulence, &[300, 300, 10]),
     (Preset::Small, Field::FillAndNan, &[10, 300, 300]),
     (Preset::Small, Field::Smooth, &[600_000]),
     (Preset::Small, Field::Walk, &[600_000]),
     (Preset::Small, Field::Sparse, &[3, 1000, 800]),
     (Preset::Max, Field::Spikes, &[100, 100, 10]),
+    (Preset::Cuszp2Outlier, Field::Turbulence, &[300, 300, 10]),
+    (Preset::Cuszp2Plain, Field::Walk, &[600_000]),
+    (Preset::Ceresz2, Field::FillAndNan, &[10, 300, 300]),
+    (Preset::Ceresz2, Field::Walk, &[600_000]),
 ];
 
 /// For each golden case and each large array a line with the hashes of its stream and of its decoded values.

@@ -6,10 +6,9 @@ use pumice_testkit::{Float, check};
 
 /// Round trip with every preset, checked by the independent judge; returns what `small` makes of it, stream and values.
 fn round_trip<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
-    for preset in Preset::ALL.iter().filter(|preset| **preset != Preset::Small) {
-        round_trip_with(values, shape, &config.clone().preset(*preset));
-    }
-    round_trip_with(values, shape, &config.clone().preset(Preset::Small))
+    let with = |preset: &Preset| round_trip_with(values, shape, &config.clone().preset(*preset));
+    Preset::ALL.iter().filter(|preset| **preset != Preset::Small).for_each(|preset| drop(with(preset)));
+    with(&Preset::Small)
 }
 
 fn round_trip_with<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {

@@ -40,6 +40,10 @@ const SMALL: &[&str] = &[
     "cuszplus_tiny_f32",
     "cuszplus_runs_f64",
     "ceaz_offline_3d_f64",
+    "cuszp2_outlier_one_value_f32",
+    "cuszp2_outlier_two_fills_f32",
+    "ceresz2_one_value_f64",
+    "ceresz2_specials_f32",
 ];
 
 /// How often damage that gets as far as the decoder is tried: about as long for each case, as `small` and above all
@@ -47,9 +51,9 @@ const SMALL: &[&str] = &[
 fn n_trials(done: &Done, of_fast: usize) -> usize {
     let n_bytes = done.decoded.len().max(1);
     match done.case.preset {
-        Preset::Fast => of_fast,
         Preset::Balanced => (of_fast * 10_000 / n_bytes).clamp(of_fast / 20, of_fast),
         Preset::Small | Preset::Cuszplus | Preset::Ceaz => (of_fast * 2000 / n_bytes).clamp(of_fast / 100, of_fast),
+        Preset::Fast | Preset::Cuszp2Plain | Preset::Cuszp2Outlier | Preset::Ceresz2 => of_fast,
         Preset::Max => (of_fast * 500 / n_bytes).clamp(of_fast / 200, of_fast),
     }
 }

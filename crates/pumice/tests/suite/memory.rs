@@ -106,9 +106,16 @@ fn a_giant_claim_is_refused_before_memory_is_taken() {
 
 #[test]
 fn forged_headers_and_indices_get_little_memory() {
-    for (preset, n_trials) in
-        [(Preset::Fast, 4000), (Preset::Small, 1000), (Preset::Max, 60), (Preset::Cuszplus, 1000), (Preset::Ceaz, 1000)]
-    {
+    for (preset, n_trials) in [
+        (Preset::Fast, 4000),
+        (Preset::Small, 1000),
+        (Preset::Max, 60),
+        (Preset::Balanced, 1000),
+        (Preset::Cuszplus, 1000),
+        (Preset::Ceaz, 1000),
+        (Preset::Cuszp2Outlier, 2000),
+        (Preset::Ceresz2, 2000),
+    ] {
         let values = Field::Smooth.generate::<f32>(&[170, 200], 1);
         let config = Config::new(Bound::Abs(1e-2)).preset(preset).chunk_shape(&[60, 140]).threads(1);
         let stream = pumice::compress(&values, &[170, 200], &config).unwrap();

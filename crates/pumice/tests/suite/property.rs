@@ -34,13 +34,14 @@ fn bounds() -> impl Strategy<Value = Bound> {
 }
 
 fn configs() -> impl Strategy<Value = Config> {
+    let of_papers =
+        [Preset::Cuszp2Plain, Preset::Cuszp2Outlier, Preset::Cuszplus, Preset::Ceaz, Preset::Ceresz2].to_vec();
     let presets = prop_oneof![
         4 => Just(Preset::Fast),
         5 => Just(Preset::Balanced),
         6 => Just(Preset::Small),
         1 => Just(Preset::Max),
-        2 => Just(Preset::Cuszplus),
-        2 => Just(Preset::Ceaz),
+        6 => select(of_papers),
     ];
     (presets, bounds()).prop_map(|(preset, bound)| Config::new(bound).preset(preset))
 }

@@ -58,11 +58,18 @@ fn f32_fields_keep_the_bound_and_reach_the_ratio_of_small() {
 }
 
 #[test]
+fn f32_fields_keep_the_bound_and_reach_the_ratios_of_papers() {
+    f32_fields_reach(Preset::Cuszp2Plain, [(1e-2, 1.0), (1e-3, 1.0), (1e-4, 1.0)]);
+    f32_fields_reach(Preset::Cuszp2Outlier, [(1e-2, 1.0), (1e-3, 1.0), (1e-4, 1.0)]);
+    f32_fields_reach(Preset::Ceresz2, [(1e-2, 1.0), (1e-3, 1.0), (1e-4, 1.0)]);
+}
+
+#[test]
 fn f64_fields_keep_the_bound() {
     let Some(files) = data::files() else { return };
     for file in files.iter().filter(|file| file.dtype == DType::F64) {
         let values = file.read::<f64>();
-        for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
+        for preset in Preset::ALL.iter().copied().filter(|preset| *preset != Preset::Max) {
             let ratios = [1e-2, 1e-3, 1e-4, 1e-6].map(|rel| ratio(file, &values, rel, preset));
             println!("{:40} {ratios:.2?}", file.name);
             assert!(ratios.iter().all(|ratio| *ratio > 1.0), "{}", file.name);

@@ -1,0 +1,87 @@
+//! A folder of fields: raw little-endian values in files that end in `.f32` or `.f64`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pumice::{Config, Real};
+
+use crate::shell::Result;
+
+/// One file. Names such as `cesm_TS30_30x192x288.f32` say which data set it belongs to and its extents.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) name: String,
+    path: PathBuf,
+    is_f64: bool,
+}
+
+/// All fields of a folder, by name.
+pub(crate) fn fields(folder: &Path) -> Result<Vec<Field>> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut fields = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let is_f64 = path.extension().is_some_and(|e| e == "f64");
+        if let (true, Some(name)) = (is_f64 || path.extension().is_some_and(|e| e == "f32"), path.file_stem()) {
+            fields.push(Field { name: name.to_string_lossy().into_owned(), path: path.clone(), is_f64 });
+        }
+    }
+    fields.sort_by(|a, b| a.name.cmp(&b.name));
+    if fields.is_empty() { Err(format!("{}: no .f32 or .f64 files", folder.display())) } else { Ok(fields) }
+}
+
+impl Field {
+    /// The name up to its first underscore.
+    pub(crate) fn data_set(&self) -> &str {
+        self.name.split('_').next().unwrap_or(&self.name)
+    }
+
+    /// Size of the values.
+    pub(crate) fn raw_bytes(&self) -> Result<u64> {
+        fs::metadata(&self.path).map(|m| m.len()).map_err(|e| format!("{}: {e}", self.path.display()))
+    }
+
+    /// What one of two functions, by element type, gives for values, extents and configuration.
+    pub(crate) fn with<R>(
+        &self,
+        config: &Config,
+        of_f32: impl Fn(&[f32], &[usize], &Config) -> pumice::Result<R>,
+        of_f64: impl Fn(&[f64], &[usize], &Config) -> pumice::Result<R>,
+    ) -> Result<R> {
+        let bytes = fs::read(&self.path).map_err(|e| format!("{}: {e}", self.path.display()))?;
+        let done = if self.is_f64 {
+            let values: Vec<f64> = values(&bytes);
+            of_f64(&values, &self.extents(values.len()), config)
+        } else {
+            let values: Vec<f32> = values(&bytes);
+            of_f32(&values, &self.extents(values.len()), config)
+        };
+        done.map_err(|e| format!("{}: {e}", self.name))
+    }
+
+    /// Those that the name ends in, if they are right; otherwise the values are a line.
+    fn extents(&self, n_values: usize) -> Vec<usize> {
+        let last = self.name.rsplit('_').next().unwrap_or_default();
+        let named: Option<Vec<usize>> = last.split('x').map(|extent| extent.parse().ok()).collect();
+        named.filter(|extents| extents.iter().product::<usize>() == n_values).unwrap_or_else(|| vec![n_values])
+    }
+}
+
+fn values<T: Real>(bytes: &[u8]) -> Vec<T> {
+    let bits = |value: &[u8]| value.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+    bytes.chunks_exact(size_of::<T>()).map(|value| T::from_bits_u64(bits(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_is_in_a_file() {
+        let field = |name: &str| Field { name: name.into(), path: PathBuf::new(), is_f64: false };
+        assert_eq!(field("cesm_TS30_30x192").data_set(), "cesm");
+        assert_eq!(field("cesm_TS30_30x192").extents(5760), [30, 192]);
+        assert_eq!(field("cesm_TS30_30x192").extents(5761), [5761]);
+        assert_eq!((field("x").data_set(), field("x").extents(3)), ("x", vec![3]));
+        assert_eq!(values::<f32>(&[0, 0, 128, 63, 0, 0, 0, 64, 9]), [1.0, 2.0]);
+    }
+}
