@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Check(commands::check::Args),
     Recover(commands::recover::Args),
     Demo(commands::demo::Args),
+    Analyze(commands::analyze::Args),
     Bench(commands::bench::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),

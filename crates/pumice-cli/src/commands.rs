@@ -1,5 +1,6 @@
 //! One module per command: its arguments (`Args`) and what it does with them (`run`).
 
+pub(crate) mod analyze;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;

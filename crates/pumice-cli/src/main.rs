@@ -43,6 +43,7 @@ fn run(command: &Command, ui: &Ui) -> Result<()> {
         Command::Check(args) => commands::check::run(args, ui),
         Command::Recover(args) => commands::recover::run(args, ui),
         Command::Demo(args) => commands::demo::run(args, ui),
+        Command::Analyze(args) => commands::analyze::run(args, ui),
         Command::Bench(args) => commands::bench::run(args, ui),
         Command::Completions(args) => commands::completions::run(args, ui),
         Command::Man(args) => commands::man::run(args, ui),

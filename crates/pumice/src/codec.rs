@@ -36,6 +36,7 @@ mod planes;
 mod portfolio;
 pub(crate) mod quant_codes;
 mod rans;
+pub(crate) mod residuals;
 pub(crate) mod run_length;
 pub(crate) mod scratch;
 pub(crate) mod simd;

@@ -21,6 +21,7 @@
 //!
 //! Start reading the code at `pipeline.rs`; docs/format.md specifies the bytes.
 
+mod analysis;
 mod array;
 mod chunk;
 mod codec;
@@ -45,6 +46,10 @@ mod stats;
 mod target;
 mod writer;
 
+pub use analysis::{
+    Advice, Analysis, AnalysisOptions, AxisMadogram, DifferenceEntropy, Estimate, Hint, LevelEntropy, MadogramPoint,
+    Profile, Residuals, analyze, analyze_from,
+};
 pub use array::{Array, DType, Real};
 pub use config::{Bound, Config, Fill, Preset};
 pub use error::{Error, ErrorKind, Result};

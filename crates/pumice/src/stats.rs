@@ -154,7 +154,7 @@ impl<T: Real> Inner<T> {
 }
 
 /// The array as runs of consecutive values, each a box that a source can read.
-struct Blocks<'a, T> {
+pub(crate) struct Blocks<'a, T> {
     source: &'a dyn Source<T>,
     /// Axis along which boxes are cut; the axes after it are whole, those before have extent 1.
     axis: usize,
@@ -168,7 +168,7 @@ const BLOCK_VALUES: usize = 1 << 16;
 const TASKS_PER_WORKER: usize = 4;
 
 impl<'a, T: Real> Blocks<'a, T> {
-    fn new(source: &'a dyn Source<T>) -> Self {
+    pub(crate) fn new(source: &'a dyn Source<T>) -> Self {
         let shape = source.shape();
         let mut inner = 1;
         let mut axis = shape.len().saturating_sub(1);
@@ -180,7 +180,7 @@ impl<'a, T: Real> Blocks<'a, T> {
         Self { source, axis, rows_per_block, inner, n_values: chunk::n_values(shape) }
     }
 
-    fn n_blocks(&self) -> usize {
+    pub(crate) fn n_blocks(&self) -> usize {
         let Some(rows) = self.source.shape().get(self.axis) else { return self.n_values };
         match self.n_values {
             0 => 0,
@@ -208,7 +208,7 @@ impl<'a, T: Real> Blocks<'a, T> {
     }
 
     /// Maps block `i`; also returns its size in bytes.
-    fn map<R>(&self, i: usize, f: &impl Fn(usize, &[T]) -> R) -> Result<(R, u64)> {
+    pub(crate) fn map<R>(&self, i: usize, f: &impl Fn(usize, &[T]) -> R) -> Result<(R, u64)> {
         let (start, extents, first) = self.block(i);
         let mapped = match self.source.contiguous(&start, &extents) {
             Some(values) => f(first, values),

@@ -173,7 +173,7 @@ fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Summary)> {
     let summary = if args.one_pass() && layout.n_values() != Some(0) && !layout.shape.is_empty() {
         with_dtype!(layout.dtype, T => from_stream::<T>(&mut stream, args, &config, ui))?
     } else {
-        let input = spool(&mut stream, args, ui)?;
+        let input = spool(&mut stream, &args.input, &spool_directory(&args.output), ui)?;
         with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, ui))?
     };
     Ok((layout, summary))
@@ -253,14 +253,18 @@ fn from_stream<T: Real>(stream: &mut Stream, args: &Args, config: &Config, ui: &
     Ok(summary)
 }
 
-/// Keeps a stream in an unnamed file beside the output, so that it can be read twice.
-fn spool(stream: &mut Stream, args: &Args, ui: &Ui) -> Result<Input> {
-    let directory = match args.output.parent() {
-        _ if is_stdio(&args.output) => std::env::temp_dir(),
+/// Beside the output, where there is room for what is to come.
+fn spool_directory(output: &Path) -> PathBuf {
+    match output.parent() {
+        _ if is_stdio(output) => std::env::temp_dir(),
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
         _ => PathBuf::from("."),
-    };
-    let file = tempfile::tempfile_in(&directory).map_err(io_context("make a temporary file in", &directory))?;
+    }
+}
+
+/// Keeps a stream in an unnamed file in `directory`, so that it can be read twice.
+pub(crate) fn spool(stream: &mut Stream, name: &Path, directory: &Path, ui: &Ui) -> Result<Input> {
+    let file = tempfile::tempfile_in(directory).map_err(io_context("make a temporary file in", directory))?;
     let (n_bytes, _) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "reading");
     let mut writer = BufWriter::with_capacity(STREAM_BLOCK, file);
@@ -271,7 +275,7 @@ fn spool(stream: &mut Stream, args: &Args, ui: &Ui) -> Result<Input> {
         return Err(too_short(io::ErrorKind::UnexpectedEof.into(), n_bytes));
     }
     expect_end(&mut stream.bytes, n_bytes)?;
-    Ok(Input::from_spool(&args.input, file, stream.layout.clone()))
+    Ok(Input::from_spool(name, file, stream.layout.clone()))
 }
 
 /// Bytes of the whole stream and of one row of it.

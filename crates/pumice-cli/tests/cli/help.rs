@@ -7,7 +7,9 @@ fn every_command_explains_itself() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run("--version").starts_with("pumice "));
     let help = sandbox.run("--help");
-    for command in ["compress", "decompress", "info", "check", "recover", "demo", "bench", "completions", "man"] {
+    for command in
+        ["compress", "decompress", "info", "check", "recover", "demo", "analyze", "bench", "completions", "man"]
+    {
         assert!(help.contains(command));
         assert!(sandbox.run(&format!("{command} --help")).contains("Usage: pumice"), "{command}");
     }
@@ -58,6 +60,7 @@ fn missing_files_end_with_six() {
         "decompress no.pum -o y.f32",
         "recover no.pum -o y",
         "bench no_3.f32",
+        "analyze no_3.f32",
     ] {
         let message = sandbox.fails(line, 6);
         assert!(message.starts_with("error: ") && message.contains("no"), "{message}");
