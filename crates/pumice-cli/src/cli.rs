@@ -12,6 +12,7 @@ use crate::parse::{self, Extents};
 const AFTER_HELP: &str = "\
 Examples:
   pumice demo                                            see it work, no data needed
+  pumice analyze t_30x192x288.f32                        what it is like, ratios to expect
   pumice compress t_30x192x288.f32 -o t.pum --rel 1e-3   bound: 0.1 % of the value range
   pumice compress t.npy -o t.pum --abs 0.01 --verify     bound: 0.01, checked after writing
   pumice decompress t.pum -o t.npy                       the whole array

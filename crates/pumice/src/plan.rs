@@ -177,6 +177,17 @@ fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: b
     Ok(chunk)
 }
 
+/// Extents that chunks are multiples of: those of tiles, and sixteen rows or planes, since differences along the slowest
+/// axis start anew in each chunk.
+pub(crate) fn tile_extent(rank: usize, axis: usize) -> usize {
+    match (rank - 1 - axis, rank) {
+        (0, 1) => 4096,
+        (0, _) => 32,
+        (1 | 2, _) => 16,
+        _ => 1,
+    }
+}
+
 /// Whole rows, then whole planes, up to [`CHUNK_VALUES`] or what the preset has instead, in multiples of the tiles'
 /// extents.
 fn default_chunk_shape(shape: &[usize], shape_known: bool, most_values: Option<usize>) -> Vec<usize> {
@@ -188,14 +199,8 @@ fn default_chunk_shape(shape: &[usize], shape_known: bool, most_values: Option<u
     }
     let rank = shape.len();
     let extent = |axis: usize| if axis == 0 && !shape_known { usize::MAX } else { shape[axis].max(1) };
-    // Extents of tiles: a chunk that cuts them would only make clipped ones. Sixteen rows or planes, since differences
-    // along the slowest axis start anew in each chunk.
-    let unit = |axis: usize| match (rank - 1 - axis, rank) {
-        (0, 1) => 4096,
-        (0, _) => 32,
-        (1 | 2, _) => 16,
-        _ => 1,
-    };
+    // A chunk that cuts tiles would only make clipped ones.
+    let unit = |axis: usize| tile_extent(rank, axis);
     let mut chunk: Vec<usize> = (0..rank).map(|axis| unit(axis).min(extent(axis))).collect();
     for axis in (0..rank).rev() {
         let others = chunk.iter().product::<usize>() / chunk[axis];

@@ -1,5 +1,6 @@
 //! The command-line tool as a user meets it: every test runs the real program in a directory of its own.
 
+mod analyze;
 mod atomic;
 mod bench_and_demo;
 mod check;

@@ -92,9 +92,12 @@ fn for_speed(estimates: &[Estimate]) -> (Option<Preset>, String) {
     let mean = |preset: Preset| mean_ratio(estimates, preset);
     let best = presets.iter().copied().max_by(|a, b| mean(*a).total_cmp(&mean(*b))).expect("fast is there");
     let share = 100.0 * mean(Preset::Fast) / mean(best);
-    let reason = match best {
-        Preset::Fast => "nothing else is smaller".into(),
-        _ => format!("an order of magnitude quicker, at {share:.0} % of the ratio of {}", best.name()),
+    let reason = if best == Preset::Fast {
+        "nothing else is smaller".into()
+    } else if matches!(best, Preset::Small | Preset::Max) {
+        format!("over ten times as quick as {}, at {share:.0} % of its ratio", best.name())
+    } else {
+        format!("{share:.0} % of the ratio of {}", best.name())
     };
     (Some(Preset::Fast), reason)
 }

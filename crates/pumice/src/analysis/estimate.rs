@@ -4,15 +4,15 @@
 //! as a chunk. A cheap measure, the bits that local Lorenzo differences take, is computed for all cells; the encoders
 //! run on cells spread evenly over the order of that measure, and a regression on it carries their sizes over to all
 //! cells. Then there is the error of scale: a cell pays for tables, for learning and for its faces, which a chunk does
-//! less. The sampled cells are therefore coded in halves and in quarters too, and what the halves cost beyond the whole is
-//! continued as a geometric series up to the size of a chunk.
+//! less. The sampled cells are therefore coded in halves and in quarters too, which tells fixed costs from those of faces,
+//! and what both are in a chunk.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::smoothness::Madograms;
 use crate::array::Real;
 use crate::chunk::{self, Block, Corner, Grid};
-use crate::codec::residuals::{self, Differences, Histogram};
+use crate::codec::residuals::{self, Differences, Histogram, Quantised};
 use crate::config::{Bound, Preset};
 use crate::container::frame::Identity;
 use crate::container::header::Header;
@@ -20,7 +20,7 @@ use crate::container::index::{Footer, Index};
 use crate::error::Result;
 use crate::parallel::{self, Workers};
 use crate::pipeline;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::quantize::Quantizer;
 use crate::source::Source;
 use crate::writer;
@@ -37,9 +37,10 @@ const SAMPLE_VALUES: usize = 1 << 20;
 const TRIAL_CELLS: usize = 4;
 /// Chunks that are measured; of larger arrays, so many spread over them.
 const MEASURED_CHUNKS: u64 = 64;
-/// How much less a doubling in size saves than the one before it: from fixed costs (a half) to those that grow with the logarithm (one).
-const DECAY: std::ops::RangeInclusive<f64> = 0.4..=0.85;
-const USUAL_DECAY: f64 = 0.6;
+/// What it takes to begin or end a run of fill values, about.
+const OUTLINE_BITS: usize = 4;
+/// No more than this share of a cell's size is taken for costs that a chunk does not have.
+const MAX_SAVED: f64 = 0.95;
 
 /// The ratio to expect of one preset at one bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -206,7 +207,7 @@ impl<T: Real> Survey<'_, T> {
                     let quantizer = quantizer(plan)?;
                     let found = residuals::quantize(&part, &quantizer, fills);
                     let left = differences.as_ref()?.of(&found.values, &cell.extents);
-                    Some(residuals::local_bits(&left) + exact_bits::<T>(found.n_exact))
+                    Some(residuals::local_bits(&left) + exception_bits::<T>(&found))
                 };
                 let measure = self.plans.iter().zip(&differences).map(bits);
                 // Without a step nothing is known before coding.
@@ -294,9 +295,9 @@ fn quantizer<T: Real>(plan: &Plan<T>) -> Option<Quantizer<T>> {
     Quantizer::for_stream(plan.step?, plan.abs_bound)
 }
 
-/// What values that are stored exactly take, with their places.
-fn exact_bits<T>(n: usize) -> f64 {
-    (n * (8 * size_of::<T>() + 16)) as f64
+/// What values without an integer take: those stored exactly, and the outlines of fill values.
+fn exception_bits<T>(found: &Quantised) -> f64 {
+    (found.n_exact * (8 * size_of::<T>() + 16) + found.n_outlines * OUTLINE_BITS) as f64
 }
 
 /// Cuts a chunk into boxes of about its own proportions, and at most [`CELL_VALUES`].
@@ -314,13 +315,16 @@ fn cells_of(chunk: &Block) -> Vec<Block> {
     cells
 }
 
-/// Pieces of about equal size along an axis.
+/// Pieces of about equal size along an axis, cut where `fast` cuts its tiles: clipped tiles cost more than chunks have.
 fn cut(block: &Block, axis: usize, n: usize) -> impl Iterator<Item = Block> {
     let (start, extent) = (block.start[axis], block.extents[axis]);
+    let tile = plan::tile_extent(block.extents.len(), axis);
+    let unit = if extent >= n * tile { tile } else { 1 };
+    let place = move |i: usize| if i == n { extent } else { (extent * i / n + unit / 2) / unit * unit };
     (0..n).map(move |i| {
         let mut piece = block.clone();
-        piece.start[axis] = start + extent * i / n;
-        piece.extents[axis] = extent * (i + 1) / n - extent * i / n;
+        piece.start[axis] = start + place(i);
+        piece.extents[axis] = place(i + 1) - place(i);
         piece
     })
 }
@@ -352,7 +356,7 @@ fn encoded_bytes<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, scale
 fn select(cells: &[Cell]) -> Vec<&Cell> {
     let n_values: usize = cells.iter().map(|cell| cell.block.n_values()).sum();
     let share = (n_values / SAMPLE_SHARE).min(SAMPLE_VALUES) as f64 / n_values.max(1) as f64;
-    let n = ((cells.len() as f64 * share) as usize).clamp(1, cells.len());
+    let n = ((cells.len() as f64 * share).round() as usize).clamp(1, cells.len());
     let n_plans = cells[0].measure.len();
     let totals: Vec<f64> = (0..n_plans).map(|b| cells.iter().map(|cell| cell.measure[b]).sum()).collect();
     let weight = |cell: &Cell| -> f64 {
@@ -378,21 +382,35 @@ fn bits_per_value(sampled: &[(&Cell, &Look, Sizes)], b: usize, measured: &[Cell]
     let proportional = if measure > 0.0 { bits[0] / measure } else { 0.0 };
     let variance = mean(&|cell, _, n| (cell.measure[b] - measure).powi(2) * n);
     let covariance = mean(&|cell, sizes, n| (cell.measure[b] - measure) * (8.0 * sizes[0] as f64 - bits[0] * n));
-    let slope = match sampled.len() {
-        0..3 => proportional,
-        _ if variance > 0.0 => (covariance / variance).clamp(0.0, 1.5 * proportional),
-        _ => 0.0,
+    // Few cells make a poor regression: it meets half-way with sizes in proportion to the measure.
+    let slope = if sampled.len() > 2 && variance > 0.0 {
+        ((covariance / variance).clamp(0.0, 2.0 * proportional) + proportional) / 2.0
+    } else {
+        proportional
     };
     let of_cells = (bits[0] + slope * (measure_of_all - measure)).clamp(bits[0] / 4.0, bits[0] * 4.0);
-
-    // From the size of a cell to that of a chunk.
-    let (first, second) = ((bits[1] - bits[0]).max(0.0), bits[2] - bits[1]);
-    let decay = if second > 0.0 { (first / second).clamp(*DECAY.start(), *DECAY.end()) } else { USUAL_DECAY };
     let cell_values = n_sampled / sampled.len() as f64;
-    let n_doublings = (chunk_values as f64 / cell_values).log2().max(0.0);
-    let saved = first * decay * (1.0 - decay.powf(n_doublings)) / (1.0 - decay);
+    let n_axes = sampled[0].0.block.extents.iter().filter(|n| **n > 2).count();
+    let saved = saved_share(bits, chunk_values as f64 / cell_values, n_axes);
     // A chunk is not smaller than a cell of it.
-    (of_cells - saved).max(bits[0] * cell_values / chunk_values as f64)
+    (of_cells * (1.0 - saved)).max(bits[0] * cell_values / chunk_values as f64)
+}
+
+/// The share of a cell's size that a chunk `n_cells` times as large saves; `bits` are those of cells, halves and quarters.
+///
+/// Halves cost one more table and one more pair of faces, quarters two more tables and, being cut across, as many faces as
+/// before. Merging goes the other way: tables halve with each doubling, faces with each doubling of all axes.
+fn saved_share(bits: [f64; 3], n_cells: f64, n_axes: usize) -> f64 {
+    let first = (bits[1] - bits[0]).max(0.0);
+    let tables = (bits[2] - bits[1] - first).clamp(0.0, first);
+    let faces = first - tables;
+    let n_doublings = n_cells.max(1.0).log2();
+    let mut saved = tables * (1.0 - 1.0 / n_cells.max(1.0));
+    for i in 0..n_doublings.ceil() as usize {
+        let part = (n_doublings - i as f64).min(1.0);
+        saved += part * faces * 0.5_f64.powi(1 + (i / n_axes.max(1)) as i32);
+    }
+    if bits[0] > 0.0 { (saved / bits[0]).min(MAX_SAVED) } else { 0.0 }
 }
 
 /// Adds everything around the payloads.
@@ -506,4 +524,37 @@ fn merge_all(all: &mut Vec<ResidualCounts>, counts: &[ResidualCounts]) {
         return;
     }
     all.iter_mut().zip(counts).for_each(|(ours, theirs)| ours.merge(theirs));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_cover_the_chunk_once() {
+        for extents in [vec![30, 192, 288], vec![1 << 21], vec![13704, 3, 14], vec![2, 115, 69, 69], vec![3, 300_240]] {
+            let cells = cells_of(&Block::whole(&extents));
+            assert_eq!(cells.iter().map(Block::n_values).sum::<usize>(), chunk::n_values(&extents), "{extents:?}");
+            assert!(cells.len() >= 4, "{extents:?}");
+            for (i, a) in cells.iter().enumerate() {
+                assert!(a.n_values() > 0 && a.n_values() <= 2 * CELL_VALUES, "{extents:?}: {a:?}");
+                assert!(cells[..i].iter().all(|b| a.intersection(b).n_values() == 0), "{extents:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fixed_costs_and_faces_are_told_apart() {
+        // 1 bit per value and a table of 0.1 bits per value of a cell.
+        let tables = saved_share([1.1, 1.2, 1.4], 16.0, 3);
+        assert!((1.1 * (1.0 - tables) - (1.0 + 0.1 / 16.0)).abs() < 1e-9, "{tables}");
+        // Nothing but a table.
+        let table_only = saved_share([1.0, 2.0, 4.0], 8.0, 3);
+        assert!((table_only - 7.0 / 8.0).abs() < 1e-9, "{table_only}");
+        // Faces of a cube: eight cells to a cube of twice the side have half of them left.
+        let faces = saved_share([1.3, 1.4, 1.5], 8.0, 3);
+        assert!((1.3 * faces - 0.15).abs() < 1e-9, "{faces}");
+        assert_eq!(saved_share([1.0, 1.0, 1.0], 8.0, 3), 0.0);
+        assert_eq!(saved_share([0.0; 3], 8.0, 3), 0.0);
+    }
 }

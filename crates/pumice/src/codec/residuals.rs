@@ -14,13 +14,17 @@ use crate::quantize::Quantizer;
 pub(crate) struct Quantised {
     pub(crate) values: Vec<i32>,
     pub(crate) n_exact: usize,
+    /// Places where fill values begin or end.
+    pub(crate) n_outlines: usize,
 }
 
 /// Quantises a chunk; fill values and others without an integer repeat the one before them.
 pub(crate) fn quantize<T: Real>(values: &[T], quantizer: &Quantizer<T>, fills: &[T]) -> Quantised {
-    let n_fills = masks::find_fills(values, fills).map_or(0, |kinds| kinds.iter().filter(|kind| **kind != 0).count());
+    let kinds = masks::find_fills(values, fills).unwrap_or_default();
+    let n_fills = kinds.iter().filter(|kind| **kind != 0).count();
+    let n_outlines = kinds.windows(2).filter(|pair| pair[0] != pair[1]).count();
     let found = integers::quantize(values, quantizer, fills);
-    Quantised { n_exact: found.holes.len() - n_fills, values: found.values }
+    Quantised { n_exact: found.holes.len() - n_fills, n_outlines, values: found.values }
 }
 
 /// Which differences predict: the axes along which they are taken, once or twice.

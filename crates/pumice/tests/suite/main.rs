@@ -2,6 +2,7 @@
 //!
 //! They are one binary on purpose: the codec is generic, so each further binary would compile all of it once more.
 
+mod analysis;
 mod cases;
 mod determinism;
 mod edge_cases;
