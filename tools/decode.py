@@ -4,7 +4,7 @@
 This is the executable companion of docs/format.md: it is written from that page alone, the section numbers in the
 comments are those of the page, and names are the page's field names. It favours being checkable over being fast:
 tiles are visited one by one, and only the work inside a tile is vectorised. Section 7, codec `small`, is in
-decode_small.py beside it. It needs Python 3.11 and numpy.
+decode_small.py beside it, section 14, bounds and layers, in decode_bounds.py. It needs Python 3.11 and numpy.
 
     decode(data)                the whole array
     decode_chunk(data, n)       the values of chunk n, reading no other frame
@@ -30,6 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from decode_balanced import decode_balanced
+from decode_bounds import (CODEC_POINTWISE, CODEC_REGIONS, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, decode_pointwise,
+                           decode_regions)
 from decode_ceaz import decode_ceaz
 from decode_ceresz2 import decode_ceresz2
 from decode_cuszp2 import decode_cuszp2
@@ -240,8 +242,9 @@ class ElementType:
 
 TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i4"), 1.5 * 2.0**23),
          2: ElementType("f64", 8, np.dtype("<f8"), np.dtype("<u8"), np.dtype("<i8"), 1.5 * 2.0**52)}
-BOUND_KINDS = {0: "lossless", 1: "ABS", 2: "REL", 4: "PSNR", 5: "L2", 6: "RATIO"}
-# What decodes the payloads of other codecs than raw and fast.
+BOUND_KINDS = {0: "lossless", 1: "ABS", 2: "REL", 3: "PWREL", 4: "PSNR", 5: "L2", 6: "RATIO", 7: "several"}
+TARGETS = ("PSNR", "L2", "RATIO")
+# What decodes the payloads of other codecs than raw, fast and layers.
 CODECS = {CODEC_SMALL: decode_small, 3: decode_balanced, 4: decode_cuszp2, 5: decode_cuszplus, 6: decode_ceaz,
           7: decode_ceresz2}
 PRESETS = {1: "fast", 2: "small", 3: "max", 4: "balanced", 5: "cuszp2-plain", 6: "cuszp2-outlier", 7: "cuszplus",
@@ -265,6 +268,9 @@ class Header:
     step: np.ndarray | None  # one value of type T above 0
     fills: np.ndarray  # bit patterns
     attributes: list
+    bounds: list  # kind and number of each bound
+    regions: list  # start, extents, and the kind, number and absolute bound of each
+    bin: list
 
 
 def check_size(extents, t, what):
@@ -312,13 +318,14 @@ def read_header(data):
     require(single_chunk or all(shape), "header: an array without elements must be a single-chunk stream")
 
     requested_bound = abs_bound = step = None
+    bounds, regions, factors = [], [], []
+    if bound_kind == "several":
+        bounds, abs_bound, regions, factors = read_several(c, rank, shape if single_chunk else ())
+    else:
+        kind, requested_bound, abs_bound = read_bound(c, bound_kind)
+        bounds = [(kind, requested_bound)]
     if bound_kind != "lossless":
-        requested_bound = abs_bound = float(c.array("<f8", 1, "requested_bound")[0])
-        if bound_kind != "ABS":
-            abs_bound = float(c.array("<f8", 1, "abs_bound")[0])
         step = c.array(t.float_type, 1, "step")
-        for name, value in ("requested_bound", requested_bound), ("abs_bound", abs_bound):
-            require(math.isfinite(value) and value > 0, f"header: {name} {value} is not finite and positive")
         require(np.isfinite(step[0]) and not np.signbit(step[0]), f"header: step {step[0]} is not +0 or positive")
         step = step if step[0] > 0 else None
     fills = c.array(t.uint_type, n_fills, "fills")
@@ -327,7 +334,57 @@ def read_header(data):
     attributes = [(c.text("attribute key"), c.text("attribute value")) for _ in range(n_attributes)]
     require(c.at == c.end, f"header: header_bytes is {header_bytes}, the fields take {c.at + 4}")
     return Header(version, min_reader_version, header_bytes, t, single_chunk, preset, bound_kind, rank, shape,
-                  chunk_shape, requested_bound, abs_bound, step, fills, attributes)
+                  chunk_shape, requested_bound, abs_bound, step, fills, attributes, bounds, regions, factors)
+
+
+def read_requested(c, kind):
+    """The number that was asked for; none for lossless."""
+    if kind == "lossless":
+        return None
+    value = float(c.array("<f8", 1, "requested_bound")[0])
+    require(math.isfinite(value) and value > 0, f"header: bound {value} is not finite and positive")
+    return value
+
+
+def read_bound(c, kind):
+    """Kind, number, and the absolute bound that they come to, if any."""
+    requested_bound = abs_bound = read_requested(c, kind)
+    if kind in ("REL", "PSNR", "L2", "RATIO"):
+        abs_bound = read_requested(c, kind)
+    return kind, requested_bound, None if kind == "PWREL" else abs_bound
+
+
+def read_several(c, rank, shape):
+    """Section 14.2: several bounds, regions and bins."""
+    def read_kind():
+        kind = c.uint(1, "kind")
+        require(kind in BOUND_KINDS and kind != 7, f"header: unknown bound_kind {kind}")
+        return BOUND_KINDS[kind]
+
+    n_bounds = c.varint("n_bounds")
+    require(n_bounds > 0, "header: several bounds, and there are none")
+    bounds = []
+    for _ in range(n_bounds):
+        kind = read_kind()
+        bounds.append((kind, read_requested(c, kind)))
+    abs_bound = float(c.array("<f8", 1, "abs_bound")[0])
+    require(abs_bound >= 0 and not np.signbit(abs_bound), f"header: abs_bound {abs_bound}")
+    n_regions = c.varint("n_regions")
+    require(n_regions <= MAX_BOXES, f"header: {n_regions} regions are too many")
+    regions = []
+    for _ in range(n_regions):
+        start, extents = ([c.varint(field) for _ in range(rank)] for field in ("start", "extents"))
+        require(all(n > 0 and s + n < 2**63 - 1 for s, n in zip(start, extents)), "header: impossible region")
+        require(all(s + n <= all_ for s, n, all_ in zip(start, extents, shape)), "header: region outside")
+        kind = read_kind()
+        require(kind not in TARGETS, "header: region with a target")
+        regions.append((start, extents) + read_bound(c, kind))
+    n_factors = c.varint("n_factors")
+    require(n_factors in (0, rank), f"header: {n_factors} factors for {rank} axes")
+    factors = [c.varint("factor") for _ in range(n_factors)]
+    require(all(1 <= f <= MAX_BIN for f in factors) and math.prod(factors) <= MAX_BIN_VALUES,
+            f"header: impossible bins {factors}")
+    return bounds, abs_bound, regions, factors
 
 
 # ---- Sections 3 and 4: index, chunk grid, frames ----
@@ -399,15 +456,7 @@ class Stream:
         t, extents = self.header.dtype, tuple(s.stop - s.start for s in box)
         codec, payload = self.read_frame(chunk_id, box)
         what = f"chunk {chunk_id}"
-        if codec == CODEC_RAW:
-            size = math.prod(extents) * t.size
-            require(len(payload) == size, f"{what}: raw payload of {len(payload)} bytes, {size} expected")
-            bits = np.frombuffer(payload, t.uint_type).copy()
-        elif codec == CODEC_FAST:
-            require(0 not in extents, f"{what}: codec fast without elements")
-            bits = decode_fast(payload, extents, self.header, what)
-        else:
-            bits = CODECS[codec](Cursor(payload, what), extents, self.header)
+        bits = decode_payload(codec, payload, extents, self.header, what)
         try:
             return bits.view(t.float_type).reshape(extents)
         except (ValueError, OverflowError) as error:  # no elements, but an extent that numpy cannot hold
@@ -430,8 +479,23 @@ class Stream:
         require(frame_checksum == xxh3(fields), f"{what}: wrong frame_checksum")
         require(stored_id == chunk_id, f"{what}: has chunk_id {stored_id}")
         require((first_row, rows) == implied, f"{what}: first_row {first_row} and rows {rows} differ from the index")
-        require(codec in (CODEC_RAW, CODEC_FAST) or codec in CODECS, f"{what}: unknown codec {codec}")
         return codec, payload
+
+
+def decode_payload(codec, payload, extents, header, what):
+    """The bit patterns of a chunk, or of a part of one, flat in C order."""
+    if codec == CODEC_RAW:
+        size = math.prod(extents) * header.dtype.size
+        require(len(payload) == size, f"{what}: raw payload of {len(payload)} bytes, {size} expected")
+        return np.frombuffer(payload, header.dtype.uint_type).copy()
+    if codec == CODEC_FAST:
+        require(0 not in extents, f"{what}: codec fast without elements")
+        return decode_fast(payload, extents, header, what)
+    if codec in CODECS:
+        return CODECS[codec](Cursor(payload, what), extents, header)
+    layers = {CODEC_POINTWISE: decode_pointwise, CODEC_REGIONS: decode_regions}
+    require(codec in layers, f"{what}: unknown codec {codec}")
+    return layers[codec](Cursor(payload, what), extents, header, decode_payload)
 
 
 # ---- Section 6: codec fast ----

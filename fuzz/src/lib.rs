@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target {
         name: "header",
         about: "header fields under a right checksum",
@@ -90,6 +90,12 @@ pub const TARGETS: [Target; 12] = [
         about: "payloads of the codec of `ceresz2` in a valid stream",
         run: targets::ceresz2_codec,
         seeds: seeds::ceresz2_codec,
+    },
+    Target {
+        name: "layers",
+        about: "payloads of the layers for bounds of single values and regions in a valid stream",
+        run: targets::layers,
+        seeds: seeds::layers,
     },
     Target {
         name: "round_trip",

@@ -109,6 +109,13 @@ fn payloads(codec: u8) -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Seeds of [`targets::layers`].
+pub fn layers() -> Vec<Vec<u8>> {
+    let of =
+        |which: u8| payloads(targets::POINTWISE + which).into_iter().map(move |seed| [&[which], &seed[..]].concat());
+    of(0).chain(of(1)).collect()
+}
+
 /// Seeds of [`targets::round_trip`].
 pub fn round_trip() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
@@ -137,6 +144,7 @@ fn samples() -> &'static [Sample] {
 
 fn samples_of<T: Real>(out: &mut Vec<Sample>) {
     small_samples::<T>(out);
+    layer_samples::<T>(out);
     for row_shape in [&[][..], &[5], &[3, 7]] {
         let shape = [&[11], row_shape].concat();
         for preset in [Preset::Fast, Preset::Small, Preset::Balanced] {
@@ -203,6 +211,28 @@ fn small_samples<T: Real>(out: &mut Vec<Sample>) {
             let bytes = pumice::compress(&values, shape, &config).expect("a valid configuration");
             let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
             out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+        }
+    }
+}
+
+/// Payloads of the layers, around both codecs.
+fn layer_samples<T: Real>(out: &mut Vec<Sample>) {
+    let shape = [13, 40];
+    for preset in [Preset::Fast, Preset::Small] {
+        for content in 0..7 {
+            let values: Vec<T> = (0..13 * 40).map(|i| value(content, i)).collect();
+            let inside = [2..9, 10..25];
+            for config in [
+                Config::new(Bound::PwRel(0.05)),
+                Config::new(Bound::PwRel(0.05)).and(Bound::Abs(0.5)),
+                Config::new(Bound::Abs(0.5)).region(&inside, Bound::PwRel(0.05)),
+                Config::new(Bound::Abs(0.5)).bin(&[2, 3]).region(&inside, Bound::Abs(0.05)),
+            ] {
+                let config = config.preset(preset).threads(1).fill(Fill::Value(-9999.0));
+                let bytes = pumice::compress(&values, &shape, &config).expect("a valid configuration");
+                let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
+                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
     Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer, metrics,
@@ -74,6 +75,15 @@ pub fn ceresz2_codec(data: &[u8]) {
     payload(CERESZ2, data);
 }
 
+/// Payloads of the layers for bounds that differ from value to value, likewise. Input: a byte whose lowest bit says which
+/// of them, then as for the others.
+pub fn layers(data: &[u8]) {
+    let Some((&which, data)) = data.split_first() else { return };
+    examine(&forged(POINTWISE + (which & 1), data));
+}
+
+/// Number of the layer for bounds relative to each value in a frame; that for regions comes after it.
+pub const POINTWISE: u8 = 8;
 /// Number of the codec `fast` in a frame.
 pub const FAST: u8 = 1;
 /// The same of `small`.
@@ -100,8 +110,7 @@ fn forged(codec: u8, data: &[u8]) -> Vec<u8> {
     let is_lossless = layout & 8 != 0;
     let n_fills = (layout >> 1 & 3).min(2);
     // Which preset the header names does not matter to the decoder.
-    let preset = if codec == FAST { 1 } else { 2 };
-    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, preset, u8::from(!is_lossless)];
+    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, 1, u8::from(!is_lossless)];
     let rank = (layout >> 4).min(6);
     fields.push(rank);
     for _ in 0..rank {
@@ -245,7 +254,8 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
     let mut config = match flags >> 1 & 3 {
         0 => Config::new(Bound::Lossless),
         1 => Config::new(Bound::Abs(bound)),
-        3 => Config::new(Bound::Psnr(f64::from(flags >> 4) * 9.0 + 3.0)),
+        3 if flags >> 7 != 0 => Config::new(Bound::Psnr(f64::from(flags >> 4 & 7) * 18.0 + 3.0)),
+        3 => Config::new(Bound::PwRel(2f64.powi(-3 * (i32::from(flags >> 4 & 7)) - 1))),
         _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
     };
     // Mixing takes long, so it has the least share.
@@ -344,6 +354,11 @@ fn check_bound<T: Real>(values: &[T], restored: &[T], info: &Info, asked: Bound)
             // Squares of huge values overflow here, not in the search.
             assert!(found.psnr >= db || !found.rmse.is_normal() || !(found.max - found.min).is_finite(), "{found:?}");
         }
+        Bound::PwRel(_) => {
+            let found = Guarantee::of(info).compare(std::slice::from_ref(&(0..values.len())), values, restored);
+            assert!(found.bound_kept() && info.bound == asked, "{found:?}");
+            return;
+        }
         _ => assert_eq!(info.abs_bound, 0.0),
     }
     for (i, (x, y)) in values.iter().zip(restored).enumerate() {
@@ -385,7 +400,7 @@ fn check_info(info: &Info, stream_bytes: usize) {
     assert_eq!(info.raw_bytes, n_values * info.dtype.size() as u64);
     assert_eq!(info.compressed_bytes, stream_bytes as u64);
     assert_eq!(info.chunk_shape.len(), info.shape.len());
-    assert!(info.abs_bound >= 0.0 && info.abs_bound.is_finite());
+    assert!(info.abs_bound >= 0.0 && info.bounds[0] == info.bound && info.regions.len() <= 1024);
     assert!(info.fills.len() <= 2);
 }
 

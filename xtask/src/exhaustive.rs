@@ -5,12 +5,14 @@
 //! exactly) as lines and as boxes, and scrambled (neighbours differ wildly, so escapes, masks and raw tiles are used).
 //! Other presets take longer, so each of their passes has one bound. With a relative one every array is quantised, whatever its
 //! magnitude, as long as its patterns are neighbours: a stride then leaves out arrays, not patterns of an array.
+//! `--bound pwrel` has passes of its own, at bounds relative to each value.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use pumice::{Bound, Config, DecodeOptions, Preset};
 use pumice_fuzz::targets::is_within;
+use pumice_testkit::check::is_within_share;
 
 use crate::shell::{self, Result};
 
@@ -69,8 +71,15 @@ fn passes(preset: Preset) -> Vec<Pass> {
     passes.into_iter().map(|(order, bound)| Pass { preset, order, bound }).collect()
 }
 
+/// Passes at bounds relative to each value.
+fn pointwise_passes(preset: Preset) -> Vec<Pass> {
+    let bounds = [1e-1, 1e-2, 1e-4, 1e-6].map(Bound::PwRel);
+    let passes = bounds.into_iter().flat_map(|bound| [LINE, SCRAMBLED].map(|order| (order, bound)));
+    passes.map(|(order, bound)| Pass { preset, order, bound }).collect()
+}
+
 pub(crate) fn run(args: &[&str]) -> Result {
-    let (mut stride, mut inner) = (1, false);
+    let (mut stride, mut inner, mut is_pointwise) = (1, false, false);
     let mut presets = PRESETS.to_vec();
     let mut threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut rest = args.iter();
@@ -80,6 +89,8 @@ pub(crate) fn run(args: &[&str]) -> Result {
             "--stride" => stride = shell::parse(arg, rest.next())?,
             "--threads" => threads = shell::parse(arg, rest.next())?,
             "--inner" => inner = true,
+            "--bound" if rest.next() == Some(&"pwrel") => is_pointwise = true,
+            "--bound" => return Err("--bound takes pwrel".into()),
             _ => return Err(format!("unknown option '{arg}'")),
         }
     }
@@ -87,12 +98,17 @@ pub(crate) fn run(args: &[&str]) -> Result {
         return Err("--stride and --threads start at 1".into());
     }
     // What is proven is the build that people use.
-    if inner { prove(&presets, stride, threads) } else { shell::again(&["--release"], "exhaustive", args) }
+    let passes = if is_pointwise { pointwise_passes } else { passes };
+    if inner {
+        prove(presets.iter().flat_map(|preset| passes(*preset)), stride, threads)
+    } else {
+        shell::again(&["--release"], "exhaustive", args)
+    }
 }
 
-fn prove(presets: &[Preset], stride: u64, threads: usize) -> Result {
+fn prove(passes: impl Iterator<Item = Pass>, stride: u64, threads: usize) -> Result {
     let mut total = 0;
-    for pass in presets.iter().flat_map(|preset| passes(*preset)) {
+    for pass in passes {
         let start = Instant::now();
         let count = pass.prove(stride, threads)?;
         println!(
@@ -187,9 +203,13 @@ impl Batch {
         pumice::decompress_into(&self.stream, &mut self.restored, &options).map_err(failed)?;
         let bound = self.abs_bound(pass.bound);
         let pairs = || self.values.iter().zip(&self.restored);
-        let violations = pairs().filter(|&(&x, &y)| !keeps(x, y, bound)).count() as u64;
+        let is_broken = |(x, y): &(&f32, &f32)| match pass.bound {
+            Bound::PwRel(e) => !keeps_share(**x, **y, e),
+            _ => !keeps(**x, **y, bound),
+        };
+        let violations = pairs().filter(is_broken).count() as u64;
         if violations > 0 {
-            let (x, y) = pairs().find(|&(&x, &y)| !keeps(x, y, bound)).expect("there is one");
+            let (x, y) = pairs().find(is_broken).expect("there is one");
             println!("  {:#010x} ({x:e}) became {:#010x} ({y:e})", x.to_bits(), y.to_bits());
         }
         Ok(Count { values: n, stream_bytes: self.stream.len() as u64, violations })
@@ -214,6 +234,11 @@ fn keeps(x: f32, y: f32, bound: f64) -> bool {
     if x.is_finite() { is_close } else { x.to_bits() == y.to_bits() }
 }
 
+/// Exact: integers of 128 bits, and bits for zeros and what is not finite.
+fn keeps_share(x: f32, y: f32, e: f64) -> bool {
+    if x.is_finite() && x != 0.0 { is_within_share(x.into(), y.into(), e) } else { x.to_bits() == y.to_bits() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,7 +259,8 @@ mod tests {
 
     #[test]
     fn coarse_passes_find_nothing() {
-        for pass in PRESETS.into_iter().flat_map(passes) {
+        let of = |preset| passes(preset).into_iter().chain(pointwise_passes(preset));
+        for pass in PRESETS.into_iter().flat_map(of) {
             assert_eq!(pass.prove(65_537, 1).unwrap().violations, 0, "{:?}, {}", pass.bound, pass.order.name);
         }
     }

@@ -25,7 +25,7 @@ Development tasks of Pumice
   cargo xtask ceaz-codewords DIR [--out FILE]
       Makes the offline codewords of the preset `ceaz` from the files that DIR/INDEX.tsv lists
 
-  cargo xtask exhaustive [--preset NAME] [--stride N] [--threads N]
+  cargo xtask exhaustive [--preset NAME] [--bound pwrel] [--stride N] [--threads N]
       All 2^32 f32 bit patterns (or every N-th) through a preset at several bounds (without one named: each but
       `max`); exit status 1 if any breaks its bound
 
@@ -40,7 +40,8 @@ Development tasks of Pumice
   cargo xtask fuzz TARGET [--runs N | --seconds S] --libfuzzer    with coverage guidance: nightly Rust and cargo-fuzz
   cargo xtask fuzz TARGET --input FILE                            one input again, such as a finding
       --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec,
-      balanced_codec, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, huffman, run_length, round_trip, or `all` one after the other
+      balanced_codec, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, layers, huffman,
+      run_length, round_trip, or `all` one after the other
 ";
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pumice::{Bound, DType};
+use pumice::{Bound, Config, DType};
 
 use crate::commands;
 use crate::parse::{self, Extents};
@@ -92,50 +92,65 @@ impl From<DTypeArg> for DType {
     }
 }
 
-/// The error bound, or the target that it is to meet: exactly one.
+/// The error bounds, and the target that they are to meet: at least one, and all that are given hold.
 #[derive(Args, Clone, Debug)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = true)]
 pub(crate) struct BoundArgs {
     /// No value changes by more than E
     #[arg(long, value_name = "E", value_parser = parse::bound, allow_hyphen_values = true)]
-    #[arg(help_heading = "Error bound (one of)")]
+    #[arg(help_heading = "Error bound (all that are given hold)")]
     abs: Option<f64>,
 
     /// No value changes by more than E times the value range (max - min, without fill values)
     #[arg(long, value_name = "E", value_parser = parse::bound, allow_hyphen_values = true)]
-    #[arg(help_heading = "Error bound (one of)")]
+    #[arg(help_heading = "Error bound (all that are given hold)")]
     rel: Option<f64>,
 
+    /// No value changes by more than E times its own magnitude; zeros stay zeros
+    #[arg(long, value_name = "E", value_parser = parse::bound, allow_hyphen_values = true)]
+    #[arg(help_heading = "Error bound (all that are given hold)")]
+    pwrel: Option<f64>,
+
     /// No bit changes
-    #[arg(long, help_heading = "Error bound (one of)")]
+    #[arg(long, help_heading = "Error bound (all that are given hold)")]
     lossless: bool,
 
     /// The largest bound found whose PSNR is at least DB decibels, and less than 0.5 dB above where possible
     #[arg(long, value_name = "DB", value_parser = parse::psnr, allow_hyphen_values = true)]
-    #[arg(help_heading = "Error bound (one of)")]
+    #[arg(help_heading = "Error bound (all that are given hold)")]
     psnr: Option<f64>,
 
     /// The largest bound found whose errors have an L2 norm of at most NORM
     #[arg(long, value_name = "NORM", value_parser = parse::bound, allow_hyphen_values = true)]
-    #[arg(help_heading = "Error bound (one of)")]
+    #[arg(help_heading = "Error bound (all that are given hold)")]
     l2: Option<f64>,
 
     /// The smallest bound found that makes the file R times smaller, and less than 3 % more where possible
     #[arg(long, value_name = "R", value_parser = parse::ratio, allow_hyphen_values = true)]
-    #[arg(help_heading = "Error bound (one of)")]
+    #[arg(help_heading = "Error bound (all that are given hold)")]
     ratio: Option<f64>,
 }
 
 impl BoundArgs {
-    pub(crate) fn bound(&self) -> Bound {
+    /// All that were given, of which there is at least one.
+    pub(crate) fn bounds(&self) -> Vec<Bound> {
         let given = [
             self.abs.map(Bound::Abs),
             self.rel.map(Bound::Rel),
+            self.pwrel.map(Bound::PwRel),
             self.psnr.map(Bound::Psnr),
             self.l2.map(Bound::L2),
             self.ratio.map(Bound::Ratio),
         ];
-        given.into_iter().flatten().next().unwrap_or(Bound::Lossless)
+        let lossless = self.lossless.then_some(Bound::Lossless);
+        given.into_iter().chain([lossless]).flatten().collect()
+    }
+
+    /// A configuration with these bounds.
+    pub(crate) fn config(&self) -> Config {
+        let mut bounds = self.bounds().into_iter();
+        let config = Config::new(bounds.next().unwrap_or(Bound::Lossless));
+        bounds.fold(config, Config::and)
     }
 }
 

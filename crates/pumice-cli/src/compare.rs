@@ -4,29 +4,13 @@
 use std::ops::Range;
 
 use indicatif::ProgressBar;
-use pumice::metrics::{self, Comparison};
+use pumice::metrics::{Comparison, Guarantee};
 use pumice::{FileSource, ReadAt, Reader, Real, Source};
 
 use crate::failure::Result;
 
 /// Values compared at a time where no chunks say otherwise.
 const BLOCK: usize = 1 << 20;
-
-/// What has to hold between two arrays.
-#[derive(Clone, Debug)]
-pub(crate) struct Promise {
-    /// Largest allowed difference, 0 if every bit must be the same; infinite to measure only.
-    pub(crate) bound: f64,
-    /// Values that must come back bit for bit.
-    pub(crate) fills: Vec<f64>,
-}
-
-impl Promise {
-    /// What a compressed file promises.
-    pub(crate) fn of(info: &pumice::Info) -> Self {
-        Self { bound: info.abs_bound, fills: info.fills.clone() }
-    }
-}
 
 /// The value with the largest error.
 #[derive(Clone, Debug)]
@@ -40,17 +24,23 @@ pub(crate) struct Worst {
 pub(crate) struct Findings {
     pub(crate) total: Comparison,
     pub(crate) worst: Option<Worst>,
-    promise: Promise,
+    promise: Guarantee,
 }
 
 impl Findings {
-    fn new(promise: &Promise) -> Self {
+    fn new(promise: &Guarantee) -> Self {
         Self { total: Comparison::default(), worst: None, promise: promise.clone() }
     }
 
-    /// Adds one block; `locate` turns a place in it into coordinates of the array.
-    fn add<T: Real>(&mut self, original: &[T], restored: &[T], locate: impl Fn(usize) -> Vec<usize>) {
-        let block = metrics::compare(original, restored, self.promise.bound, &self.promise.fills);
+    /// Adds one block, this box of what is compared; `locate` turns a place in it into coordinates of the array.
+    fn add<T: Real>(
+        &mut self,
+        region: &[Range<usize>],
+        original: &[T],
+        restored: &[T],
+        locate: impl Fn(usize) -> Vec<usize>,
+    ) {
+        let block = self.promise.compare(region, original, restored);
         if let Some(at) = block.worst_index
             && (self.worst.is_none() || block.max_abs_error > self.total.max_abs_error)
         {
@@ -65,7 +55,7 @@ impl Findings {
 pub(crate) fn with_reader<T: Real, R: ReadAt>(
     original: &dyn Source<T>,
     reader: &Reader<R>,
-    promise: &Promise,
+    promise: &Guarantee,
     bar: &ProgressBar,
 ) -> Result<Findings> {
     let mut findings = Findings::new(promise);
@@ -75,7 +65,7 @@ pub(crate) fn with_reader<T: Real, R: ReadAt>(
         let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
         expected.resize(restored.len(), T::default());
         original.read_box(&start, &extents, &mut expected)?;
-        findings.add(&expected, restored, |at| coordinates_in(at, region));
+        findings.add(region, &expected, restored, |at| coordinates_in(at, region));
         bar.inc(size_of_val(restored) as u64);
         Ok(())
     })?;
@@ -87,7 +77,7 @@ pub(crate) fn with_file<T: Real, R: ReadAt>(
     original: &FileSource<R>,
     restored: &FileSource<R>,
     shape: &[usize],
-    promise: &Promise,
+    promise: &Guarantee,
     bar: &ProgressBar,
 ) -> Result<Findings> {
     let mut findings = Findings::new(promise);
@@ -97,7 +87,7 @@ pub(crate) fn with_file<T: Real, R: ReadAt>(
         let n = BLOCK.min(n_values - start);
         original.read_box(&[start], &[n], &mut a[..n])?;
         restored.read_box(&[start], &[n], &mut b[..n])?;
-        findings.add(&a[..n], &b[..n], |at| coordinates(start + at, shape));
+        findings.add(std::slice::from_ref(&(start..start + n)), &a[..n], &b[..n], |at| coordinates(start + at, shape));
         bar.inc(size_of_val(&a[..n]) as u64);
     }
     Ok(findings)

@@ -4,6 +4,7 @@
 //! `layout.rs` say what an input file holds, `output.rs` where results go, `compare.rs` whether a bound is
 //! kept, `ui.rs` how things are shown. Exit codes are those of `pumice::ErrorKind`.
 
+mod bounds;
 mod cli;
 mod commands;
 mod compare;

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use pumice::Bound;
+
 /// Extents of an array, in the order they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extents(pub(crate) Vec<usize>);
@@ -64,6 +66,27 @@ pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A box, still in words as its array is not known, and the bound in it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Roi {
+    pub(crate) region: String,
+    pub(crate) bound: Bound,
+}
+
+/// `0:10,5:9=abs:1e-3`: a region, and its bound as kind and number.
+pub(crate) fn roi(text: &str) -> Result<Roi, String> {
+    let expected = "expected REGION=KIND:E, such as 0:10,:,5:9=abs:1e-3, with rel, pwrel or lossless as other kinds";
+    let (region, bound) = text.split_once('=').ok_or(expected)?;
+    let bound = match bound.trim().split_once(':') {
+        Some(("abs", e)) => Bound::Abs(self::bound(e)?),
+        Some(("rel", e)) => Bound::Rel(self::bound(e)?),
+        Some(("pwrel", e)) => Bound::PwRel(self::bound(e)?),
+        None if bound.trim() == "lossless" => Bound::Lossless,
+        _ => return Err(expected.into()),
+    };
+    Ok(Roi { region: region.trim().into(), bound })
+}
+
 /// Bytes with an optional binary suffix: `500`, `64M`, `2G`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let text = text.trim().trim_end_matches(['b', 'B']).trim_end_matches('i');
@@ -114,6 +137,17 @@ mod tests {
         assert_eq!((psnr("60"), ratio("1")), (Ok(60.0), Ok(1.0)));
         assert!(["0", "-3", "nan", "inf"].iter().all(|text| psnr(text).is_err()));
         assert!(["0.9", "-3", "nan", "inf"].iter().all(|text| ratio(text).is_err()));
+    }
+
+    #[test]
+    fn regions_have_bounds() {
+        let expected = Roi { region: "0:10,:".into(), bound: Bound::Abs(1e-3) };
+        assert_eq!(roi("0:10,: = abs:1e-3"), Ok(expected));
+        assert_eq!(roi("5=lossless").unwrap().bound, Bound::Lossless);
+        assert_eq!(roi("5=pwrel:0.1").unwrap().bound, Bound::PwRel(0.1));
+        for text in ["5", "5=abs", "5=abs:-1", "5=1e-3", "5=lossless:1", "5=nonsense:1"] {
+            assert!(roi(text).is_err(), "{text}");
+        }
     }
 
     #[test]

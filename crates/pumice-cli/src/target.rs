@@ -4,7 +4,7 @@ use pumice::metrics::Comparison;
 use pumice::{Achieved, Bound, Info};
 use serde::Serialize;
 
-use crate::commands::compress::bound_parts;
+use crate::bounds::parts;
 use crate::text;
 use crate::ui;
 
@@ -54,7 +54,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn of(achieved: &Achieved) -> Self {
-        let (kind, asked) = bound_parts(achieved.asked);
+        let (kind, asked) = parts(achieved.asked);
         Self {
             kind,
             asked: asked.unwrap_or(0.0),
@@ -91,7 +91,7 @@ impl Verdict {
             Bound::Ratio(asked) => (ratio, ratio >= asked),
             _ => return None,
         };
-        let (kind, asked) = bound_parts(info.bound);
+        let (kind, asked) = parts(info.bound);
         Some(Self { kind, asked: asked?, achieved, is_met })
     }
 

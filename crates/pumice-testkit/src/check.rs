@@ -38,6 +38,53 @@ pub fn is_within(x: f64, y: f64, bound: f64) -> bool {
     s < bound || (s == bound && t <= 0.0)
 }
 
+/// Whether |x - y| <= e |x| in exact arithmetic, for e below 1; false if one of them is not finite.
+pub fn is_within_share(x: f64, y: f64, e: f64) -> bool {
+    if !x.is_finite() || !y.is_finite() || x == 0.0 || y == 0.0 || (x < 0.0) != (y < 0.0) {
+        return x == y;
+    }
+    let ((mx, ex), (my, ey), (me, ee)) = (parts(x), parts(y), parts(e));
+    if (ex - ey).abs() > 70 {
+        return false;
+    }
+    let least = ex.min(ey);
+    let difference = ((mx << (ex - least)).abs_diff(my << (ey - least)), least);
+    is_at_most(difference, (mx * me, ex + ee))
+}
+
+/// A number that is not 0 as mantissa and exponent of two: |x| = m 2^k.
+fn parts(x: f64) -> (u128, i32) {
+    let fraction = x.to_bits() & ((1 << 52) - 1);
+    match (x.to_bits() >> 52 & 0x7ff) as i32 {
+        0 => (fraction.into(), -1074),
+        exponent => ((fraction | 1 << 52).into(), exponent - 1075),
+    }
+}
+
+/// Whether a 2^k <= b 2^l.
+fn is_at_most((a, k): (u128, i32), (b, l): (u128, i32)) -> bool {
+    if a == 0 || b == 0 {
+        return a == 0;
+    }
+    // Both with their leading bit at the top.
+    let (a, k) = (a << a.leading_zeros(), k - a.leading_zeros() as i32);
+    let (b, l) = (b << b.leading_zeros(), l - b.leading_zeros() as i32);
+    (k, a) <= (l, b)
+}
+
+/// As [`verify`], with the bound |x - y| <= e |x|, and besides |x - y| <= `abs`.
+pub fn verify_share<T: Float>(original: &[T], restored: &[T], e: f64, abs: f64, fills: &[f64]) -> Result<(), String> {
+    verify(original, restored, abs, fills)?;
+    let is_broken = |(x, y): &(&T, &T)| {
+        let (x, y) = (x.to_f64(), y.to_f64());
+        x.is_finite() && !is_within_share(x, y, e)
+    };
+    match original.iter().zip(restored).position(|pair| is_broken(&pair)) {
+        None => Ok(()),
+        Some(i) => Err(format!("value {i}: {:?} became {:?}, bound {e:e} of it", original[i], restored[i])),
+    }
+}
+
 /// The bits of all values, as bytes to hash or compare.
 pub fn bits<T: Float>(values: &[T]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of_val(values));
@@ -75,6 +122,18 @@ mod tests {
         assert!(!is_within(f64::MAX, -f64::MAX, f64::MAX));
         assert!(!is_within(f64::NAN, 0.0, 1.0));
         assert!(!is_within(0.0, f64::INFINITY, 1.0));
+    }
+
+    #[test]
+    fn shares_are_exact() {
+        assert!(is_within_share(1.0, 0.5, 0.5) && is_within_share(-1.0, -1.5, 0.5) && is_within_share(0.0, -0.0, 0.5));
+        assert!(!is_within_share(1.0, 0.5_f64.next_down(), 0.5) && !is_within_share(0.0, 5e-324, 0.5));
+        assert!(
+            !is_within_share(1.0, -1.0, 0.5)
+                && !is_within_share(1.0, 1e300, 0.5)
+                && !is_within_share(5e-324, 1e-323, 0.5)
+        );
+        assert!(is_within_share(1e-310, 1.0001e-310, 1e-3) && !is_within_share(1e-310, 1.01e-310, 1e-3));
     }
 
     #[test]

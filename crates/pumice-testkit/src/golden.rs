@@ -29,6 +29,8 @@ pub enum Bound {
     Abs(f64),
     /// Relative to the value range.
     Rel(f64),
+    /// Relative to each value.
+    PwRel(f64),
     /// Bit for bit.
     Lossless,
     /// At least this PSNR in dB.
@@ -37,6 +39,20 @@ pub enum Bound {
     L2(f64),
     /// At least this ratio.
     Ratio(f64),
+}
+
+impl Bound {
+    fn in_words(self) -> String {
+        match self {
+            Bound::Abs(e) => format!("abs {e:e}"),
+            Bound::Rel(e) => format!("rel {e:e}"),
+            Bound::PwRel(e) => format!("pwrel {e:e}"),
+            Bound::Psnr(db) => format!("psnr {db:e}"),
+            Bound::L2(norm) => format!("l2 {norm:e}"),
+            Bound::Ratio(ratio) => format!("ratio {ratio:e}"),
+            Bound::Lossless => "lossless".into(),
+        }
+    }
 }
 
 /// The pipeline that is asked for.
@@ -96,6 +112,12 @@ pub struct Case {
     pub preset: Preset,
     /// The error bound.
     pub bound: Bound,
+    /// Bounds that hold as well.
+    pub also: &'static [Bound],
+    /// Boxes, as start and end along each axis, with bounds of their own.
+    pub regions: &'static [(&'static [(usize, usize)], Bound)],
+    /// Extents of bins; none means that all values are kept.
+    pub bin: &'static [usize],
     /// Fill value named by the user.
     pub fill: Option<f64>,
     /// Value range named by the user.
@@ -118,6 +140,9 @@ impl Case {
             shape,
             preset: Preset::Fast,
             bound,
+            also: &[],
+            regions: &[],
+            bin: &[],
             fill: None,
             range: None,
             chunk: &[],
@@ -152,21 +177,16 @@ impl Case {
 
     /// The configuration in words.
     fn config(&self) -> String {
-        let mut text = match self.bound {
-            Bound::Abs(e) => format!("abs {e:e}"),
-            Bound::Rel(e) => format!("rel {e:e}"),
-            Bound::Lossless => "lossless".into(),
-            Bound::Psnr(db) => format!("psnr {db:e}"),
-            Bound::L2(norm) => format!("l2 {norm:e}"),
-            Bound::Ratio(ratio) => format!("ratio {ratio:e}"),
-        };
+        let mut text = self.bound.in_words();
+        self.also.iter().for_each(|bound| text += &format!("; and {}", bound.in_words()));
+        self.regions.iter().for_each(|(ranges, bound)| text += &format!("; region {ranges:?} {}", bound.in_words()));
         // `fast` was there first.
         if self.preset != Preset::Fast {
             text += &format!("; preset {}", self.preset.name());
         }
         text += &self.fill.map_or(String::new(), |fill| format!("; fill {fill:e}"));
         text += &self.range.map_or(String::new(), |(min, max)| format!("; range {min:e},{max:e}"));
-        for (what, extents) in [("chunk", self.chunk), ("sessions", self.sessions)] {
+        for (what, extents) in [("bin", self.bin), ("chunk", self.chunk), ("sessions", self.sessions)] {
             if !extents.is_empty() {
                 text += &format!("; {what} {extents:?}");
             }
@@ -176,7 +196,7 @@ impl Case {
     }
 }
 
-use Bound::{Abs, L2, Lossless, Psnr, Ratio, Rel};
+use Bound::{Abs, L2, Lossless, Psnr, PwRel, Ratio, Rel};
 use DType::{F32, F64};
 use Preset::{Ceaz, Ceresz2, Cuszp2Outlier, Cuszp2Plain, Cuszplus};
 
@@ -411,6 +431,43 @@ pub const CASES: &[Case] = &[
     Case::new("ceresz2_spikes_f32", Field::Spikes, F32, &[90, 100], Abs(1e-3)).preset(Ceresz2),
     Case::new("ceresz2_one_value_f64", Field::Constant, F64, &[1], Abs(1e-3)).preset(Ceresz2),
     Case::new("ceresz2_chunked_f32", Field::Smooth, F32, &[30, 50, 31], Abs(1e-3)).chunk(&[13, 50, 17]).preset(Ceresz2),
+    // Bounds that are not one number for the whole array.
+    Case::new("pwrel_smooth_f32", Field::Smooth, F32, &[70, 65], PwRel(1e-3)),
+    Case::new("pwrel_walk_f64", Field::Walk, F64, &[3000], PwRel(1e-7)),
+    Case::new("pwrel_specials_f32", Field::Specials, F32, &[30, 100], PwRel(1e-2)),
+    Case::new("pwrel_two_fills_f64", Field::TwoFills, F64, &[8, 20, 30], PwRel(1e-3)),
+    Case::new("pwrel_sparse_f32", Field::Sparse, F32, &[10, 40, 60], PwRel(1e-2)),
+    Case::new("pwrel_mixed_magnitudes_f64", Field::MixedMagnitudes, F64, &[3000], PwRel(1e-3)),
+    Case::new("pwrel_small_turbulence_f32", Field::Turbulence, F32, &[20, 33, 40], PwRel(1e-2)).small(),
+    Case::new("pwrel_small_two_fills_f32", Field::TwoFills, F32, &[60, 90], PwRel(1e-3)).small(),
+    Case::new("pwrel_max_walk_f32", Field::Walk, F32, &[2000], PwRel(1e-3)).max(),
+    Case { also: &[Abs(1e-2)], ..Case::new("pwrel_and_abs_f32", Field::Smooth, F32, &[70, 65], PwRel(1e-3)) },
+    Case { also: &[Rel(1e-4)], ..Case::new("abs_and_rel_f64", Field::Smooth, F64, &[40, 50], Abs(1e-2)) },
+    Case {
+        regions: &[
+            (&[(10, 40), (0, 30)], Lossless),
+            (&[(30, 70), (20, 65)], PwRel(1e-3)),
+            (&[(0, 70), (5, 6)], Rel(1e-4)),
+        ],
+        ..Case::new("regions_f32", Field::Smooth, F32, &[70, 65], Abs(1e-2))
+    },
+    Case {
+        regions: &[(&[(1, 7), (10, 30), (4, 40)], Abs(1e-5))],
+        ..Case::new("regions_small_f64", Field::Turbulence, F64, &[9, 30, 41], Rel(1e-2)).small()
+    },
+    Case {
+        regions: &[(&[(70, 150), (20, 60)], Abs(1e-4))],
+        ..Case::new("regions_sessions_f32", Field::Smooth, F32, &[190, 100], Abs(1e-2))
+            .chunk(&[80, 100])
+            .sessions(&[90, 100])
+    },
+    Case { bin: &[2, 3], ..Case::new("bins_f32", Field::Smooth, F32, &[70, 65], Abs(1e-3)) },
+    Case {
+        bin: &[1, 4, 2],
+        regions: &[(&[(2, 5), (3, 17), (10, 40)], Lossless)],
+        ..Case::new("bins_regions_small_f64", Field::Turbulence, F64, &[9, 30, 41], PwRel(1e-3)).small()
+    },
+    Case { bin: &[3, 5], ..Case::new("bins_specials_f32", Field::Specials, F32, &[30, 100], Abs(1e-2)) },
 ];
 
 /// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.

@@ -107,10 +107,12 @@ macro_rules! impl_real {
         impl Real for $T {
             const DTYPE: DType = $dtype;
 
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
             }
 
+            #[inline(always)]
             fn from_f64(value: f64) -> Self {
                 value as $T
             }

@@ -1,6 +1,10 @@
 //! What a caller asks for. [`Config`] holds only wishes; `plan.rs` turns them, with the data's statistics, into
 //! decisions, and `container/header.rs` stores those.
 
+use std::ops::Range;
+
+use crate::bounds::Region;
+
 /// The error bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -10,6 +14,8 @@ pub enum Bound {
     /// `|x - x'| <= e * (max - min)` over the finite values that are not fill values, or over
     /// [`Config::range`] where given.
     Rel(f64),
+    /// `|x - x'| <= e * |x|` for every finite value. Zeros stay zeros.
+    PwRel(f64),
     /// Every bit as it was.
     Lossless,
     /// A peak signal to noise ratio of this many dB, `20 log10(max - min) - 10 log10(MSE)` over the finite values that
@@ -112,7 +118,10 @@ pub enum Fill {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub(crate) bound: Bound,
+    /// All of them hold; at least one.
+    pub(crate) bounds: Vec<Bound>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) bin: Vec<usize>,
     pub(crate) preset: Preset,
     pub(crate) fill: Fill,
     pub(crate) range: Option<(f64, f64)>,
@@ -125,7 +134,9 @@ impl Config {
     /// The default configuration with this bound.
     pub fn new(bound: Bound) -> Self {
         Self {
-            bound,
+            bounds: vec![bound],
+            regions: Vec::new(),
+            bin: Vec::new(),
             preset: Preset::default(),
             fill: Fill::Auto,
             range: None,
@@ -133,6 +144,59 @@ impl Config {
             threads: 0,
             attributes: Vec::new(),
         }
+    }
+
+    /// Asks for one more bound, so that all of them hold.
+    ///
+    /// ```
+    /// use pumice::{Bound, Config};
+    /// // A hundredth of each value, and never more than 0.5.
+    /// let config = Config::new(Bound::PwRel(1e-2)).and(Bound::Abs(0.5));
+    /// let bytes = pumice::compress(&[1.0f32, 0.0, 900.0], &[3], &config)?;
+    /// let restored = pumice::decompress::<f32>(&bytes)?.data;
+    /// assert!((restored[0] - 1.0).abs() <= 0.01 && restored[1] == 0.0 && (restored[2] - 900.0).abs() <= 0.5);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn and(mut self, bound: Bound) -> Self {
+        self.bounds.push(bound);
+        self
+    }
+
+    /// Asks for one more bound in a box of the array, given as one range of positions per axis. Where boxes overlap the
+    /// bounds of all of them hold.
+    ///
+    /// ```
+    /// use pumice::{Bound, Config};
+    /// let data: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.01).sin()).collect();
+    /// let config = Config::new(Bound::Abs(0.1)).region(&[20..30, 40..60], Bound::Lossless);
+    /// let restored = pumice::decompress::<f32>(&pumice::compress(&data, &[100, 100], &config)?)?.data;
+    /// assert_eq!(restored[2540..2560], data[2540..2560]);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn region(mut self, ranges: &[Range<usize>], bound: Bound) -> Self {
+        self.regions.push(Region { ranges: ranges.to_vec(), bound });
+        self
+    }
+
+    /// Keeps only the means of bins of so many values along each axis, outside of the boxes of [`Config::region`]; they
+    /// are restored as blocks of equal values. The bounds then hold for the means, and in each box its own bound for
+    /// the values. NaN, infinities and fill values are kept as they are, and left out of the means.
+    ///
+    /// ```
+    /// use pumice::{Bound, Config};
+    /// let data: Vec<f32> = (0..10_000).map(|i| (i % 100) as f32).collect();
+    /// let config = Config::new(Bound::Abs(1e-3)).bin(&[2, 2]).region(&[0..10, 0..10], Bound::Lossless);
+    /// let restored = pumice::decompress::<f32>(&pumice::compress(&data, &[100, 100], &config)?)?.data;
+    /// assert_eq!(restored[..10], data[..10]);
+    /// assert!((restored[50] - 50.5).abs() <= 1e-3 && restored[50] == restored[151]);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bin(mut self, factors: &[usize]) -> Self {
+        self.bin = factors.to_vec();
+        self
     }
 
     /// The pipeline.
@@ -178,8 +242,13 @@ impl Config {
         self
     }
 
-    /// The error bound asked for.
+    /// The error bound asked for; the first of them, if there are several.
     pub fn bound(&self) -> Bound {
-        self.bound
+        self.bounds[0]
+    }
+
+    /// All error bounds and targets asked for.
+    pub fn bounds(&self) -> &[Bound] {
+        &self.bounds
     }
 }

@@ -23,6 +23,7 @@
 
 mod analysis;
 mod array;
+mod bounds;
 mod chunk;
 mod codec;
 mod config;
@@ -51,6 +52,7 @@ pub use analysis::{
     Profile, Residuals, analyze, analyze_from,
 };
 pub use array::{Array, DType, Real};
+pub use bounds::Region;
 pub use config::{Bound, Config, Fill, Preset};
 pub use error::{Error, ErrorKind, Result};
 pub use read_at::ReadAt;

@@ -2,8 +2,15 @@
 //! `|x - x'| <= bound` is decided on the true difference, not on its rounded value, so that a value that breaks the
 //! bound by less than one rounding error is still reported.
 
+use std::ops::Range;
+
 use crate::array::Real;
+use crate::bounds::{BoxLimit, Limit, is_within_share};
+use crate::chunk::{self, Block, Corner};
+use crate::codec::bins;
 use crate::fpenv::DefaultFloats;
+use crate::plan;
+use crate::reader::Info;
 
 /// The outcome of comparing two arrays, or several parts of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +42,8 @@ pub struct Comparison {
     pub n_mismatched_special: u64,
     /// Finite values whose error is above the bound.
     pub n_over: u64,
+    /// Greatest error of a finite value relative to what is allowed for that value: at most 1 if the bound is kept.
+    pub max_error_over_bound: f64,
     n_finite: u64,
     sum_of_squares: f64,
 }
@@ -56,6 +65,7 @@ impl Default for Comparison {
             max: f64::NAN,
             n_mismatched_special: 0,
             n_over: 0,
+            max_error_over_bound: 0.0,
             n_finite: 0,
             sum_of_squares: 0.0,
         }
@@ -81,6 +91,7 @@ impl Comparison {
         self.n_values += next.n_values;
         self.n_finite += next.n_finite;
         self.n_over += next.n_over;
+        self.max_error_over_bound = self.max_error_over_bound.max(next.max_error_over_bound);
         self.n_mismatched_special += next.n_mismatched_special;
         self.sum_of_squares += next.sum_of_squares;
         self.derive();
@@ -109,6 +120,17 @@ impl Comparison {
 /// # Panics
 /// If the sizes differ.
 pub fn compare<T: Real>(original: &[T], restored: &[T], bound: f64, fills: &[f64]) -> Comparison {
+    let limit = Limit { abs: bound, pointwise: f64::INFINITY };
+    compare_under(original, restored, |_| limit, fills)
+}
+
+/// Compares two arrays, with what must hold for each value by its place.
+fn compare_under<T: Real>(
+    original: &[T],
+    restored: &[T],
+    limit_at: impl Fn(usize) -> Limit,
+    fills: &[f64],
+) -> Comparison {
     assert_eq!(original.len(), restored.len(), "arrays of different size cannot be compared");
     let _floats = DefaultFloats::set();
     let fills: Vec<u64> = fills.iter().map(|&fill| T::from_f64(fill).to_bits_u64()).collect();
@@ -123,9 +145,19 @@ pub fn compare<T: Real>(original: &[T], restored: &[T], bound: f64, fills: &[f64
         found.n_finite += 1;
         found.min = found.min.min(x);
         found.max = found.max.max(x);
-        let over = if bound == 0.0 { !same } else { !within(x, y, bound) };
-        found.n_over += u64::from(over);
+        let limit = limit_at(i);
+        let kept = match limit.is_lossless() {
+            true => same,
+            false => {
+                within(x, y, limit.abs) && (limit.pointwise.is_infinite() || is_within_share(x, y, limit.pointwise))
+            }
+        };
+        found.n_over += u64::from(!kept);
         let error = if y.is_finite() { (x - y).abs() } else { f64::INFINITY };
+        if error > 0.0 {
+            let allowed = limit.abs.min(limit.pointwise * x.abs());
+            found.max_error_over_bound = found.max_error_over_bound.max(error / allowed);
+        }
         found.sum_of_squares += error * error;
         if error > found.max_abs_error || found.worst_index.is_none() {
             found.max_abs_error = error;
@@ -135,6 +167,91 @@ pub fn compare<T: Real>(original: &[T], restored: &[T], bound: f64, fills: &[f64
     }
     found.derive();
     found
+}
+
+/// All that a stream promises: its bounds, those of its regions, and which values only stand in for others.
+///
+/// ```
+/// use pumice::{Bound, Config, metrics::Guarantee};
+/// let data: Vec<f32> = (1..1000).map(|i| i as f32).collect();
+/// let bytes = pumice::compress(&data, &[999], &Config::new(Bound::PwRel(1e-3)))?;
+/// let restored = pumice::decompress::<f32>(&bytes)?.data;
+/// let guarantee = Guarantee::of(&pumice::inspect(&bytes)?);
+/// let found = guarantee.compare(&[0..999], &data, &restored);
+/// assert!(found.bound_kept() && found.max_error_over_bound <= 1.0);
+/// # Ok::<(), pumice::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Guarantee {
+    limit: Limit,
+    boxes: Vec<BoxLimit>,
+    bin: Vec<usize>,
+    fills: Vec<f64>,
+}
+
+impl Guarantee {
+    /// What a stream promises.
+    pub fn of(info: &Info) -> Self {
+        let limit = plan::limit_of(info.abs_bound, info.bound, &info.bounds);
+        Self { limit, boxes: info.boxes.clone(), bin: info.bin.clone(), fills: info.fills.clone() }
+    }
+
+    /// `|x - x'| <= min(abs, pointwise * |x|)` for every value; infinite where nothing of the kind is asked for, and bit
+    /// for bit if one of them is 0. `fills` come back bit for bit.
+    pub fn new(abs: f64, pointwise: f64, fills: &[f64]) -> Self {
+        Self { limit: Limit { abs, pointwise }, boxes: Vec::new(), bin: Vec::new(), fills: fills.to_vec() }
+    }
+
+    /// Whether outside of the regions only means of bins are promised.
+    pub fn is_binned(&self) -> bool {
+        !self.bin.is_empty()
+    }
+
+    /// Compares a chunk of the array (see [`Reader::chunk_region`](crate::Reader::chunk_region)) with what it became.
+    /// Where only means of bins are kept, they are what is compared.
+    ///
+    /// # Panics
+    /// If the sizes differ.
+    pub fn compare<T: Real>(&self, chunk: &[Range<usize>], original: &[T], restored: &[T]) -> Comparison {
+        let chunk = Block {
+            start: chunk.iter().map(|range| range.start).collect(),
+            extents: chunk.iter().map(ExactSizeIterator::len).collect(),
+        };
+        let inside: Vec<(Block, Limit)> = self.boxes.iter().map(|b| (b.block.intersection(&chunk), b.limit)).collect();
+        let inside: Vec<_> = inside.into_iter().filter(|(common, _)| common.n_values() > 0).collect();
+        if inside.is_empty() && self.bin.is_empty() {
+            return compare_under(original, restored, |_| self.limit, &self.fills);
+        }
+        let nothing = Limit { abs: f64::INFINITY, pointwise: f64::INFINITY };
+        let within_boxes = if self.bin.is_empty() { self.limit } else { nothing };
+        let mut limits = vec![self.limit; original.len()];
+        let mut is_boxed = vec![false; original.len()];
+        for (common, limit) in &inside {
+            let start = common.start_in(&chunk);
+            let corner = Corner { shape: &chunk.extents, start: &start };
+            let marked = chunk::for_each_run(corner, corner, &common.extents, |at, _, n| {
+                for i in at..at + n {
+                    limits[i] = if is_boxed[i] { limits[i] } else { within_boxes }.meet(*limit);
+                    is_boxed[i] = true;
+                }
+                Ok(())
+            });
+            debug_assert!(marked.is_ok());
+        }
+        let mut expected = original.to_vec();
+        if !self.bin.is_empty() {
+            let fills: Vec<u64> = self.fills.iter().map(|&fill| T::from_f64(fill).to_bits_u64()).collect();
+            let is_valid: Vec<bool> =
+                original.iter().map(|x| x.is_finite() && !fills.contains(&x.to_bits_u64())).collect();
+            let means = bins::means(original, &is_valid, &chunk.extents, &self.bin);
+            let mut spread = vec![None; original.len()];
+            bins::spread(&means, &chunk.extents, &self.bin, &mut spread);
+            for i in (0..original.len()).filter(|i| is_valid[*i] && !is_boxed[*i]) {
+                expected[i] = spread[i].unwrap_or(expected[i]);
+            }
+        }
+        compare_under(&expected, restored, |i| limits[i], &self.fills)
+    }
 }
 
 /// Whether `|x - y| <= bound`, exactly; `x` is finite.

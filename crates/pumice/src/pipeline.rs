@@ -25,6 +25,10 @@
 //! values ─▶ integers    quantised before any prediction, checked                     (codec/integers.rs)
 //!        ─▶ blocks      differences, 32 values at a time                             (codec/blocks.rs)
 //!        ─▶ planes of one width per block, or a static Huffman codebook              (codec/huffman.rs)
+//!
+//! layers around these, for bounds that are not one number for the whole array:
+//!        regions      boxes with bounds of their own; means of bins around them             (codec/regions.rs, bins.rs)
+//!        ─▶ pointwise logarithms, for bounds relative to each value                          (codec/pointwise.rs)
 //! ```
 //!
 //! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
@@ -33,9 +37,12 @@
 use std::ops::Range;
 
 use crate::array::Real;
-use crate::codec::{balanced, ceaz, ceresz2, cuszp2, cuszplus, fast, small};
+use crate::bounds::Limit;
+use crate::chunk::{Block, n_values};
+use crate::codec::{balanced, ceaz, ceresz2, cuszp2, cuszplus, fast, pointwise, regions, small};
 use crate::config::Preset;
-use crate::error::{Error, Result};
+use crate::container::{Bytes, frame, varint};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fpenv::DefaultFloats;
 use crate::parallel::Workers;
 use crate::plan::Plan;
@@ -49,10 +56,51 @@ pub(crate) enum Codec {
     Fast = 1,
     Small = 2,
     Balanced = 3,
+    Cuszp2 = 4,
     Cuszplus = 5,
     Ceaz = 6,
-    Cuszp2 = 4,
     Ceresz2 = 7,
+    Pointwise = 8,
+    Regions = 9,
+}
+
+impl Codec {
+    /// The codec of this number.
+    pub(crate) fn from_byte(byte: u8) -> Result<Self> {
+        Ok(match byte {
+            0 => Codec::Raw,
+            1 => Codec::Fast,
+            2 => Codec::Small,
+            3 => Codec::Balanced,
+            4 => Codec::Cuszp2,
+            5 => Codec::Cuszplus,
+            6 => Codec::Ceaz,
+            7 => Codec::Ceresz2,
+            8 => Codec::Pointwise,
+            9 => Codec::Regions,
+            other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
+        })
+    }
+}
+
+/// How values are coded under an absolute bound, or exactly, whatever they are part of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coding<'a, T> {
+    pub(crate) preset: Preset,
+    pub(crate) abs_bound: f64,
+    /// Quantisation step; `None` if every value is stored exactly.
+    pub(crate) step: Option<T>,
+    pub(crate) fills: &'a [T],
+}
+
+impl<'a, T: Real> Coding<'a, T> {
+    /// For values of at most this magnitude under this limit, as far as that is absolute.
+    pub(crate) fn new(preset: Preset, limit: &Limit, max_abs: f64, fills: &'a [T]) -> Self {
+        let usable = limit.abs.is_finite() && !limit.is_lossless();
+        let quantizer = if usable { Quantizer::<T>::new(limit.abs, Some(max_abs)) } else { None };
+        let abs_bound = if usable { limit.abs } else { 0.0 };
+        Self { preset, abs_bound, step: quantizer.map(|q| q.step), fills }
+    }
 }
 
 /// What decoding needs besides the payload; comes from the header.
@@ -62,16 +110,55 @@ pub(crate) struct DecodeParams<T> {
     pub(crate) fills: Vec<T>,
 }
 
-/// Appends the payload of one chunk (C order, `extents` slowest first) to `out`. `workers` are those that have nothing
-/// else to do.
+/// Appends the payload of one chunk (C order), which is this box of the array, to `out`. `workers` are those that have
+/// nothing else to do.
 pub(crate) fn encode_chunk<T: Real>(
     values: &[T],
-    extents: &[usize],
+    block: &Block,
     plan: &Plan<T>,
     workers: &Workers,
     out: &mut Vec<u8>,
 ) -> Codec {
     let _floats = DefaultFloats::set();
+    if regions::apply(block, plan) {
+        let start = out.len();
+        regions::encode(values, block, plan, workers, out);
+        if out.len() - start <= size_of_val(values) || !plan.bin.is_empty() {
+            return Codec::Regions;
+        }
+        out.truncate(start);
+        T::extend_le_bytes(values, out);
+        return Codec::Raw;
+    }
+    encode_limited(values, &block.extents, &plan.limit(), &plan.coding(), workers, out)
+}
+
+/// Appends the payload of values whose limit is the same for all of them; `coding` is for its absolute part.
+pub(crate) fn encode_limited<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    limit: &Limit,
+    coding: &Coding<'_, T>,
+    workers: &Workers,
+    out: &mut Vec<u8>,
+) -> Codec {
+    if limit.is_pointwise() && !values.is_empty() {
+        return pointwise::encode(values, extents, limit, coding, workers, out);
+    }
+    if limit.is_lossless() {
+        return encode_plain(values, extents, &Coding { step: None, ..*coding }, workers, out);
+    }
+    encode_plain(values, extents, coding, workers, out)
+}
+
+/// Appends the payload of values under an absolute bound.
+pub(crate) fn encode_plain<T: Real>(
+    values: &[T],
+    extents: &[usize],
+    plan: &Coding<'_, T>,
+    workers: &Workers,
+    out: &mut Vec<u8>,
+) -> Codec {
     let start = out.len();
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
     let own = match &quantizer {
@@ -86,7 +173,7 @@ pub(crate) fn encode_chunk<T: Real>(
         return codec;
     }
     if !values.is_empty() {
-        fast::encode(values, extents, quantizer, &plan.fills, out);
+        fast::encode(values, extents, quantizer, plan.fills, out);
     }
     let fast_bytes = out.len() - start - own_bytes;
     if let Some(codec) = own
@@ -110,11 +197,11 @@ pub(crate) fn encode_quantised<T: Real>(
     values: &[T],
     extents: &[usize],
     quantizer: &Quantizer<T>,
-    plan: &Plan<T>,
+    plan: &Coding<'_, T>,
     workers: &Workers,
     out: &mut Vec<u8>,
 ) -> Option<Codec> {
-    let fills = &plan.fills;
+    let fills = plan.fills;
     match plan.preset {
         Preset::Fast => None,
         Preset::Small | Preset::Max => {
@@ -168,10 +255,63 @@ pub(crate) fn decode_chunk<T: Real>(
         Codec::Ceaz => ceaz::decode(payload, extents, params.step, &params.fills, out),
         Codec::Cuszp2 => cuszp2::decode(payload, extents, wanted, params.step, &params.fills, workers, out),
         Codec::Ceresz2 => ceresz2::decode(payload, extents, params.step, &params.fills, workers, out),
+        Codec::Pointwise => {
+            pointwise::decode(payload, extents, wanted, &params.fills, workers, out).map_err(within_payload)
+        }
+        Codec::Regions => {
+            regions::decode(payload, extents, wanted, &params.fills, workers, out).map_err(within_payload)
+        }
         Codec::Raw if payload.len() == size_of_val(out) => {
             T::copy_from_le_bytes(payload, out);
             Ok(())
         }
         Codec::Raw => Err(Error::corrupt("raw chunk has the wrong size")),
+    }
+}
+
+/// A payload has the size that its frame says, so that nothing was cut off: what ends early contradicts itself.
+fn within_payload(error: Error) -> Error {
+    if error.kind() == ErrorKind::Truncated { Error::corrupt(error.to_string()) } else { error }
+}
+
+/// Appends a payload that is part of another one.
+pub(crate) fn write_nested<T: Real>(codec: Codec, step: Option<T>, payload: &[u8], out: &mut Vec<u8>) {
+    out.push(codec as u8);
+    T::extend_le_bytes(&[step.unwrap_or_default()], out);
+    varint::write_to(payload.len() as u64, out);
+    out.extend_from_slice(payload);
+}
+
+/// What is known of a payload within a payload.
+#[derive(Clone, Copy)]
+pub(crate) struct Nested<'a, T> {
+    /// Only codecs of lower numbers are allowed, so that layers cannot be nested without end.
+    pub(crate) below: Codec,
+    pub(crate) extents: &'a [usize],
+    pub(crate) wanted: Option<&'a [Range<usize>]>,
+    pub(crate) fills: &'a [T],
+    pub(crate) workers: &'a Workers,
+}
+
+impl<T: Real> Nested<'_, T> {
+    /// The payload at the front of `bytes`, checked to be able to hold the values.
+    pub(crate) fn read_from<'b>(&self, bytes: &mut Bytes<'b>) -> Result<(Codec, Option<T>, &'b [u8])> {
+        let codec = Codec::from_byte(bytes.u8()?)?;
+        if codec as u8 >= self.below as u8 {
+            return Err(Error::corrupt("chunk has a layer where none is allowed"));
+        }
+        let mut step = [T::default()];
+        T::copy_from_le_bytes(bytes.take(size_of::<T>())?, &mut step);
+        let step = (step[0].is_finite() && step[0] > T::default()).then_some(step[0]);
+        let n_bytes = varint::read_from(bytes)?;
+        let payload = bytes.take(n_bytes.try_into().map_err(|_| Error::corrupt("part is longer than its chunk"))?)?;
+        frame::check_plausible(codec, n_bytes, n_values(self.extents), size_of::<T>())?;
+        Ok((codec, step, payload))
+    }
+
+    /// Decodes a payload that was read.
+    pub(crate) fn decode(&self, (codec, step, payload): (Codec, Option<T>, &[u8]), out: &mut [T]) -> Result<()> {
+        let params = DecodeParams { step, fills: self.fills.to_vec() };
+        decode_chunk(codec, payload, self.extents, self.wanted, &params, self.workers, out)
     }
 }

@@ -1,12 +1,16 @@
 //! Config + statistics -> [`Plan`]: every decision that shapes the stream, made in one place, all validation included.
 //! The same plan gives the same bytes whatever the thread count, instruction set or backend.
 
+use std::ops::Range;
+
 use crate::array::Real;
-use crate::chunk;
+use crate::bounds::{BoxLimit, Limit, Region};
+use crate::chunk::{self, Block};
 use crate::codec::{MAX_FILLS, ceaz};
 use crate::config::{Bound, Config, Fill, Preset};
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
+use crate::pipeline::Coding;
 use crate::quantize::Quantizer;
 use crate::stats::Stats;
 use crate::target;
@@ -27,6 +31,13 @@ const SINGLE_CHUNK_VALUES: usize = 2 * CHUNK_VALUES;
 /// Largest chunk in bytes: tile offsets count words of 4 bytes in 32 bits.
 const MAX_CHUNK_BYTES: u64 = 1 << 33;
 
+/// Most boxes with bounds of their own.
+pub(crate) const MAX_BOXES: usize = 1024;
+
+/// Most values along one axis, and in all, that a bin may take together.
+pub(crate) const MAX_BIN: usize = 256;
+pub(crate) const MAX_BIN_VALUES: usize = 4096;
+
 /// What a chunk costs beside its payload: frame and index entry, rounded up.
 const FRAMING_BYTES: u64 = 32;
 
@@ -39,7 +50,13 @@ pub(crate) struct Plan<T> {
     pub(crate) preset: Preset,
     /// What was asked for; `Abs(0)` and a relative bound of an empty range have become `Lossless`.
     pub(crate) bound: Bound,
-    /// The absolute bound that holds; 0 if lossless.
+    /// What else was asked for and holds as well.
+    pub(crate) also: Vec<Bound>,
+    /// Boxes with bounds of their own.
+    pub(crate) boxes: Vec<BoxLimit>,
+    /// Extents of the bins whose means are kept outside of the boxes; none if all values are.
+    pub(crate) bin: Vec<usize>,
+    /// The absolute bound that holds; 0 if lossless, infinite if none was asked for.
     pub(crate) abs_bound: f64,
     /// Quantisation step; `None` if every value is stored exactly.
     pub(crate) step: Option<T>,
@@ -54,12 +71,18 @@ impl<T: Real> Plan<T> {
         let _floats = DefaultFloats::set();
         check_shape::<T>(shape)?;
         let range = stats.and_then(|s| s.range).map(|(lo, hi)| (lo.to_f64(), hi.to_f64()));
-        let (bound, abs_bound) = resolve_bound(config, range, stats.is_some())?;
+        let resolve = |bound| resolve_bound(bound, config, range, stats.is_some());
+        let (bounds, abs_bound) = resolve_all(&config.bounds, resolve)?;
         let max_abs = range.map(|(lo, hi)| lo.abs().max(hi.abs()));
-        let step = match bound {
-            Bound::Lossless => None,
-            _ => Quantizer::<T>::new(abs_bound, max_abs).map(|q| q.step),
+        let step = match abs_bound.is_finite() && abs_bound > 0.0 {
+            true => Quantizer::<T>::new(abs_bound, max_abs).map(|q| q.step),
+            false => None,
         };
+        let boxes = config.regions.iter().map(|region| resolve_region(region, shape, stats.is_some(), resolve));
+        let boxes = boxes.collect::<Result<Vec<_>>>()?;
+        if boxes.len() > MAX_BOXES {
+            return Err(Error::invalid(format!("{} regions are too many; give at most {MAX_BOXES}", boxes.len())));
+        }
         let fills = match stats {
             Some(stats) => stats.fills.clone(),
             None => assumed_fills(config.fill),
@@ -69,13 +92,90 @@ impl<T: Real> Plan<T> {
             shape: shape.to_vec(),
             chunk_shape: resolve_chunk_shape::<T>(config, shape, stats.is_some())?,
             preset: config.preset,
-            bound,
+            bound: bounds[0],
+            also: bounds[1..].to_vec(),
+            boxes,
+            bin: config.bin.clone(),
             abs_bound,
             step,
             fills,
             attributes: config.attributes.clone(),
         })
     }
+
+    /// What holds for all values, but for those in boxes.
+    pub(crate) fn limit(&self) -> Limit {
+        limit_of(self.abs_bound, self.bound, &self.also)
+    }
+
+    /// How values outside of boxes are coded, as far as their bound is absolute.
+    pub(crate) fn coding(&self) -> Coding<'_, T> {
+        Coding { preset: self.preset, abs_bound: self.abs_bound, step: self.step, fills: &self.fills }
+    }
+}
+
+/// What these bounds, of which the absolute ones come to `abs_bound`, ask for.
+pub(crate) fn limit_of(abs_bound: f64, bound: Bound, also: &[Bound]) -> Limit {
+    let absolute = Limit { abs: abs_bound, pointwise: f64::INFINITY };
+    also.iter().chain([&bound]).fold(absolute, |limit, bound| limit.meet(Limit::new(*bound, f64::INFINITY)))
+}
+
+/// All bounds that hold at once, and the absolute bound that they come to: infinite if none of them is absolute.
+fn resolve_all(bounds: &[Bound], resolve: impl Fn(Bound) -> Result<(Bound, f64)>) -> Result<(Vec<Bound>, f64)> {
+    check_combination(bounds)?;
+    let resolved = bounds.iter().map(|bound| resolve(*bound)).collect::<Result<Vec<_>>>()?;
+    if resolved.iter().any(|(bound, _)| *bound == Bound::Lossless) {
+        return Ok((vec![Bound::Lossless], 0.0));
+    }
+    let abs_bound = resolved.iter().fold(f64::INFINITY, |least, (_, abs)| least.min(*abs));
+    Ok((resolved.into_iter().map(|(bound, _)| bound).collect(), abs_bound))
+}
+
+/// Refuses bounds that cannot hold at once.
+pub(crate) fn check_combination(bounds: &[Bound]) -> Result<()> {
+    let targets: Vec<&Bound> = bounds.iter().filter(|bound| is_target(bound)).collect();
+    let is_pointwise = bounds.iter().any(|bound| matches!(bound, Bound::PwRel(_)));
+    if targets.len() > 1 {
+        return Err(Error::invalid(format!("{:?} and {:?} are two targets; give one of them", targets[0], targets[1])));
+    }
+    if let Some(target) = targets.first()
+        && is_pointwise
+    {
+        return Err(Error::invalid(format!(
+            "{target:?} is a target for the whole array and cannot be combined with a bound for each value; combine it \
+             with an absolute or a relative bound"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a bound asks for something of the array as a whole, which one absolute bound is sought for.
+pub(crate) fn is_target(bound: &Bound) -> bool {
+    !matches!(bound, Bound::Abs(_) | Bound::Rel(_) | Bound::PwRel(_) | Bound::Lossless)
+}
+
+fn resolve_region(
+    region: &Region,
+    shape: &[usize],
+    shape_known: bool,
+    resolve: impl Fn(Bound) -> Result<(Bound, f64)>,
+) -> Result<BoxLimit> {
+    let Region { ranges, bound } = region;
+    let fits = |(axis, (range, extent)): (usize, (&Range<usize>, &usize))| {
+        range.start < range.end && (range.end <= *extent || (axis == 0 && !shape_known && range.end < usize::MAX >> 1))
+    };
+    if ranges.len() != shape.len() || !ranges.iter().zip(shape).enumerate().all(fits) {
+        return Err(Error::invalid(format!("the region {ranges:?} is not a box within the array of shape {shape:?}")));
+    }
+    if is_target(bound) {
+        return Err(Error::invalid(format!("a region cannot have {bound:?}; give it a bound for each value")));
+    }
+    let (bound, abs) = resolve(*bound)?;
+    let block = Block {
+        start: ranges.iter().map(|range| range.start).collect(),
+        extents: ranges.iter().map(ExactSizeIterator::len).collect(),
+    };
+    Ok(BoxLimit { block, bound, limit: Limit::new(bound, abs) })
 }
 
 fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
@@ -92,7 +192,12 @@ fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
 }
 
 /// The bound as it will be kept, and its absolute value.
-fn resolve_bound(config: &Config, data_range: Option<(f64, f64)>, data_known: bool) -> Result<(Bound, f64)> {
+fn resolve_bound(
+    bound: Bound,
+    config: &Config,
+    data_range: Option<(f64, f64)>,
+    data_known: bool,
+) -> Result<(Bound, f64)> {
     let check = |value: f64, name: &str| {
         if value.is_finite() && value >= 0.0 {
             Ok(())
@@ -100,11 +205,15 @@ fn resolve_bound(config: &Config, data_range: Option<(f64, f64)>, data_known: bo
             Err(Error::invalid(format!("the {name} bound must be a number that is not negative, not {value}")))
         }
     };
-    match config.bound {
+    match bound {
         Bound::Lossless => Ok((Bound::Lossless, 0.0)),
         Bound::Abs(abs) => {
             check(abs, "absolute")?;
-            Ok(if abs == 0.0 { (Bound::Lossless, 0.0) } else { (config.bound, abs) })
+            Ok(if abs == 0.0 { (Bound::Lossless, 0.0) } else { (bound, abs) })
+        }
+        Bound::PwRel(e) => {
+            check(e, "pointwise relative")?;
+            Ok(if e == 0.0 { (Bound::Lossless, 0.0) } else { (bound, f64::INFINITY) })
         }
         Bound::Rel(rel) => {
             check(rel, "relative")?;
@@ -124,11 +233,11 @@ fn resolve_bound(config: &Config, data_range: Option<(f64, f64)>, data_known: bo
             // hi - lo may overflow where the products do not. Both are rounded, but errors stay a share of 2^-21 below
             // the result (see quantize.rs), and so below the exact one.
             let abs = if (hi - lo).is_finite() { rel * (hi - lo) } else { rel * hi - rel * lo };
-            Ok(if abs == 0.0 { (Bound::Lossless, 0.0) } else { (config.bound, abs.min(f64::MAX)) })
+            Ok(if abs == 0.0 { (Bound::Lossless, 0.0) } else { (bound, abs.min(f64::MAX)) })
         }
         // Arrays that are there as a whole get their bound from target.rs.
         Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => {
-            target::check(config.bound)?;
+            target::check(bound)?;
             Err(Error::invalid(
                 "a PSNR, an L2 norm or a ratio can only be aimed at when the whole array is there: compress it from \
                  memory or from a file, or write rows with an absolute bound",
@@ -147,13 +256,32 @@ fn assumed_fills<T: Real>(fill: Fill) -> Vec<T> {
 }
 
 fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {
+    let bin = &config.bin;
+    let n_values = bin.iter().fold(1, |n: usize, factor| n.saturating_mul(*factor));
+    let is_wrong = bin.len() != shape.len() || bin.iter().any(|n| !(1..=MAX_BIN).contains(n));
+    if !bin.is_empty() && (is_wrong || !(2..=MAX_BIN_VALUES).contains(&n_values)) {
+        return Err(Error::invalid(format!(
+            "bins of {bin:?} need one factor of 1 to {MAX_BIN} for each axis of {shape:?}, and 2 to {MAX_BIN_VALUES} values"
+        )));
+    }
     let Some(asked) = &config.chunk_shape else {
         let most_values = match config.preset {
             Preset::Ceaz => Some(ceaz::WINDOW_BYTES / size_of::<T>()),
             _ => None,
         };
-        return Ok(default_chunk_shape(shape, shape_known, most_values));
+        let mut chunk = default_chunk_shape(shape, shape_known, most_values);
+        for (axis, (n, factor)) in chunk.iter_mut().zip(bin).enumerate() {
+            let is_whole = *n >= shape[axis] && (axis > 0 || shape_known);
+            *n = if is_whole { *n } else { n.next_multiple_of(*factor) };
+        }
+        return Ok(chunk);
     };
+    let cuts_bins = |(axis, (n, factor)): (usize, (&usize, &usize))| {
+        !n.is_multiple_of(*factor) && (*n < shape[axis] || (axis == 0 && !shape_known))
+    };
+    if asked.len() == shape.len() && asked.iter().zip(bin).enumerate().any(cuts_bins) {
+        return Err(Error::invalid(format!("the chunk shape {asked:?} must be a multiple of the bins {bin:?}")));
+    }
     if asked.len() != shape.len() || asked.contains(&0) {
         return Err(Error::invalid(format!(
             "the chunk shape {asked:?} needs one extent of at least 1 for each axis of {shape:?}"

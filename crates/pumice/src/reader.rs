@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::array::{Array, DType, Real};
+use crate::bounds::{BoxLimit, Region};
 use crate::chunk::{self, Block, Corner};
 use crate::config::{Bound, Preset};
 use crate::container::{self, Layout, frame, header};
@@ -78,9 +79,16 @@ pub struct Info {
     pub n_chunks: u64,
     /// Pipeline that the writer was asked for.
     pub preset: Preset,
-    /// Error bound that was asked for.
+    /// Error bound that was asked for; the first of them, if there are several.
     pub bound: Bound,
-    /// Absolute error bound that holds; 0 if lossless.
+    /// All error bounds that were asked for.
+    pub bounds: Vec<Bound>,
+    /// Boxes in which another bound holds beside these.
+    pub regions: Vec<Region>,
+    /// Extents of the bins whose means stand for the values outside of the boxes; empty if the values themselves are
+    /// kept.
+    pub bin: Vec<usize>,
+    /// Absolute error bound that holds; 0 if lossless, infinite if no absolute one was asked for.
     pub abs_bound: f64,
     /// Fill values that are kept bit for bit.
     pub fills: Vec<f64>,
@@ -93,6 +101,7 @@ pub struct Info {
     /// Rows along the slowest axis that each writing session added; empty for an array without axes, and for a stream
     /// that was salvaged without its index.
     pub segments: Vec<usize>,
+    pub(crate) boxes: Vec<BoxLimit>,
 }
 
 impl Info {
@@ -106,12 +115,16 @@ impl Info {
             n_chunks: grid.n_chunks(),
             preset: header.preset,
             bound: header.bound,
+            bounds: [header.bound].iter().chain(&header.also).copied().collect(),
+            regions: header.boxes.iter().map(BoxLimit::region).collect(),
+            bin: header.bin.clone(),
             abs_bound: header.abs_bound,
             fills: header.fills.iter().map(|&bits| header::value_as_f64(header.dtype, bits)).collect(),
             attributes: header.attributes.clone(),
             raw_bytes: chunk::n_values(grid.shape()) as u64 * header.dtype.size() as u64,
             compressed_bytes,
             segments: grid.segment_rows(),
+            boxes: header.boxes.clone(),
         }
     }
 }

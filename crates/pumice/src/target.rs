@@ -11,7 +11,7 @@
 use std::io;
 
 use crate::array::Real;
-use crate::chunk;
+use crate::chunk::{self, Block};
 use crate::config::{Bound, Config};
 use crate::container::header::Header;
 use crate::curve::{Bracket, MIN_LEVEL, MIN_WIDTH, exp2, log2};
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
 use crate::parallel::{self, Workers};
 use crate::pipeline::{self, Codec, DecodeParams};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::quantize::Quantizer;
 use crate::source::Source;
 use crate::stats::Stats;
@@ -67,29 +67,52 @@ pub(crate) fn check(bound: Bound) -> Result<bool> {
     if is_valid { Ok(true) } else { Err(Error::invalid(format!("the {what}, not {value}"))) }
 }
 
+/// The target of a configuration, if it has one.
+pub(crate) fn of(config: &Config) -> Result<Option<Bound>> {
+    let Some(target) = config.bounds.iter().copied().find(plan::is_target) else { return Ok(None) };
+    check(target)?;
+    plan::check_combination(&config.bounds)?;
+    if !config.regions.is_empty() || !config.bin.is_empty() {
+        return Err(Error::invalid(format!(
+            "{target:?} is a target for the whole array and cannot be combined with regions or bins; give bounds instead"
+        )));
+    }
+    Ok(Some(target))
+}
+
 /// The plan for an array that is there as a whole. Where a target is asked for, the absolute bound that meets it is
-/// searched; it is never above `cap`, which is another bound that must also hold. `progress` gets the number of input
-/// bytes that the search has come to, out of as many as there are.
+/// searched; it is never above the other bounds that are asked for, which must hold as well. `progress` gets the number
+/// of input bytes that the search has come to, out of as many as there are.
 pub(crate) fn plan<T: Real>(
     config: &Config,
-    cap: Option<f64>,
     source: &dyn Source<T>,
     stats: &Stats<T>,
     workers: &Workers,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Plan<T>, Option<Achieved>)> {
-    if !check(config.bound)? {
+    let Some(target) = of(config)? else {
         return Ok((Plan::new(config, source.shape(), Some(stats))?, None));
-    }
+    };
     let _floats = DefaultFloats::set();
-    let lossless = Plan::new(&Config { bound: Bound::Lossless, ..config.clone() }, source.shape(), Some(stats))?;
+    let with = |bounds| Plan::new(&Config { bounds, ..config.clone() }, source.shape(), Some(stats));
+    let lossless = with(vec![Bound::Lossless])?;
+    let others: Vec<Bound> = config.bounds.iter().copied().filter(|bound| *bound != target).collect();
+    let (mut also, mut cap) = (Vec::new(), None);
+    if !others.is_empty() {
+        let plan = with(others)?;
+        if plan.bound == Bound::Lossless {
+            return Ok((plan, None));
+        }
+        cap = Some(plan.abs_bound);
+        also = [vec![plan.bound], plan.also].concat();
+    }
     let n_values = chunk::n_values(source.shape());
     let range = stats.range.map_or((0.0, 0.0), |(lo, hi)| (lo.to_f64(), hi.to_f64()));
     let scale = scale_of(range);
     // The range may overflow where its scaled value does not; no bound is larger than f64 can say.
     let scaled_range = range.1 * scale - range.0 * scale;
     let range_abs = (scaled_range / scale).min(f64::MAX);
-    let goal = match config.bound {
+    let goal = match target {
         Bound::Psnr(db) => Goal::MeanSquare(scaled_range * scaled_range * exp2(-db / DECIBELS_PER_LEVEL)),
         Bound::L2(norm) => Goal::SquareSum((norm * scale) * (norm * scale)),
         Bound::Ratio(ratio) => Goal::Ratio(ratio),
@@ -99,7 +122,8 @@ pub(crate) fn plan<T: Real>(
         source,
         workers,
         progress,
-        asked: config.bound,
+        asked: target,
+        also,
         goal,
         lossless,
         max_abs: range.0.abs().max(range.1.abs()),
@@ -186,6 +210,8 @@ struct Search<'a, T> {
     workers: &'a Workers,
     progress: &'a (dyn Fn(u64) + Sync),
     asked: Bound,
+    /// Other bounds, which hold up to `limit`.
+    also: Vec<Bound>,
     goal: Goal,
     /// All decisions but the bound.
     lossless: Plan<T>,
@@ -288,7 +314,7 @@ impl<T: Real> Search<'_, T> {
     fn at(&self, x: f64) -> Plan<T> {
         let abs_bound = exp2(x).min(self.limit);
         let step = Quantizer::<T>::new(abs_bound, Some(self.max_abs)).map(|q| q.step);
-        Plan { bound: self.asked, abs_bound, step, ..self.lossless.clone() }
+        Plan { bound: self.asked, also: self.also.clone(), abs_bound, step, ..self.lossless.clone() }
     }
 
     fn store_lossless(mut self) -> Result<(Plan<T>, Option<Achieved>)> {
@@ -478,7 +504,7 @@ struct Coder<'a, T> {
 impl<T: Real> Coder<'_, T> {
     fn encode(&self, values: &[T], extents: &[usize], workers: &Workers, result: &mut RoundTrip<T>) -> Codec {
         result.payload.clear();
-        pipeline::encode_chunk(values, extents, self.plan, workers, &mut result.payload)
+        pipeline::encode_chunk(values, &Block::whole(extents), self.plan, workers, &mut result.payload)
     }
 
     fn round_trip(&self, values: &[T], extents: &[usize], workers: &Workers, result: &mut RoundTrip<T>) -> Result<()> {
@@ -581,30 +607,46 @@ mod tests {
     use crate::source::SliceSource;
     use crate::stats;
 
-    fn planned(bound: Bound, cap: Option<f64>) -> Result<(Plan<f32>, Option<Achieved>)> {
+    fn planned(config: &Config) -> Result<(Plan<f32>, Option<Achieved>)> {
         let values: Vec<f32> = (0..9000).map(|i| ((i * i) % 1013) as f32 / 1013.0).collect();
         let source = SliceSource::new(&values, &[values.len()])?;
         let stats = stats::scan(&source, Fill::Auto, &Workers::Serial, &|_| ())?;
-        plan(&Config::new(bound), cap, &source, &stats, &Workers::Serial, &|_| ())
+        plan(config, &source, &stats, &Workers::Serial, &|_| ())
     }
 
     #[test]
-    fn a_cap_is_kept() {
-        for bound in [Bound::Psnr(30.0), Bound::L2(3.0), Bound::Ratio(3.0)] {
-            let (free, achieved) = planned(bound, None).unwrap();
-            assert!(achieved.unwrap().is_close && free.bound == bound);
+    fn other_bounds_are_kept() {
+        for target in [Bound::Psnr(30.0), Bound::L2(3.0), Bound::Ratio(3.0)] {
+            let (free, achieved) = planned(&Config::new(target)).unwrap();
+            assert!(achieved.unwrap().is_close && free.bound == target);
             // One that changes nothing, as the search ends below it.
-            let (loose, _) = planned(bound, Some(1e9)).unwrap();
-            assert_eq!(loose.abs_bound, free.abs_bound);
+            let (loose, _) = planned(&Config::new(Bound::Abs(1e9)).and(target)).unwrap();
+            assert_eq!((loose.abs_bound, loose.bound), (free.abs_bound, target));
+            assert_eq!(loose.also, [Bound::Abs(1e9)]);
         }
-        for bound in [Bound::Psnr(30.0), Bound::L2(3.0)] {
-            let (capped, achieved) = planned(bound, Some(1e-3)).unwrap();
+        for target in [Bound::Psnr(30.0), Bound::L2(3.0)] {
+            let (capped, achieved) = planned(&Config::new(target).and(Bound::Abs(1e-3))).unwrap();
             assert!(capped.abs_bound <= 1e-3 && capped.abs_bound > 0.99e-3);
             assert!(!achieved.unwrap().is_close);
         }
-        let error = planned(Bound::Ratio(3.0), Some(1e-3)).unwrap_err();
+        let error = planned(&Config::new(Bound::Ratio(3.0)).and(Bound::Abs(1e-3))).unwrap_err();
         assert!(error.to_string().contains("loosen the bound"), "{error}");
-        assert_eq!(planned(Bound::Psnr(30.0), Some(0.0)).unwrap().0.bound, Bound::Lossless);
+        assert_eq!(planned(&Config::new(Bound::Psnr(30.0)).and(Bound::Lossless)).unwrap().0.bound, Bound::Lossless);
+    }
+
+    #[test]
+    fn wrong_combinations_are_refused() {
+        let psnr = || Config::new(Bound::Psnr(30.0));
+        for config in [
+            psnr().and(Bound::L2(1.0)),
+            psnr().and(Bound::PwRel(1e-3)),
+            psnr().region(std::slice::from_ref(&(0..100)), Bound::Lossless),
+            psnr().bin(&[4]),
+            Config::new(Bound::Abs(1.0)).region(std::slice::from_ref(&(0..100)), Bound::Ratio(5.0)),
+        ] {
+            let error = planned(&config).unwrap_err();
+            assert!(["target", "cannot have"].iter().any(|word| error.to_string().contains(word)), "{error}");
+        }
     }
 
     #[test]

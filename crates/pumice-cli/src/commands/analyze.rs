@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use pumice::{Analysis, AnalysisOptions, Bound, Config, Fill, Preset, Profile, Real, with_dtype};
 use serde::Serialize;
 
+use crate::bounds::parts;
 use crate::cli::LayoutArgs;
-use crate::commands::compress::{PresetArg, bound_parts, preset, spool};
+use crate::commands::compress::{PresetArg, preset, spool};
 use crate::failure::Result;
 use crate::input::{Input, Stream, is_stream};
 use crate::parse;
@@ -299,7 +300,7 @@ fn values_report(profile: &Profile) -> ValuesReport {
 }
 
 fn residuals_report(found: &pumice::Residuals) -> ResidualsReport {
-    let (bound_kind, bound) = bound_parts(found.bound);
+    let (bound_kind, bound) = parts(found.bound);
     let lorenzo =
         |d: &pumice::DifferenceEntropy| LorenzoReport { order: d.order, axes: d.axes.clone(), entropy_bits: d.bits };
     let level = |l: &pumice::LevelEntropy| LevelReport { stride: l.stride, share: l.share, entropy_bits: l.bits };
@@ -316,7 +317,7 @@ fn residuals_report(found: &pumice::Residuals) -> ResidualsReport {
 }
 
 fn estimate_report(estimate: &pumice::Estimate, actual: Option<f64>) -> EstimateReport {
-    let (bound_kind, bound) = bound_parts(estimate.bound);
+    let (bound_kind, bound) = parts(estimate.bound);
     EstimateReport {
         preset: estimate.preset.name(),
         bound_kind,

@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 use pumice::{Bound, Config, DecodeOptions, ErrorKind, Real, metrics, with_dtype};
 use serde::Serialize;
 
+use crate::bounds;
 use crate::cli::LayoutArgs;
 use crate::commands::compress::{PresetArg, preset};
 use crate::failure::{Failure, Result};
@@ -27,8 +28,9 @@ use crate::ui::Ui;
 const AFTER_HELP: &str = "\
 Examples:
   pumice bench t_30x192x288.f32
-  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json
-  pumice bench *.f32 --preset fast,small --ratio 5,10,20,50   how well ratios are met";
+  pumice bench *.f32 --preset fast,small --ratio 5,10,20,50   how well ratios are met
+  pumice bench *.f32 --pwrel 1e-2,1e-3 --preset fast,small --min-size 0 --runs 1
+  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json";
 
 /// Measure speed and ratio on your files
 ///
@@ -44,21 +46,24 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "small", value_parser = preset)]
     preset: Vec<PresetArg>,
 
-    /// Relative bounds to measure
-    #[arg(long, value_name = "E,..", value_delimiter = ',', default_value = "1e-3", value_parser = parse::bound)]
+    /// Relative bounds to measure; 1e-3 if no bound is given
+    #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse::bound)]
     rel: Vec<f64>,
 
     /// PSNRs to aim at: measures how well they are met, not the speed
-    #[arg(long, value_name = "DB,..", value_delimiter = ',', value_parser = parse::psnr, conflicts_with = "rel")]
+    #[arg(long, value_name = "DB,..", value_delimiter = ',', value_parser = parse::psnr, conflicts_with_all = ["rel", "pwrel"])]
     psnr: Vec<f64>,
 
     /// L2 norms of the error to aim at
-    #[arg(long, value_name = "NORM,..", value_delimiter = ',', value_parser = parse::bound, conflicts_with = "rel")]
+    #[arg(long, value_name = "NORM,..", value_delimiter = ',', value_parser = parse::bound, conflicts_with_all = ["rel", "pwrel"])]
     l2: Vec<f64>,
 
     /// Ratios to aim at
-    #[arg(long, value_name = "R,..", value_delimiter = ',', value_parser = parse::ratio, conflicts_with = "rel")]
+    #[arg(long, value_name = "R,..", value_delimiter = ',', value_parser = parse::ratio, conflicts_with_all = ["rel", "pwrel"])]
     ratio: Vec<f64>,
+    /// Bounds relative to each value to measure
+    #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse::bound)]
+    pwrel: Vec<f64>,
 
     /// Worker threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -81,6 +86,7 @@ pub(crate) struct Args {
 struct Row {
     file: String,
     preset: &'static str,
+    bound_kind: &'static str,
     rel: f64,
     threads: usize,
     ratio: f64,
@@ -93,11 +99,19 @@ struct Row {
     bound_kept: bool,
 }
 
+impl Args {
+    fn bounds(&self) -> Vec<Bound> {
+        let rel = self.rel.iter().map(|e| Bound::Rel(*e));
+        let bounds: Vec<Bound> = rel.chain(self.pwrel.iter().map(|e| Bound::PwRel(*e))).collect();
+        if bounds.is_empty() { vec![Bound::Rel(1e-3)] } else { bounds }
+    }
+}
+
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     if !targets::of(args).is_empty() {
         return targets::run(args, ui);
     }
-    let n_steps = args.files.len() * args.preset.len() * args.rel.len();
+    let n_steps = args.files.len() * args.preset.len() * args.bounds().len();
     let bar = ui.steps_bar(n_steps as u64, "measuring");
     let mut rows = Vec::with_capacity(n_steps);
     for path in &args.files {
@@ -151,8 +165,8 @@ fn bench_file<T: Real>(input: &Input, path: &Path, args: &Args, bar: &ProgressBa
     let sample = Sample::<T>::read(input, args.min_size).map_err(|f| f.at(path))?;
     let mut restored = vec![T::default(); sample.values.len()];
     for &preset in &args.preset {
-        for &rel in &args.rel {
-            rows.push(measure(&sample, path, args, preset, rel, &mut restored)?);
+        for bound in args.bounds() {
+            rows.push(measure(&sample, path, args, preset, bound, &mut restored)?);
             bar.inc(1);
         }
     }
@@ -164,10 +178,10 @@ fn measure<T: Real>(
     path: &Path,
     args: &Args,
     preset: PresetArg,
-    rel: f64,
+    bound: Bound,
     restored: &mut [T],
 ) -> Result<Row> {
-    let config = Config::new(Bound::Rel(rel)).preset(preset.0).threads(args.threads);
+    let config = Config::new(bound).preset(preset.0).threads(args.threads);
     let options = DecodeOptions::new().threads(args.threads);
     let ratio = sample.file_ratio(&config)?;
     let values = sample.values.as_slice();
@@ -188,12 +202,14 @@ fn measure<T: Real>(
         }
     }
     let info = pumice::inspect(&packed)?;
-    let found = metrics::compare(values, restored, info.abs_bound, &info.fills);
+    let found = metrics::Guarantee::of(&info).compare(std::slice::from_ref(&(0..values.len())), values, restored);
+    let (bound_kind, bound) = bounds::parts(bound);
     let gbps = best.map(|seconds| size_of_val(values) as f64 / seconds / 1e9);
     Ok(Row {
         file: path.display().to_string(),
         preset: preset.0.name(),
-        rel,
+        bound_kind,
+        rel: bound.unwrap_or(0.0),
         threads: args.threads,
         ratio,
         memcpy_gbps: gbps[0],
@@ -201,7 +217,7 @@ fn measure<T: Real>(
         decompress_gbps: gbps[2],
         compress_over_memcpy: gbps[1] / gbps[0],
         decompress_over_memcpy: gbps[2] / gbps[0],
-        max_err_over_bound: if found.max_abs_error == 0.0 { 0.0 } else { found.max_abs_error / info.abs_bound },
+        max_err_over_bound: found.max_error_over_bound,
         bound_kept: found.bound_kept(),
     })
 }
@@ -215,11 +231,11 @@ fn timed(step: impl FnOnce() -> pumice::Result<()>) -> pumice::Result<f64> {
 
 fn describe(rows: &[Row]) -> String {
     let heading =
-        ["file", "preset", "rel", "ratio", "compress", "of memcpy", "decompress", "of memcpy", "memcpy", "max error"];
+        ["file", "preset", "bound", "ratio", "compress", "of memcpy", "decompress", "of memcpy", "memcpy", "max error"];
     let mut table = Table::new(&heading, 2);
     for row in rows {
         let file = Path::new(&row.file).file_name().map_or_else(|| row.file.clone(), |n| n.to_string_lossy().into());
-        let mut cells = vec![file, row.preset.into(), format!("{:e}", row.rel)];
+        let mut cells = vec![file, row.preset.into(), format!("{} {:e}", row.bound_kind, row.rel)];
         cells.extend(figures(|f| f(row)));
         cells.push(text::percent(row.max_err_over_bound, 2) + if row.bound_kept { "" } else { " BROKEN" });
         table.row(cells);

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use pumice::metrics::Guarantee;
 use pumice::{DType, ErrorKind, Real, with_dtype};
 use serde::Serialize;
 
 use crate::cli::LayoutArgs;
-use crate::compare::{self, Findings, Promise, Worst};
+use crate::compare::{self, Findings, Worst};
 use crate::failure::{Failure, Result};
 use crate::input::{self, Input};
 use crate::layout::Layout;
@@ -20,6 +21,9 @@ Examples:
   pumice check t_30x192x288.f32 t.pum                  against the bound stored in t.pum
   pumice check t.npy restored.npy --abs 0.01           two plain arrays
   pumice check t_30x192x288.f32 other.f32 --rel 1e-3   the output of any other compressor
+
+Where a file keeps means of bins only (compress --bin), it is the means that are compared, and the values themselves in
+the regions that have bounds of their own.
 
 The exit code is 1 when the bound is broken.";
 
@@ -37,12 +41,16 @@ pub(crate) struct Args {
     other: PathBuf,
 
     /// Check against this bound instead of the stored one
-    #[arg(long, value_name = "E", value_parser = parse::bound, conflicts_with = "rel")]
+    #[arg(long, value_name = "E", value_parser = parse::bound)]
     abs: Option<f64>,
 
     /// Check against E times the value range of the original
     #[arg(long, value_name = "E", value_parser = parse::bound)]
     rel: Option<f64>,
+
+    /// Check against E times the magnitude of each value
+    #[arg(long, value_name = "E", value_parser = parse::bound)]
+    pwrel: Option<f64>,
 
     /// The value that means "no data" in plain arrays; compressed files name theirs
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
@@ -64,7 +72,11 @@ struct Report {
     dtype: &'static str,
     shape: Vec<usize>,
     max_abs_error: f64,
+    /// Relative to what is allowed for the same value.
+    max_error_over_bound: f64,
     bound: Option<f64>,
+    /// Whether means of bins are what the bound holds for, outside of regions.
+    bound_is_for_means: bool,
     bound_kept: Option<bool>,
     /// Of a file that was compressed to meet one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,17 +132,28 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
 }
 
 /// The layout of both, what was found, the bound (if there is one), the ratio of sizes, and whether a target is met.
-type Outcome = (Layout, Findings, Option<f64>, f64, Option<Verdict>);
+type Outcome = (Layout, Findings, Option<Bound>, f64, Option<Verdict>);
+
+/// The bound that is checked.
+#[derive(Clone, Copy)]
+struct Bound {
+    /// Infinite if there is no absolute one.
+    abs: f64,
+    /// Whether it holds for means of bins, outside of regions.
+    is_for_means: bool,
+}
 
 fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let reader = input::open_reader(&args.other, args.threads)?;
     let info = reader.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     let original = Input::open_as(&args.original, &layout)?;
-    let mut promise = Promise::of(info);
-    let asked = asked_bound(args, &original, &promise.fills, ui)?;
-    if let Some(bound) = asked {
-        promise.bound = bound;
+    let mut bound = Bound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
+    let mut promise = Guarantee::of(info);
+    let asked = asked_bound(args, &original, &info.fills, ui)?;
+    if let Some(abs) = asked {
+        promise = Guarantee::new(abs, args.pwrel.unwrap_or(f64::INFINITY), &info.fills);
+        bound = Bound { abs, is_for_means: false };
     }
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings =
@@ -140,7 +163,7 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
     // Another bound is checked instead of what is stored.
     let target = if asked.is_none() { Verdict::of(info, &findings.total) } else { None };
-    Ok((layout, findings, Some(promise.bound), ratio, target))
+    Ok((layout, findings, Some(bound), ratio, target))
 }
 
 fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
@@ -149,33 +172,36 @@ fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
     let other = Input::open_as(&args.other, &layout)?;
     let fills: Vec<f64> = args.fill.into_iter().collect();
     let bound = asked_bound(args, &original, &fills, ui)?;
-    let promise = Promise { bound: bound.unwrap_or(f64::INFINITY), fills };
+    let pointwise = args.pwrel.unwrap_or(f64::INFINITY);
+    let promise = Guarantee::new(bound.unwrap_or(f64::INFINITY), pointwise, &fills);
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &promise, &bar))?;
     bar.finish_and_clear();
-    Ok((layout, findings, bound, 1.0, None))
+    Ok((layout, findings, bound.map(|abs| Bound { abs, is_for_means: false }), 1.0, None))
 }
 
-fn compare_plain<T: Real>(a: &Input, b: &Input, promise: &Promise, bar: &indicatif::ProgressBar) -> Result<Findings> {
+fn compare_plain<T: Real>(a: &Input, b: &Input, promise: &Guarantee, bar: &indicatif::ProgressBar) -> Result<Findings> {
     let shape = &a.layout.shape;
     let list = [shape.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent))];
     compare::with_file::<T, _>(&a.source_as(&list)?, &b.source_as(&list)?, shape, promise, bar)
 }
 
-/// The bound that was typed, as an absolute number. REL takes one more pass over the original, for its value range.
+/// The absolute bound that was typed; infinite if only one relative to each value was. REL takes one more pass over the
+/// original, for its value range.
 fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<Option<f64>> {
-    let Some(rel) = args.rel else { return Ok(args.abs) };
-    let promise = Promise { bound: f64::INFINITY, fills: fills.to_vec() };
+    let Some(rel) = args.rel else { return Ok(args.abs.or(args.pwrel.map(|_| f64::INFINITY))) };
+    let promise = Guarantee::new(f64::INFINITY, f64::INFINITY, fills);
     let bar = ui.bytes_bar(original.n_bytes(), "value range");
     let itself = with_dtype!(original.layout.dtype, T => compare_plain::<T>(original, original, &promise, &bar))?;
     bar.finish_and_clear();
     let (min, max) = (itself.total.min, itself.total.max);
     // The difference may overflow where the products do not.
     let bound = if (max - min).is_finite() { rel * (max - min) } else { rel * max - rel * min };
-    Ok(Some(if max > min { bound } else { 0.0 }))
+    let bound = if max > min { bound } else { 0.0 };
+    Ok(Some(bound.min(args.abs.unwrap_or(f64::INFINITY))))
 }
 
-fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<f64>, ratio: f64) -> Report {
+fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<Bound>, ratio: f64) -> Report {
     let total = &findings.total;
     let worst = findings.worst.as_ref();
     let name = |path: &Path| path.display().to_string();
@@ -185,7 +211,9 @@ fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<f64>, 
         dtype: layout.dtype.name(),
         shape: layout.shape,
         max_abs_error: total.max_abs_error,
-        bound,
+        max_error_over_bound: total.max_error_over_bound,
+        bound: bound.map(|bound| bound.abs),
+        bound_is_for_means: bound.is_some_and(|bound| bound.is_for_means),
         bound_kept: bound.map(|_| total.bound_kept()),
         target: None,
         worst_index: worst.map(|w| w.index.clone()),
@@ -206,9 +234,10 @@ fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<f64>, 
 
 fn describe(report: &Report, worst: Option<&Worst>) -> String {
     let verdict = match report.bound_kept {
+        Some(true) if report.bound_is_for_means => "yes, for the means of bins, and for the values in regions",
         Some(true) => "yes",
         Some(false) => "NO",
-        None => "no bound given (--abs or --rel)",
+        None => "no bound given (--abs, --rel or --pwrel)",
     };
     let mut facts = vec![
         ("array", format!("{} {}", text::shape(&report.shape), report.dtype)),
@@ -242,8 +271,9 @@ fn error_text(report: &Report) -> String {
     let error = text::number(report.max_abs_error, 6);
     match report.bound {
         Some(bound) if bound > 0.0 => {
-            let share = text::percent(report.max_abs_error / bound, 2);
-            format!("{error} ({share} of the bound {})", text::number(bound, 6))
+            let share = text::percent(report.max_error_over_bound, 2);
+            let bound = if bound.is_finite() { format!(" {}", text::number(bound, 6)) } else { String::new() };
+            format!("{error} ({share} of the bound{bound})")
         }
         Some(_) => format!("{error} (bound 0)"),
         None => error,

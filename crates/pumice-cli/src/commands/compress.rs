@@ -9,16 +9,19 @@ use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use pumice::metrics::Guarantee;
 use pumice::{Bound, Config, ErrorKind, Fill, Preset, Real, Summary, Writer, with_dtype};
 use serde::Serialize;
 
+use crate::bounds::{self, BoundReport};
 use crate::cli::{BoundArgs, LayoutArgs, is_stdio};
-use crate::compare::{self, Promise};
+use crate::compare;
 use crate::failure::{Failure, Result, io_context};
 use crate::input::{self, Input, Stream, is_stream};
 use crate::layout::Layout;
 use crate::output::{self, Output};
-use crate::parse::{self, Extents};
+use crate::parse::{self, Extents, Roi};
+use crate::region;
 use crate::target;
 use crate::text;
 use crate::ui::Ui;
@@ -32,6 +35,8 @@ Examples:
   pumice compress t.npy -o t.pum --abs 0.01 --attr units=K --verify
   pumice compress t.npy -o t.pum --psnr 60
   pumice compress t.npy -o t.pum --ratio 20
+  pumice compress t.npy -o t.pum --pwrel 1e-3 --abs 0.5     both hold
+  pumice compress t.npy -o t.pum --abs 0.5 --bin 1,2,2 --roi :,40:80,100:200=abs:1e-3
   pumice compress t.dat -o t.pum --dtype f64 --dims 288,192,30 --rel 1e-4 --fill 1e20
   simulate | pumice compress - -o t.pum --dtype f32 --shape 1000,512,512 --rel 1e-3 --range -5,40";
 
@@ -57,8 +62,17 @@ pub(crate) struct Args {
 
     /// The value range that --rel refers to, instead of the data's own
     #[arg(long, value_name = "MIN,MAX", value_parser = parse::range, allow_hyphen_values = true)]
-    #[arg(conflicts_with_all = ["abs", "lossless", "psnr", "l2", "ratio"])]
+    #[arg(requires = "rel")]
     range: Option<(f64, f64)>,
+
+    /// A region with a bound of its own beside the others: 0:10,:,5:9=abs:1e-3 (rel:E, pwrel:E, lossless); can be given
+    /// several times
+    #[arg(long, value_name = "REGION=BOUND", value_parser = parse::roi)]
+    roi: Vec<Roi>,
+
+    /// Keep only the means of bins of so many values along each axis, outside of the regions of --roi
+    #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
+    bin: Option<Extents>,
 
     /// The value that means "no data" (nan allowed), kept bit for bit; detected if not given
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
@@ -87,8 +101,15 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn config(&self) -> Config {
-        let mut config = Config::new(self.bound.bound()).preset(self.preset.0).threads(self.threads);
+    /// What is asked for an array of this shape.
+    fn config(&self, shape: &[usize]) -> Result<Config> {
+        let mut config = self.bound.config().preset(self.preset.0).threads(self.threads);
+        for Roi { region, bound } in &self.roi {
+            config = config.region(&region::parse(region, shape)?, *bound);
+        }
+        if let Some(bin) = &self.bin {
+            config = config.bin(&bin.0);
+        }
         if let Some((min, max)) = self.range {
             config = config.range(min, max);
         }
@@ -98,17 +119,18 @@ impl Args {
         if let Some(chunk) = &self.chunk {
             config = config.chunk_shape(&chunk.0);
         }
-        self.attr.iter().fold(config, |config, (key, value)| config.attribute(key, value))
+        Ok(self.attr.iter().fold(config, |config, (key, value)| config.attribute(key, value)))
     }
 
     /// Whether a stream can be compressed while it arrives.
     fn one_pass(&self) -> bool {
-        let bound_is_known = match self.bound.bound() {
-            Bound::Abs(_) | Bound::Lossless => true,
+        let is_known = |bound| match bound {
+            Bound::Abs(_) | Bound::PwRel(_) | Bound::Lossless => true,
             Bound::Rel(_) => self.range.is_some(),
             _ => false,
         };
-        bound_is_known && !self.verify
+        let mut bounds = self.bound.bounds().into_iter().chain(self.roi.iter().map(|roi| roi.bound));
+        bounds.all(is_known) && !self.verify
     }
 }
 
@@ -139,6 +161,9 @@ struct Report {
     bits_per_value: f64,
     bound_kind: &'static str,
     bound: Option<f64>,
+    bounds: Vec<BoundReport>,
+    n_regions: usize,
+    bin: Option<Vec<usize>>,
     abs_bound: f64,
     /// Of a target only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,18 +183,20 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     output::refuse_same_file(&args.input, &args.output)?;
     let (layout, summary) = compress(args, ui)?;
     let report = report(args, layout, &summary, start.elapsed().as_secs_f64());
-    ui.summary(&report, is_stdio(&args.output), || describe(&report))
+    let bound = bounds::describe(&args.bound.bounds(), summary.abs_bound);
+    ui.summary(&report, is_stdio(&args.output), || describe(&report, &bound))
 }
 
 fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Summary)> {
-    let config = args.config();
     if !is_stream(&args.input) {
         let input = Input::open(&args.input, &args.layout)?;
+        let config = args.config(&input.layout.shape)?;
         let summary = with_dtype!(input.layout.dtype, T => from_file::<T>(&input, args, &config, ui))?;
         return Ok((input.layout, summary));
     }
     let mut stream = Stream::open(&args.input, &args.layout)?;
     let layout = stream.layout.clone();
+    let config = args.config(&layout.shape)?;
     let summary = if args.one_pass() && layout.n_values() != Some(0) && !layout.shape.is_empty() {
         with_dtype!(layout.dtype, T => from_stream::<T>(&mut stream, args, &config, ui))?
     } else {
@@ -199,9 +226,10 @@ fn write<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Res
     let source = input.source()?;
     let bar = ui.bytes_bar(input.n_bytes(), "compressing");
     let mut out = Output::create(output)?;
+    let is_searched = config.bounds().iter().copied().any(target::is_target);
     let progress = |done| {
         bar.set_position(done);
-        if target::is_target(config.bound()) {
+        if is_searched {
             bar.set_message(target::phase(done, input.n_bytes()));
         }
     };
@@ -214,7 +242,7 @@ fn write<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Res
 /// Compares what was written with the input.
 fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
     let reader = input::open_reader(written, args.threads)?;
-    let promise = Promise::of(reader.info());
+    let promise = Guarantee::of(reader.info());
     let bar = ui.bytes_bar(input.n_bytes(), "verifying");
     let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &promise, &bar)?;
     bar.finish_and_clear();
@@ -222,7 +250,8 @@ fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Resul
     if findings.total.bound_kept() && target.as_ref().is_none_or(|target| target.is_met) {
         return Ok(());
     }
-    let found = format!("largest error {:e}, bound {:e}", findings.total.max_abs_error, promise.bound);
+    let total = &findings.total;
+    let found = format!("largest error {:e}, {} of what is allowed", total.max_abs_error, total.max_error_over_bound);
     let found = target.map_or(found.clone(), |target| format!("{found}, {}", target.text()));
     Err(Failure::new(ErrorKind::BoundBroken, format!("verification failed ({found}); nothing was written"))
         .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
@@ -304,7 +333,8 @@ fn expect_end(stream: &mut dyn Read, expected: u64) -> Result<()> {
 }
 
 fn report(args: &Args, layout: Layout, summary: &Summary, seconds: f64) -> Report {
-    let (bound_kind, bound) = bound_parts(args.bound.bound());
+    let given = args.bound.bounds();
+    let (bound_kind, bound) = bounds::parts(given[0]);
     let n_values = summary.raw_bytes as f64 / layout.dtype.size() as f64;
     Report {
         input: name(&args.input),
@@ -317,6 +347,9 @@ fn report(args: &Args, layout: Layout, summary: &Summary, seconds: f64) -> Repor
         bits_per_value: summary.compressed_bytes as f64 * 8.0 / n_values,
         bound_kind,
         bound,
+        bounds: given.iter().map(BoundReport::from).collect(),
+        n_regions: args.roi.len(),
+        bin: args.bin.as_ref().map(|bin| bin.0.clone()),
         abs_bound: summary.abs_bound,
         target: summary.target.as_ref().map(target::Report::of),
         preset: args.preset.0.name(),
@@ -330,44 +363,17 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The kind of a bound and the number the user gave.
-pub(crate) fn bound_parts(bound: Bound) -> (&'static str, Option<f64>) {
-    match bound {
-        Bound::Abs(e) => ("abs", Some(e)),
-        Bound::Rel(e) => ("rel", Some(e)),
-        Bound::Lossless => ("lossless", None),
-        Bound::Psnr(db) => ("psnr", Some(db)),
-        Bound::L2(norm) => ("l2", Some(norm)),
-        Bound::Ratio(ratio) => ("ratio", Some(ratio)),
-        _ => ("other", None),
-    }
-}
-
-/// A bound in words; `abs_bound` is what it comes to for this array.
-pub(crate) fn bound_text(kind: &str, bound: Option<f64>, abs_bound: f64) -> String {
-    match (kind, bound) {
-        ("psnr" | "l2" | "ratio", Some(asked)) => {
-            let found = if abs_bound > 0.0 { text::number(abs_bound, 6) + " absolute" } else { "lossless".into() };
-            format!("{found}, for {}", target::asked_text(kind, asked))
-        }
-        ("rel", Some(e)) => format!("{} of the value range = {}", text::number(e, 6), text::number(abs_bound, 6)),
-        (_, Some(e)) => format!("{} absolute", text::number(e, 6)),
-        _ => "lossless".into(),
-    }
-}
-
-fn describe(report: &Report) -> String {
+fn describe(report: &Report, bound: &str) -> String {
     let verified = if report.verified { ", verified" } else { "" };
     let target = report.target.as_ref().map_or(String::new(), target::Report::text);
     format!(
-        "{}: {} {}, {} -> {} ({})\nbound: {}{verified}; {}, {}\n{target}",
+        "{}: {} {}, {} -> {} ({})\nbound: {bound}{verified}; {}, {}\n{target}",
         report.output,
         text::shape(&report.shape),
         report.dtype,
         text::bytes(report.raw_bytes),
         text::bytes(report.compressed_bytes),
         text::ratio(report.ratio),
-        bound_text(report.bound_kind, report.bound, report.abs_bound),
         text::seconds(report.seconds),
         text::speed(report.raw_bytes, report.seconds),
     )

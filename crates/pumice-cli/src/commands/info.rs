@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pumice::{DType, Info};
 use serde::Serialize;
 
-use crate::commands::compress::{bound_parts, bound_text};
+use crate::bounds::{self, BoundReport, RegionReport};
 use crate::failure::Result;
 use crate::input;
 use crate::text;
@@ -34,6 +34,9 @@ struct Report {
     preset: &'static str,
     bound_kind: &'static str,
     bound: Option<f64>,
+    bounds: Vec<BoundReport>,
+    regions: Vec<RegionReport>,
+    bin: Vec<usize>,
     abs_bound: f64,
     #[serde(serialize_with = "ui::any_numbers")]
     fills: Vec<f64>,
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
 }
 
 fn report(args: &Args, info: &Info) -> Report {
-    let (bound_kind, bound) = bound_parts(info.bound);
+    let (bound_kind, bound) = bounds::parts(info.bound);
     Report {
         file: args.file.display().to_string(),
         version: info.version,
@@ -63,6 +66,9 @@ fn report(args: &Args, info: &Info) -> Report {
         preset: info.preset.name(),
         bound_kind,
         bound,
+        bounds: info.bounds.iter().map(BoundReport::from).collect(),
+        regions: info.regions.iter().map(RegionReport::from).collect(),
+        bin: info.bin.clone(),
         abs_bound: info.abs_bound,
         fills: info.fills.clone(),
         attributes: info.attributes.iter().cloned().collect(),
@@ -82,17 +88,17 @@ fn bits_per_value(info: &Info) -> f64 {
 }
 
 fn describe(args: &Args, info: &Info) -> String {
-    let (kind, bound) = bound_parts(info.bound);
     let mut facts = vec![
         ("file", args.file.display().to_string()),
         ("array", format!("{} {}", text::shape(&info.shape), info.dtype)),
-        ("bound", bound_text(kind, bound, info.abs_bound)),
+        ("bound", bounds::describe(&info.bounds, info.abs_bound)),
         ("preset", info.preset.name().into()),
         ("size", format!("{} -> {}", text::bytes(info.raw_bytes), text::bytes(info.compressed_bytes))),
         ("ratio", format!("{}, {} bits per value", text::ratio(ratio(info)), text::number(bits_per_value(info), 3))),
         ("chunks", format!("{} of {}", info.n_chunks, text::shape(&info.chunk_shape))),
         ("format", format!("version {}", info.version)),
     ];
+    facts.extend(bounds::facts(info));
     if info.segments.len() > 1 {
         facts.push(("appended", format!("rows {}", text::join(&info.segments, " + "))));
     }

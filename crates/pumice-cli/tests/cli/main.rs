@@ -3,6 +3,7 @@
 mod analyze;
 mod atomic;
 mod bench_and_demo;
+mod bounds;
 mod check;
 mod help;
 mod layout;

@@ -347,7 +347,7 @@ fn encoded_bytes<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, scale
         part.resize(piece.n_values(), T::default());
         let to = Corner { shape: &piece.extents, start: &zeros };
         chunk::copy_block(values, Corner { shape: extents, start: &piece.start }, &mut part, to, &piece.extents);
-        pipeline::encode_chunk(&part, &piece.extents, plan, inner, &mut out);
+        pipeline::encode_chunk(&part, &Block::whole(&piece.extents), plan, inner, &mut out);
     }
     out.len() as u64
 }

@@ -48,6 +48,14 @@ impl<T: Real> Job for FindFills<'_, T> {
     }
 }
 
+/// Axes along which masks are coded: those of the chunk, all but the last two of them merged.
+pub(crate) fn chunk_dims(extents: &[usize]) -> Dims {
+    let rank = extents.len();
+    let from_end = |i: usize| if rank >= i { extents[rank - i] } else { 1 };
+    let others = extents[..rank.saturating_sub(2)].iter().product();
+    [1, others, from_end(2), from_end(1)]
+}
+
 /// Writes or reads the kind of each value: whether it is a fill value, by those around it, and which of the two.
 /// `is_damaged` is asked after each row.
 pub(crate) fn code_kinds<C: BitCoder>(

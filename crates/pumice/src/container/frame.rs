@@ -76,17 +76,7 @@ impl FrameHeader {
         if bytes.array()? != MARKER {
             return Err(Error::corrupt("no frame marker where a chunk should start"));
         }
-        let codec = match bytes.u8()? {
-            0 => Codec::Raw,
-            1 => Codec::Fast,
-            2 => Codec::Small,
-            3 => Codec::Balanced,
-            5 => Codec::Cuszplus,
-            6 => Codec::Ceaz,
-            4 => Codec::Cuszp2,
-            7 => Codec::Ceresz2,
-            other => return Err(Error::corrupt(format!("unknown chunk codec {other}"))),
-        };
+        let codec = Codec::from_byte(bytes.u8()?)?;
         let chunk_id = varint::read_from(bytes)?;
         let single_chunk = header.single_chunk;
         let (first_row, rows) = match single_chunk {
@@ -106,21 +96,25 @@ impl FrameHeader {
 
     /// Refuses sizes that cannot hold `n_values`, so that nobody allocates for them.
     pub(crate) fn check_plausible(&self, n_values: usize, value_bytes: usize) -> Result<()> {
-        let raw_bytes = n_values as u64 * value_bytes as u64;
-        let fits = match self.codec {
-            Codec::Raw => self.payload_bytes == raw_bytes,
-            Codec::Fast => n_values > 0 && self.payload_bytes >= fast::min_payload_bytes(n_values) as u64,
-            Codec::Small | Codec::Balanced | Codec::Cuszplus | Codec::Ceaz => {
-                n_values > 0 && self.payload_bytes >= small::min_payload_bytes(n_values) as u64
-            }
-            Codec::Cuszp2 => n_values > 0 && self.payload_bytes >= cuszp2::min_payload_bytes(n_values) as u64,
-            Codec::Ceresz2 => n_values > 0 && self.payload_bytes >= ceresz2::min_payload_bytes(n_values) as u64,
-        };
-        if fits {
-            return Ok(());
-        }
-        Err(Error::corrupt(format!("{} payload bytes cannot hold {n_values} values", self.payload_bytes)))
+        check_plausible(self.codec, self.payload_bytes, n_values, value_bytes)
     }
+}
+
+/// Refuses payload sizes that cannot hold `n_values`, so that nobody allocates for them.
+pub(crate) fn check_plausible(codec: Codec, payload_bytes: u64, n_values: usize, value_bytes: usize) -> Result<()> {
+    let fits = match codec {
+        Codec::Raw => payload_bytes == n_values as u64 * value_bytes as u64,
+        Codec::Fast => n_values > 0 && payload_bytes >= fast::min_payload_bytes(n_values) as u64,
+        Codec::Cuszp2 => n_values > 0 && payload_bytes >= cuszp2::min_payload_bytes(n_values) as u64,
+        Codec::Ceresz2 => n_values > 0 && payload_bytes >= ceresz2::min_payload_bytes(n_values) as u64,
+        Codec::Small | Codec::Balanced | Codec::Cuszplus | Codec::Ceaz | Codec::Pointwise | Codec::Regions => {
+            n_values > 0 && payload_bytes >= small::min_payload_bytes(n_values) as u64
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("{payload_bytes} payload bytes cannot hold {n_values} values")))
 }
 
 /// Least size of a frame that holds `n_values` values, whatever its codec and stream.

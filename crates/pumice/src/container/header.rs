@@ -4,18 +4,21 @@
 
 use super::{Bytes, FORMAT_VERSION, MAGIC, checksum, varint};
 use crate::array::{DType, Real};
-use crate::chunk;
+use crate::bounds::{BoxLimit, Limit};
+use crate::chunk::{self, Block};
 use crate::codec::MAX_FILLS;
 use crate::config::{Bound, Preset};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pipeline::DecodeParams;
-use crate::plan::{MAX_RANK, Plan};
+use crate::plan::{MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, MAX_RANK, Plan, is_target};
 
 const SINGLE_CHUNK: u8 = 1;
 const N_FILLS_SHIFT: u8 = 1;
 const HAS_ATTRIBUTES: u8 = 8;
 const KNOWN_FLAGS: u8 = 15;
 const CHECKSUM_BYTES: usize = 4;
+/// `bound_kind` of several bounds, boxes or bins.
+const COMPOUND: u8 = 7;
 
 /// What the header says.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +30,13 @@ pub(crate) struct Header {
     pub(crate) preset: Preset,
     /// Kind and `requested_bound`.
     pub(crate) bound: Bound,
-    /// The absolute bound that holds; 0 if lossless.
+    /// Bounds that hold as well.
+    pub(crate) also: Vec<Bound>,
+    /// Boxes with bounds of their own.
+    pub(crate) boxes: Vec<BoxLimit>,
+    /// Extents of bins; none if all values are kept.
+    pub(crate) bin: Vec<usize>,
+    /// The absolute bound that holds; 0 if lossless, infinite if there is none.
     pub(crate) abs_bound: f64,
     /// As stored: all extents if single-chunk, else all but the slowest.
     pub(crate) shape: Vec<usize>,
@@ -50,6 +59,9 @@ impl Header {
             single_chunk,
             preset: plan.preset,
             bound: plan.bound,
+            also: plan.also.clone(),
+            boxes: plan.boxes.clone(),
+            bin: plan.bin.clone(),
             abs_bound: plan.abs_bound,
             shape: if single_chunk { plan.shape.clone() } else { plan.shape[1..].to_vec() },
             chunk_shape: if single_chunk { Vec::new() } else { plan.chunk_shape.clone() },
@@ -66,6 +78,9 @@ impl Header {
             chunk_shape: self.chunk_shape.clone(),
             preset: self.preset,
             bound: self.bound,
+            also: self.also.clone(),
+            boxes: self.boxes.clone(),
+            bin: self.bin.clone(),
             abs_bound: self.abs_bound,
             step: self.step.map(T::from_bits_u64),
             fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
@@ -104,13 +119,10 @@ impl Header {
         flags |= if self.attributes.is_empty() { 0 } else { HAS_ATTRIBUTES };
         out.push(flags);
         out.push(preset_code(self.preset));
-        let (bound_kind, requested_bound) = match self.bound {
-            Bound::Lossless => (0, None),
-            Bound::Abs(e) => (1, Some(e)),
-            Bound::Rel(e) => (2, Some(e)),
-            Bound::Psnr(db) => (4, Some(db)),
-            Bound::L2(norm) => (5, Some(norm)),
-            Bound::Ratio(ratio) => (6, Some(ratio)),
+        let is_compound = !self.also.is_empty() || !self.boxes.is_empty() || !self.bin.is_empty();
+        let (bound_kind, requested_bound) = match is_compound {
+            true => (COMPOUND, None),
+            false => bound_code(self.bound),
         };
         out.push(bound_kind);
         out.push((self.shape.len() + usize::from(!self.single_chunk)) as u8);
@@ -118,8 +130,11 @@ impl Header {
         if let Some(bound) = requested_bound {
             out.extend_from_slice(&bound.to_le_bytes());
         }
-        if !matches!(self.bound, Bound::Lossless | Bound::Abs(_)) {
+        if !is_compound && needs_abs_bound(self.bound) {
             out.extend_from_slice(&self.abs_bound.to_le_bytes());
+        }
+        if is_compound {
+            self.write_compound(out);
         }
         let value_bytes = self.dtype.size();
         if bound_kind != 0 {
@@ -134,12 +149,36 @@ impl Header {
             out.extend_from_slice(text.as_bytes());
         }
         let header_bytes = u16::try_from(out.len() - start + CHECKSUM_BYTES).map_err(|_| {
-            Error::invalid("the attributes do not fit into a header of 65535 bytes; store fewer or shorter ones")
+            Error::invalid(
+                "attributes and regions do not fit into a header of 65535 bytes; store fewer or shorter ones",
+            )
         })?;
         out[start + 6..start + 8].copy_from_slice(&header_bytes.to_le_bytes());
         let header_checksum = checksum::xxh3(&out[start..]) as u32;
         out.extend_from_slice(&header_checksum.to_le_bytes());
         Ok(())
+    }
+
+    /// Bounds, boxes and bins, where there is more than one bound.
+    fn write_compound(&self, out: &mut Vec<u8>) {
+        let write_bound = |bound: Bound, out: &mut Vec<u8>| {
+            let (kind, value) = bound_code(bound);
+            out.push(kind);
+            value.into_iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+        };
+        varint::write_to(1 + self.also.len() as u64, out);
+        [self.bound].iter().chain(&self.also).for_each(|bound| write_bound(*bound, out));
+        out.extend_from_slice(&self.abs_bound.to_le_bytes());
+        varint::write_to(self.boxes.len() as u64, out);
+        for given in &self.boxes {
+            given.block.start.iter().chain(&given.block.extents).for_each(|n| varint::write_to(*n as u64, out));
+            write_bound(given.bound, out);
+            if let Bound::Rel(_) = given.bound {
+                out.extend_from_slice(&given.limit.abs.to_le_bytes());
+            }
+        }
+        varint::write_to(self.bin.len() as u64, out);
+        self.bin.iter().for_each(|n| varint::write_to(*n as u64, out));
     }
 
     /// Reads the header at the front of `bytes` and returns it with its size.
@@ -227,11 +266,14 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
     if chunk_shape.contains(&0) || (!single_chunk && shape.contains(&0)) {
         return Err(Error::corrupt("an extent of a chunked stream is zero"));
     }
-    let (bound, abs_bound) = read_bound(bytes, bound_kind)?;
-    let step = match bound {
-        Bound::Lossless => None,
-        _ => read_step(bytes, dtype)?,
+    let compound = match bound_kind {
+        COMPOUND => read_compound(bytes, rank, if single_chunk { &shape } else { &[] })?,
+        _ => {
+            let (bound, abs_bound) = read_bound(bytes, bound_kind)?;
+            Compound { bounds: vec![bound], abs_bound, boxes: Vec::new(), bin: Vec::new() }
+        }
     };
+    let step = if bound_kind == 0 { None } else { read_step(bytes, dtype)? };
     let fills = (0..n_fills).map(|_| read_value_bits(bytes, dtype)).collect::<Result<_>>()?;
     let attributes = if flags & HAS_ATTRIBUTES != 0 { read_attributes(bytes)? } else { Vec::new() };
     Ok(Header {
@@ -240,8 +282,11 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         dtype,
         single_chunk,
         preset,
-        bound,
-        abs_bound,
+        bound: compound.bounds[0],
+        also: compound.bounds[1..].to_vec(),
+        boxes: compound.boxes,
+        bin: compound.bin,
+        abs_bound: compound.abs_bound,
         shape,
         chunk_shape,
         step,
@@ -264,20 +309,118 @@ fn read_extents(bytes: &mut Bytes<'_>, n: usize, dtype: DType, what: &str) -> Re
     Ok(extents)
 }
 
-fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(Bound, f64)> {
-    let mut read = || {
-        let bound = f64::from_bits(bytes.u64()?);
-        if bound.is_finite() && bound > 0.0 { Ok(bound) } else { Err(Error::corrupt(format!("invalid bound {bound}"))) }
-    };
+/// The kind of a bound and the number that was asked for.
+fn bound_code(bound: Bound) -> (u8, Option<f64>) {
+    match bound {
+        Bound::Lossless => (0, None),
+        Bound::Abs(e) => (1, Some(e)),
+        Bound::Rel(e) => (2, Some(e)),
+        Bound::PwRel(e) => (3, Some(e)),
+        Bound::Psnr(db) => (4, Some(db)),
+        Bound::L2(norm) => (5, Some(norm)),
+        Bound::Ratio(ratio) => (6, Some(ratio)),
+    }
+}
+
+/// A bound as it was asked for.
+fn read_requested(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<Bound> {
+    if bound_kind == 0 {
+        return Ok(Bound::Lossless);
+    }
+    let value = read_positive(bytes)?;
     match bound_kind {
-        0 => Ok((Bound::Lossless, 0.0)),
-        1 => read().map(|e| (Bound::Abs(e), e)),
-        2 => Ok((Bound::Rel(read()?), read()?)),
-        4 => Ok((Bound::Psnr(read()?), read()?)),
-        5 => Ok((Bound::L2(read()?), read()?)),
-        6 => Ok((Bound::Ratio(read()?), read()?)),
+        1 => Ok(Bound::Abs(value)),
+        2 => Ok(Bound::Rel(value)),
+        3 => Ok(Bound::PwRel(value)),
+        4 => Ok(Bound::Psnr(value)),
+        5 => Ok(Bound::L2(value)),
+        6 => Ok(Bound::Ratio(value)),
         other => Err(Error::corrupt(format!("unknown kind of bound {other}"))),
     }
+}
+
+fn read_positive(bytes: &mut Bytes<'_>) -> Result<f64> {
+    let bound = f64::from_bits(bytes.u64()?);
+    if bound.is_finite() && bound > 0.0 { Ok(bound) } else { Err(Error::corrupt(format!("invalid bound {bound}"))) }
+}
+
+/// The only bound, and the absolute bound that it comes to.
+fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(Bound, f64)> {
+    let bound = read_requested(bytes, bound_kind)?;
+    let abs_bound = match bound {
+        Bound::Lossless => 0.0,
+        Bound::Abs(e) => e,
+        Bound::PwRel(_) => f64::INFINITY,
+        Bound::Rel(_) | Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => read_positive(bytes)?,
+    };
+    Ok((bound, abs_bound))
+}
+
+/// Whether the absolute bound is stored beside what was asked for.
+fn needs_abs_bound(bound: Bound) -> bool {
+    !matches!(bound, Bound::Lossless | Bound::Abs(_) | Bound::PwRel(_))
+}
+
+/// What a header of kind [`COMPOUND`] says.
+struct Compound {
+    bounds: Vec<Bound>,
+    abs_bound: f64,
+    boxes: Vec<BoxLimit>,
+    bin: Vec<usize>,
+}
+
+/// `known` are the extents that boxes must lie within, as far as the header has them.
+fn read_compound(bytes: &mut Bytes<'_>, rank: usize, known: &[usize]) -> Result<Compound> {
+    let n_bounds = varint::read_from(bytes)?;
+    if n_bounds == 0 {
+        return Err(Error::corrupt("the header announces bounds and has none"));
+    }
+    // Grow as they are read: counts alone must not cause an allocation.
+    let mut bounds = Vec::new();
+    for _ in 0..n_bounds {
+        let kind = bytes.u8()?;
+        bounds.push(read_requested(bytes, kind)?);
+    }
+    let abs_bound = f64::from_bits(bytes.u64()?);
+    if !(abs_bound >= 0.0 && abs_bound.is_sign_positive()) {
+        return Err(Error::corrupt(format!("invalid bound {abs_bound}")));
+    }
+    let n_boxes = varint::read_from(bytes)?;
+    if n_boxes > MAX_BOXES as u64 {
+        return Err(Error::corrupt(format!("{n_boxes} regions are too many")));
+    }
+    let mut boxes = Vec::new();
+    for _ in 0..n_boxes {
+        let start = read_numbers(bytes, rank)?;
+        let extents = read_numbers(bytes, rank)?;
+        let fits = |axis: usize| {
+            let end = start[axis].saturating_add(extents[axis]);
+            extents[axis] > 0 && end < usize::MAX >> 1 && known.get(axis).is_none_or(|n| end <= *n)
+        };
+        if !(0..rank).all(fits) {
+            return Err(Error::corrupt("a region does not lie within the array"));
+        }
+        let kind = bytes.u8()?;
+        let (bound, abs_bound) = read_bound(bytes, kind)?;
+        if is_target(&bound) {
+            return Err(Error::corrupt("a region has a target"));
+        }
+        boxes.push(BoxLimit { block: Block { start, extents }, bound, limit: Limit::new(bound, abs_bound) });
+    }
+    let n_factors = varint::read_from(bytes)?;
+    if n_factors != 0 && n_factors != rank as u64 {
+        return Err(Error::corrupt("the bins have another number of axes than the array"));
+    }
+    let bin = read_numbers(bytes, n_factors as usize)?;
+    let n_values = bin.iter().fold(1, |n: usize, factor| n.saturating_mul(*factor));
+    if bin.iter().any(|n| !(1..=MAX_BIN).contains(n)) || n_values > MAX_BIN_VALUES {
+        return Err(Error::corrupt(format!("impossible bins {bin:?}")));
+    }
+    Ok(Compound { bounds, abs_bound, boxes, bin })
+}
+
+fn read_numbers(bytes: &mut Bytes<'_>, n: usize) -> Result<Vec<usize>> {
+    (0..n).map(|_| super::to_usize(varint::read_from(bytes)?)).collect()
 }
 
 /// The step's bits; a step of +0 says that there is none.
@@ -365,6 +508,9 @@ pub(crate) mod tests {
             single_chunk: false,
             preset: Preset::Fast,
             bound: Bound::Rel(1e-3),
+            also: Vec::new(),
+            boxes: Vec::new(),
+            bin: Vec::new(),
             abs_bound: 0.25,
             shape: vec![10, 7],
             chunk_shape: vec![4, 5, 7],

@@ -29,7 +29,7 @@ pub fn codec_bytes<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Res
     let (plan, quantizer) = planned(data, shape, config)?;
     let _floats = DefaultFloats::set();
     let mut out = Vec::new();
-    match pipeline::encode_quantised(data, shape, &quantizer, &plan, &Workers::Serial, &mut out) {
+    match pipeline::encode_quantised(data, shape, &quantizer, &plan.coding(), &Workers::Serial, &mut out) {
         Some(_) => Ok(out.len()),
         None => Err(Error::invalid("the preset has no codec of its own")),
     }

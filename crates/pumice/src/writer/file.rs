@@ -229,8 +229,9 @@ fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)
 fn appendable_header<T: Real>(layout: &Layout) -> Result<Header> {
     let mut header = layout.header.clone();
     // A target was met by the rows that were there; of more rows only the bound is known that came of it.
-    if crate::target::check(header.bound)? {
+    if crate::plan::is_target(&header.bound) {
         header.bound = Bound::Abs(header.abs_bound);
+        header.also.clear();
     }
     if !header.single_chunk {
         return Ok(header);

@@ -127,12 +127,16 @@ impl<T: Real> Job<'_, T> {
         if n == 0 {
             return Ok(Codec::Raw);
         }
+        let mut placed = block.clone();
+        if let Some(row) = placed.start.first_mut() {
+            *row += self.first_row;
+        }
         if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
-            return Ok(pipeline::encode_chunk(run, &block.extents, self.plan, inner, out));
+            return Ok(pipeline::encode_chunk(run, &placed, self.plan, inner, out));
         }
         values.resize(n, T::default());
         self.source.read_box(&block.start, &block.extents, values)?;
-        Ok(pipeline::encode_chunk(values, &block.extents, self.plan, inner, out))
+        Ok(pipeline::encode_chunk(values, &placed, self.plan, inner, out))
     }
 
     fn report(&self, done: &AtomicU64, block: &Block) {

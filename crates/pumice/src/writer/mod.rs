@@ -30,7 +30,7 @@ pub struct Summary {
     pub raw_bytes: u64,
     /// Size of the stream.
     pub compressed_bytes: u64,
-    /// The absolute error bound that holds; 0 if lossless.
+    /// The absolute error bound that holds; 0 if lossless, infinite if no absolute one was asked for.
     pub abs_bound: f64,
     /// Number of chunks.
     pub n_chunks: u64,
@@ -71,7 +71,7 @@ pub fn compress_into<T: Real>(data: &[T], shape: &[usize], config: &Config, out:
     let source = SliceSource::new(data, shape)?;
     let workers = workers_for(data.len(), config.threads)?;
     let stats = stats::scan(&source, config.fill, &workers, &|_| ())?;
-    let (plan, target) = target::plan(config, None, &source, &stats, &workers, &|_| ())?;
+    let (plan, target) = target::plan(config, &source, &stats, &workers, &|_| ())?;
     Ok(Summary { target, ..append_planned(&source, &plan, &workers, out)? })
 }
 
@@ -111,10 +111,10 @@ pub fn compress_from<T: Real, W: Write + Send>(
     let raw_bytes = chunk::checked_bytes(shape, size_of::<T>());
     let raw_bytes = raw_bytes.ok_or_else(|| Error::invalid(format!("shape {shape:?} is too large")))?;
     let workers = workers_for(chunk::n_values(shape), config.threads)?;
-    let parts = if target::check(config.bound)? { 4 } else { 2 };
+    let parts = if target::of(config)?.is_some() { 4 } else { 2 };
     let stats = stats::scan(source, config.fill, &workers, &|done| progress(done / parts))?;
     let searched = |done: u64| progress(raw_bytes / parts + done / 2);
-    let (plan, target) = target::plan(config, None, source, &stats, &workers, &searched)?;
+    let (plan, target) = target::plan(config, source, &stats, &workers, &searched)?;
     let encoded = |done: u64| progress(raw_bytes - raw_bytes / parts + done / parts);
     Ok(Summary { target, ..write_planned(source, &plan, &workers, out, &encoded)? })
 }
@@ -145,7 +145,8 @@ pub(crate) fn write_planned<T: Real, W: Write + Send>(
 }
 
 /// Compresses rows along the slowest axis as they arrive. The bound must be known up front: [`Bound::Abs`],
-/// [`Bound::Lossless`], or [`Bound::Rel`] with [`Config::range`].
+/// [`Bound::PwRel`], [`Bound::Lossless`], or [`Bound::Rel`] with [`Config::range`]. Regions are boxes of the whole array,
+/// whether their rows are there yet or not.
 ///
 /// Nothing is readable before [`finish`](Writer::finish) has written the index, but `salvage` finds what was written.
 ///
@@ -160,6 +161,7 @@ pub(crate) fn write_planned<T: Real, W: Write + Send>(
 /// ```
 ///
 /// [`Bound::Abs`]: crate::Bound::Abs
+/// [`Bound::PwRel`]: crate::Bound::PwRel
 /// [`Bound::Lossless`]: crate::Bound::Lossless
 /// [`Bound::Rel`]: crate::Bound::Rel
 #[derive(Debug)]

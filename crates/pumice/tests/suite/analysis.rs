@@ -31,7 +31,7 @@ proptest! {
         bound in select(vec![Bound::Rel(1e-3), Bound::Abs(1e-2), Bound::Abs(0.0), Bound::Lossless]),
     ) {
         prop_assume!(shape.iter().product::<usize>() < 20_000);
-        let n = shape.iter().product();
+        let n: usize = shape.iter().product();
         let values: Vec<f64> = if n == 0 { Vec::new() } else { field.generate(&shape, seed) };
         let options = AnalysisOptions::new().bounds(&[bound]).presets(&SAMPLED).threads(1);
         let found = pumice::analyze(&values, &shape, &options).unwrap();

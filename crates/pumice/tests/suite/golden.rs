@@ -86,6 +86,8 @@ fn cases_cover_every_feature_of_the_codecs() {
     for predictor in ["lattice", "interpolated"] {
         all.extend(["", ", fills"].map(|what| format!("{predictor}, rANS{what}, wide")));
     }
+    let layers = ["layer 8, logarithms", "layer 8, signs", "layer 8, exact values", "layer 9, boxes", "layer 9, bins"];
+    all.extend(layers.map(String::from));
     let missing: Vec<_> = all.iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
@@ -101,8 +103,19 @@ fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
         0 => vec!["raw chunk".into()],
         1 => features_of_fast(shape, payload).into_iter().map(String::from).collect(),
         2 => vec![features_of_small(payload)],
+        layer @ 8.. => features_of_layer(layer, payload[0]),
         _ => Vec::new(),
     }
+}
+
+/// By docs/format.md, section 14.
+fn features_of_layer(layer: u8, flags: u8) -> Vec<String> {
+    let names = match layer {
+        8 => ["logarithms", "signs", "negative", "second fills", "only second fills", "exact values"].as_slice(),
+        _ => &["boxes", "bins", "fills", "exact values"],
+    };
+    let is_set = |(bit, _): &(usize, &&str)| flags >> bit & 1 != 0;
+    names.iter().enumerate().filter(is_set).map(|(_, name)| format!("layer {layer}, {name}")).collect()
 }
 
 /// By docs/format.md, section 7.

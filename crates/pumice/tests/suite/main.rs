@@ -3,6 +3,7 @@
 //! They are one binary on purpose: the codec is generic, so each further binary would compile all of it once more.
 
 mod analysis;
+mod bounds;
 mod cases;
 mod determinism;
 mod edge_cases;

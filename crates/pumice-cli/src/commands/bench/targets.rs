@@ -6,7 +6,8 @@ use pumice::{Bound, Config, ErrorKind, Real, metrics, with_dtype};
 use serde::Serialize;
 
 use super::Args;
-use crate::commands::compress::{PresetArg, bound_parts};
+use crate::bounds::parts;
+use crate::commands::compress::PresetArg;
 use crate::failure::{Failure, Result};
 use crate::input::Input;
 use crate::text::{self, Table};
@@ -71,7 +72,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<()> {
 fn measure<T: Real>(input: &Input, path: &Path, args: &Args, preset: PresetArg, target: Bound) -> Result<Row> {
     let values = input.read::<T>()?;
     let config = Config::new(target).preset(preset.0).threads(args.threads);
-    let (kind, asked) = bound_parts(target);
+    let (kind, asked) = parts(target);
     let asked = asked.unwrap_or(0.0);
     let row = |outcome, remark| Row {
         file: path.display().to_string(),

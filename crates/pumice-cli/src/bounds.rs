@@ -1,0 +1,92 @@
+//! Bounds in words, for people and for `--json`: those of the whole array, those of its regions, and bins.
+
+use pumice::{Bound, Info, Region};
+use serde::Serialize;
+
+use crate::target;
+use crate::text;
+
+/// A bound as `--json` prints it.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+pub(crate) struct BoundReport {
+    kind: &'static str,
+    value: Option<f64>,
+}
+
+impl From<&Bound> for BoundReport {
+    fn from(bound: &Bound) -> Self {
+        let (kind, value) = parts(*bound);
+        Self { kind, value }
+    }
+}
+
+/// A region as `--json` prints it.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+pub(crate) struct RegionReport {
+    /// Start and end along each axis.
+    region: Vec<[usize; 2]>,
+    #[serde(flatten)]
+    bound: BoundReport,
+}
+
+impl From<&Region> for RegionReport {
+    fn from(region: &Region) -> Self {
+        let ranges = region.ranges.iter().map(|range| [range.start, range.end]).collect();
+        Self { region: ranges, bound: (&region.bound).into() }
+    }
+}
+
+/// The kind of a bound and the number the user gave.
+pub(crate) fn parts(bound: Bound) -> (&'static str, Option<f64>) {
+    match bound {
+        Bound::Abs(e) => ("abs", Some(e)),
+        Bound::Rel(e) => ("rel", Some(e)),
+        Bound::PwRel(e) => ("pwrel", Some(e)),
+        Bound::Lossless => ("lossless", None),
+        Bound::Psnr(db) => ("psnr", Some(db)),
+        Bound::L2(norm) => ("l2", Some(norm)),
+        Bound::Ratio(ratio) => ("ratio", Some(ratio)),
+        _ => ("other", None),
+    }
+}
+
+/// Bounds in words; `abs_bound` is what they come to for this array.
+pub(crate) fn describe(bounds: &[Bound], abs_bound: f64) -> String {
+    let words = bounds.iter().map(|bound| match *bound {
+        Bound::Rel(e) if bounds.len() == 1 => {
+            format!("{} of the value range = {}", text::number(e, 6), text::number(abs_bound, 6))
+        }
+        Bound::Rel(e) => format!("{} of the value range", text::number(e, 6)),
+        Bound::PwRel(e) => format!("{} of each value", text::number(e, 6)),
+        Bound::Abs(e) => format!("{} absolute", text::number(e, 6)),
+        Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => {
+            let (kind, asked) = parts(*bound);
+            let asked = target::asked_text(kind, asked.unwrap_or(0.0));
+            if bounds.len() == 1 { format!("{} absolute, for {asked}", text::number(abs_bound, 6)) } else { asked }
+        }
+        _ => "lossless".into(),
+    });
+    let words: Vec<String> = words.collect();
+    let sum = if words.len() > 1 && abs_bound.is_finite() {
+        format!(" (absolute: {})", text::number(abs_bound, 6))
+    } else {
+        String::new()
+    };
+    words.join(" and ") + &sum
+}
+
+/// Lines about regions and bins, if there are any.
+pub(crate) fn facts(info: &Info) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    if !info.bin.is_empty() {
+        let what = if info.regions.is_empty() { "everywhere" } else { "outside of the regions" };
+        facts.push(("bins", format!("means of {} values, {what}; the bound holds for them", text::shape(&info.bin))));
+    }
+    for region in &info.regions {
+        let ranges: Vec<String> = region.ranges.iter().map(|r| format!("{}:{}", r.start, r.end)).collect();
+        let (kind, value) = parts(region.bound);
+        let value = value.map_or(String::new(), |value| format!(" {}", text::number(value, 6)));
+        facts.push(("region", format!("{}: {kind}{value}", ranges.join(","))));
+    }
+    facts
+}
