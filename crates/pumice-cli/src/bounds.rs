@@ -62,7 +62,11 @@ pub(crate) fn describe(bounds: &[Bound], abs_bound: f64) -> String {
         Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => {
             let (kind, asked) = parts(*bound);
             let asked = target::asked_text(kind, asked.unwrap_or(0.0));
-            if bounds.len() == 1 { format!("{} absolute, for {asked}", text::number(abs_bound, 6)) } else { asked }
+            match bounds.len() {
+                1 if abs_bound == 0.0 => format!("lossless, for {asked}"),
+                1 => format!("{} absolute, for {asked}", text::number(abs_bound, 6)),
+                _ => asked,
+            }
         }
         _ => "lossless".into(),
     });

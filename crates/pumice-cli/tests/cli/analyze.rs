@@ -65,7 +65,9 @@ fn the_json_report_keeps_its_names() {
         ]
     );
     assert_eq!((&found["n_nan"], &found["n_counted"]), (&json!(1), &json!(23_949)));
-    assert_eq!(found["fills"], json!([{"value": f64::from(1e20_f32), "count": 50}, {"value": "nan", "count": 1}]));
+    let fills = found["fills"].as_array().unwrap();
+    assert_eq!((&fills[0]["count"], &fills[1]), (&json!(50), &json!({"value": "nan", "count": 1})));
+    assert!((fills[0]["value"].as_f64().unwrap() / f64::from(1e20_f32) - 1.0).abs() < 1e-15);
     let axes = report["smoothness"].as_array().unwrap();
     assert_eq!(axes.len(), 3);
     assert_eq!(names(&axes[0]), ["axis", "lags", "madogram"]);

