@@ -40,7 +40,8 @@ from decode_small import decode_small
 
 READER_VERSION = 1
 MAGIC, FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"PUM\x1a", b"CHNK", b"INDX", b"PUMF"
-CODEC_RAW, CODEC_FAST, CODEC_SMALL = 0, 1, 2
+CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_BALANCED = 0, 1, 2, 3
+CODEC_CUSZP2, CODEC_CUSZPLUS, CODEC_CEAZ, CODEC_CERESZ2 = 4, 5, 6, 7
 QUANTISED, EXACT, RAW = 0, 1, 2
 
 
@@ -245,8 +246,8 @@ TYPES = {1: ElementType("f32", 4, np.dtype("<f4"), np.dtype("<u4"), np.dtype("<i
 BOUND_KINDS = {0: "lossless", 1: "ABS", 2: "REL", 3: "PWREL", 4: "PSNR", 5: "L2", 6: "RATIO", 7: "several"}
 TARGETS = ("PSNR", "L2", "RATIO")
 # What decodes the payloads of other codecs than raw, fast and layers.
-CODECS = {CODEC_SMALL: decode_small, 3: decode_balanced, 4: decode_cuszp2, 5: decode_cuszplus, 6: decode_ceaz,
-          7: decode_ceresz2}
+CODECS = {CODEC_SMALL: decode_small, CODEC_BALANCED: decode_balanced, CODEC_CUSZP2: decode_cuszp2,
+          CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz, CODEC_CERESZ2: decode_ceresz2}
 PRESETS = {1: "fast", 2: "small", 3: "max", 4: "balanced", 5: "cuszp2-plain", 6: "cuszp2-outlier", 7: "cuszplus",
            8: "ceaz", 9: "ceresz2"}
 

@@ -32,11 +32,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import decode as reference  # noqa: E402
 
-PRESETS = ("fast", "small", "max", "cuszp2-plain", "cuszp2-outlier", "ceresz2")
+OF_PAPERS = ("cuszp2-plain", "cuszp2-outlier", "cuszplus", "ceaz", "ceresz2")
+PRESETS = ("fast", "balanced", "small", "max", *OF_PAPERS)
 # Bounds for all files, and more for f64.
 BOUNDS = {preset: ([1e-2, 1e-3, 1e-4], [1e-6]) for preset in PRESETS} | {"max": ([1e-3], [])}
+BOUNDS |= {preset: ([1e-2, 1e-4], []) for preset in OF_PAPERS}
 # Values of the box on which tools/decode.py is tried.
-BOX_VALUES = {"small": 16384, "max": 2048, "cuszp2-plain": 16384, "cuszp2-outlier": 16384, "ceresz2": 16384}
+BOX_VALUES = {preset: 16384 for preset in PRESETS} | {"max": 2048}
+del BOX_VALUES["fast"]  # All of it is decoded.
 
 
 class Failure(Exception):

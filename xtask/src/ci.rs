@@ -28,9 +28,9 @@ const STEPS: [Step; 12] = [
 ];
 
 /// Executions of each fuzz target; a campaign takes a thousand times as many.
-const FUZZ_RUNS: &str = "30000";
+const FUZZ_RUNS: &str = "15000";
 /// Every so-many-th bit pattern.
-const EXHAUSTIVE_STRIDE: &str = "127";
+const EXHAUSTIVE_STRIDE: &str = "509";
 
 pub(crate) fn run_all() -> Result {
     let start = Instant::now();
@@ -139,7 +139,8 @@ fn fuzz() -> Result {
 }
 
 fn exhaustive() -> Result {
-    crate::exhaustive::run(&["--stride", EXHAUSTIVE_STRIDE])
+    crate::exhaustive::run(&["--stride", EXHAUSTIVE_STRIDE])?;
+    crate::exhaustive::run(&["--bound", "pwrel", "--stride", EXHAUSTIVE_STRIDE])
 }
 
 fn demo() -> Result {
