@@ -7,7 +7,7 @@ use pumice_testkit::data::{self, DataFile};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{DType, Float};
 
-const SAMPLED: [Preset; 2] = [Preset::Fast, Preset::Small];
+const SAMPLED: [Preset; 3] = [Preset::Fast, Preset::Balanced, Preset::Small];
 
 /// An array of many cells, more even than real ones.
 fn large() -> (Vec<f32>, [usize; 3]) {
