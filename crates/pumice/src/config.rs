@@ -31,6 +31,20 @@ pub enum Bound {
     Ratio(f64),
 }
 
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bound::Abs(e) => write!(f, "an absolute bound of {e}"),
+            Bound::Rel(e) => write!(f, "a bound of {e} times the range"),
+            Bound::PwRel(e) => write!(f, "a bound of {e} times each value"),
+            Bound::Psnr(db) => write!(f, "a PSNR of {db} dB"),
+            Bound::L2(norm) => write!(f, "an L2 norm of {norm}"),
+            Bound::Ratio(ratio) => write!(f, "a ratio of {ratio}"),
+            Bound::Lossless => write!(f, "no loss"),
+        }
+    }
+}
+
 /// The pipeline, from fastest to smallest, and then those of papers (docs/papers.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -136,14 +136,14 @@ pub(crate) fn check_combination(bounds: &[Bound]) -> Result<()> {
     let targets: Vec<&Bound> = bounds.iter().filter(|bound| is_target(bound)).collect();
     let is_pointwise = bounds.iter().any(|bound| matches!(bound, Bound::PwRel(_)));
     if targets.len() > 1 {
-        return Err(Error::invalid(format!("{:?} and {:?} are two targets; give one of them", targets[0], targets[1])));
+        return Err(Error::invalid(format!("{} and {} are two targets; give one of them", targets[0], targets[1])));
     }
     if let Some(target) = targets.first()
         && is_pointwise
     {
         return Err(Error::invalid(format!(
-            "{target:?} is a target for the whole array and cannot be combined with a bound for each value; combine it \
-             with an absolute or a relative bound"
+            "{target} is a target for the whole array and cannot be combined with a bound for each value; combine it with \
+             an absolute or a relative bound"
         )));
     }
     Ok(())
@@ -168,7 +168,9 @@ fn resolve_region(
         return Err(Error::invalid(format!("the region {ranges:?} is not a box within the array of shape {shape:?}")));
     }
     if is_target(bound) {
-        return Err(Error::invalid(format!("a region cannot have {bound:?}; give it a bound for each value")));
+        return Err(Error::invalid(format!(
+            "a region cannot have {bound} as a target; give it a bound for each value"
+        )));
     }
     let (bound, abs) = resolve(*bound)?;
     let block = Block {

@@ -74,7 +74,7 @@ pub(crate) fn of(config: &Config) -> Result<Option<Bound>> {
     plan::check_combination(&config.bounds)?;
     if !config.regions.is_empty() || !config.bin.is_empty() {
         return Err(Error::invalid(format!(
-            "{target:?} is a target for the whole array and cannot be combined with regions or bins; give bounds instead"
+            "{target} is a target for the whole array and cannot be combined with regions or bins; give bounds instead"
         )));
     }
     Ok(Some(target))
