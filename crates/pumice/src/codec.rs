@@ -35,6 +35,7 @@ mod masks;
 mod mesh;
 mod mix;
 mod neighbourhood;
+pub(crate) mod padding;
 mod planes;
 pub(crate) mod pointwise;
 mod portfolio;

@@ -17,9 +17,9 @@ use super::differences::{Order, Position, Sums, Walk};
 use super::groups::{self, GROUP, N_CLASSES, WIDE};
 use super::huffman::{self, Classes, Codebook, DecodeTables, Lengths, LengthsCoder};
 use super::integers::{self, Exceptions, Integers};
-use super::scratch;
 use super::simd::{self, Job};
 use super::view::View;
+use super::{padding, scratch};
 use crate::array::Real;
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -35,14 +35,6 @@ const N_DIGITS: u8 = 2;
 const CLASS_ALPHABET: usize = N_DIGITS as usize + 2 * N_CLASSES;
 /// Groups for which a book of codes pays.
 const OWN_BOOK_GROUPS: usize = 64;
-/// A payload has at least one byte for so many values.
-const VALUES_PER_BYTE: usize = 1 << 14;
-
-/// Least payload of a chunk of `n_values` values: what a reader may rely on before it allocates.
-pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
-    (n_values / VALUES_PER_BYTE).max(3)
-}
-
 /// Appends the payload of a chunk, which is not empty.
 pub(crate) fn encode<T: Real>(
     values: &[T],
@@ -107,8 +99,7 @@ pub(crate) fn encode<T: Real>(
     apart.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
     scratch::give(apart.low);
     scratch::give(body);
-    // Data without any surprise would be shorter than a reader believes: it is filled up with zeros.
-    out.resize(out.len().max(start + min_payload_bytes(values.len())), 0);
+    padding::pad(out, start, values.len());
 }
 
 /// Codes symbols under a codebook that is fitted to them, whose lengths go to `coder`.
@@ -222,7 +213,7 @@ fn read_classes(symbols: &[u8], classes: &mut [u8]) -> Result<()> {
         }
         let (mut n_empty, mut power) = (1 + usize::from(symbol), 1);
         while let Some(digit) = symbols.next_if(|symbol| *symbol < N_DIGITS) {
-            power = if power < 1 << 40 { 2 * power } else { return Err(wrong()) };
+            power = if power < 1 << 28 { 2 * power } else { return Err(wrong()) };
             n_empty += power * (1 + usize::from(digit));
         }
         if n_empty > classes.len() - at {
@@ -356,9 +347,7 @@ pub(crate) fn decode<T: Real>(
     let sums = Sums::new(&walk, origin, step);
     let n_values = working.len();
     simd::run(PutTogether { classes: &classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
-    if bytes.rest().iter().any(|byte| *byte != 0) || (bytes.len() > 0 && payload.len() > min_payload_bytes(n_values)) {
-        return Err(Error::corrupt("chunk has bytes after its end"));
-    }
+    padding::check_end(&bytes, payload.len(), n_values)?;
     scratch::give(group_bytes);
     exceptions.restore(exact, fills, working);
     if !gathered.is_empty() {

@@ -10,8 +10,7 @@ use std::sync::OnceLock;
 use super::binary::{Decoder, Encoder};
 use super::huffman::Lengths;
 use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
-use super::scratch;
-use super::small::min_payload_bytes;
+use super::{padding, scratch};
 use crate::array::Real;
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -217,7 +216,7 @@ pub(crate) fn write<T: Real>(
     varint::write_to(parameters.len() as u64, out);
     out.extend_from_slice(&parameters);
     out.extend_from_slice(&body);
-    out.resize(out.len().max(start + min_payload_bytes(values.len())), 0);
+    padding::pad(out, start, values.len());
 }
 
 /// Decodes a chunk, which is not empty.

@@ -8,8 +8,7 @@ use super::binary::Encoder;
 use super::histogram::{COST_BITS, x_log2_x};
 use super::huffman::Lengths;
 use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
-use super::small::min_payload_bytes;
-use super::{run_length, scratch};
+use super::{padding, run_length, scratch};
 use crate::array::Real;
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -115,7 +114,7 @@ pub(crate) fn write<T: Real>(
     varint::write_to(parameters.len() as u64, out);
     out.extend_from_slice(&parameters);
     out.extend_from_slice(&body);
-    out.resize(out.len().max(start + min_payload_bytes(values.len())), 0);
+    padding::pad(out, start, values.len());
 }
 
 /// Parameters and body of a payload.

@@ -9,9 +9,8 @@ use super::binary::{BitCoder, Decoder, NumberModel};
 use super::huffman::{self, Classes, Codebook, DecodeTables, Lengths, Symbol};
 use super::integers::{self, Exceptions};
 use super::simd::{self, Job};
-use super::small::min_payload_bytes;
 use super::value::Int;
-use super::{masks, scratch};
+use super::{masks, padding, scratch};
 use crate::array::Real;
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -127,12 +126,7 @@ impl<'a> Front<'a> {
     /// The end of a payload: the parameters are used up, and what is left is filled up with zeros to the least size.
     pub(crate) fn check_end(&mut self, rest: &Bytes<'_>, payload_bytes: usize, n_values: usize) -> Result<()> {
         std::mem::replace(&mut self.coder, Decoder::new(&[])).finish()?;
-        let is_padded = rest.len() == 0 || payload_bytes == min_payload_bytes(n_values);
-        if is_padded && rest.rest().iter().all(|byte| *byte == 0) {
-            Ok(())
-        } else {
-            Err(Error::corrupt("chunk has bytes after its end"))
-        }
+        padding::check_end(rest, payload_bytes, n_values)
     }
 
     /// Restores the values from their codes.

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::binary::{Decoder, Encoder};
-use super::{bins, masks, scratch, small};
+use super::{bins, masks, padding, scratch};
 use crate::array::Real;
 use crate::bounds::Limit;
 use crate::chunk::{self, Block, Corner};
@@ -102,7 +102,7 @@ pub(crate) fn encode<T: Real>(values: &[T], block: &Block, plan: &Plan<T>, worke
         scratch::give(inside);
     }
     // As for the codecs themselves: a reader relies on that size before it allocates.
-    out.resize(out.len().max(start + small::min_payload_bytes(values.len())), 0);
+    padding::pad(out, start, values.len());
 }
 
 fn append_nested<T: Real>(
@@ -257,11 +257,7 @@ pub(crate) fn decode<T: Real>(
         chunk::copy_block(&inside, from, out, Corner { shape: extents, start: &block.start }, &block.extents);
         scratch::give(inside);
     }
-    let is_padding = payload.len() == small::min_payload_bytes(out.len()) && bytes.rest().iter().all(|b| *b == 0);
-    if bytes.len() > 0 && !is_padding {
-        return Err(Error::corrupt("chunk has bytes after its end"));
-    }
-    Ok(())
+    padding::check_end(&bytes, payload.len(), out.len())
 }
 
 fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &Nested<'_, T>, out: &mut [T]) -> Result<()> {

@@ -7,7 +7,7 @@ use super::bands::Layout;
 use super::binary::{Decoder, Encoder};
 use super::portfolio::{Chunk, Coded, interpolation_step};
 use super::view::View;
-use super::{interpolate, lattice, masks, mix, scratch, streams};
+use super::{interpolate, lattice, masks, mix, padding, scratch, streams};
 use crate::array::Real;
 use crate::container::{Bytes, varint};
 use crate::error::{Error, Result};
@@ -34,14 +34,6 @@ const IS_MIXED: u8 = 1 << 1;
 const HAS_FILLS: u8 = 1 << 2;
 const HAS_EXACT: u8 = 1 << 3;
 const IS_WIDE: u8 = 1 << 4;
-
-/// A payload has at least one byte for so many values.
-const VALUES_PER_BYTE: usize = 1 << 14;
-
-/// Least payload of a chunk of `n_values` values: what a reader may rely on before it allocates.
-pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
-    (n_values / VALUES_PER_BYTE).max(3)
-}
 
 /// What a decoder predicts with.
 enum Predictor<T> {
@@ -125,8 +117,7 @@ pub(crate) fn encode<T: Real>(
     }
     varint::write_to(body.len() as u64, out);
     out.extend_from_slice(&body);
-    // Data without any surprise would be shorter than a reader believes: it is filled up with zeros.
-    out.resize(out.len().max(start + min_payload_bytes(values.len())), 0);
+    padding::pad(out, start, values.len());
 }
 
 /// Decodes a chunk, which is not empty.
@@ -174,9 +165,7 @@ pub(crate) fn decode<T: Real>(
     let exact_values = bytes.take(exact.len() * size_of::<T>())?;
     let n_body = usize::try_from(varint::read_from(&mut bytes)?).map_err(too_long)?;
     let body = bytes.take(n_body)?;
-    if bytes.rest().iter().any(|byte| *byte != 0) || (bytes.len() > 0 && payload.len() > min_payload_bytes(out.len())) {
-        return Err(Error::corrupt("chunk has bytes after its end"));
-    }
+    padding::check_end(&bytes, payload.len(), out.len())?;
     let masked = kinds.as_ref().map(|kinds| {
         let masked: Vec<bool> = kinds.iter().map(|kind| *kind != 0).collect();
         interpolate::to_bands(layout, &masked, false)

@@ -5,7 +5,7 @@
 use super::header::Header;
 use super::{Bytes, checksum, varint};
 use crate::chunk::Block;
-use crate::codec::{ceresz2, cuszp2, fast, small};
+use crate::codec::{ceresz2, cuszp2, fast, padding};
 use crate::error::{Error, Result};
 use crate::pipeline::Codec;
 
@@ -108,7 +108,7 @@ pub(crate) fn check_plausible(codec: Codec, payload_bytes: u64, n_values: usize,
         Codec::Cuszp2 => n_values > 0 && payload_bytes >= cuszp2::min_payload_bytes(n_values) as u64,
         Codec::Ceresz2 => n_values > 0 && payload_bytes >= ceresz2::min_payload_bytes(n_values) as u64,
         Codec::Small | Codec::Balanced | Codec::Cuszplus | Codec::Ceaz | Codec::Pointwise | Codec::Regions => {
-            n_values > 0 && payload_bytes >= small::min_payload_bytes(n_values) as u64
+            n_values > 0 && payload_bytes >= padding::min_payload_bytes(n_values) as u64
         }
     };
     if fits {
@@ -120,7 +120,7 @@ pub(crate) fn check_plausible(codec: Codec, payload_bytes: u64, n_values: usize,
 /// Least size of a frame that holds `n_values` values, whatever its codec and stream.
 pub(crate) fn min_frame_bytes(n_values: usize, value_bytes: usize) -> u64 {
     let raw_bytes = n_values as u64 * value_bytes as u64;
-    MIN_SINGLE_HEADER_BYTES as u64 + raw_bytes.min(small::min_payload_bytes(n_values) as u64)
+    MIN_SINGLE_HEADER_BYTES as u64 + raw_bytes.min(padding::min_payload_bytes(n_values) as u64)
 }
 
 /// The payload of the whole frame `bytes` that must hold the chunk `wanted`, checked.
