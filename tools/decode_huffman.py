@@ -198,7 +198,7 @@ class QuantCodes:
         self.origin = zigzag >> 1 if zigzag % 2 == 0 else -(zigzag >> 1) - 1
         self.exceptions = Exceptions(c, self.n_values, self.dims, header)
         self.coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
-        self.places = read_places(self.coder, self.n_values, self.n_values)
+        self.places = read_places(self.coder, self.n_values, self.n_values // 8)
         model = NumberModel()
         self.outliers = []
         for _ in self.places:

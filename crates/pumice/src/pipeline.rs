@@ -123,11 +123,20 @@ pub(crate) fn encode_chunk<T: Real>(
     if regions::apply(block, plan) {
         let start = out.len();
         regions::encode(values, block, plan, workers, out);
-        if out.len() - start <= size_of_val(values) || !plan.bin.is_empty() {
+        if out.len() - start <= size_of_val(values) {
             return Codec::Regions;
         }
+        // Boxes that overlap are stored in full each. Where there are bins, what is restored are not the values.
+        let restored = (!plan.bin.is_empty()).then(|| {
+            let params = DecodeParams { step: plan.step, fills: plan.fills.clone() };
+            let mut restored = vec![T::default(); values.len()];
+            let payload = &out[start..];
+            decode_chunk(Codec::Regions, payload, &block.extents, None, &params, workers, &mut restored)
+                .expect("what was encoded can be decoded");
+            restored
+        });
         out.truncate(start);
-        T::extend_le_bytes(values, out);
+        T::extend_le_bytes(restored.as_deref().unwrap_or(values), out);
         return Codec::Raw;
     }
     encode_limited(values, &block.extents, &plan.limit(), &plan.coding(), workers, out)
@@ -214,14 +223,8 @@ pub(crate) fn encode_quantised<T: Real>(
             balanced::encode(values, extents, quantizer, fills, out);
             Some(Codec::Balanced)
         }
-        Preset::Cuszplus => {
-            cuszplus::encode(values, extents, quantizer, fills, out);
-            Some(Codec::Cuszplus)
-        }
-        Preset::Ceaz => {
-            ceaz::encode(values, extents, quantizer, fills, out);
-            Some(Codec::Ceaz)
-        }
+        Preset::Cuszplus => cuszplus::encode(values, extents, quantizer, fills, out).then_some(Codec::Cuszplus),
+        Preset::Ceaz => ceaz::encode(values, extents, quantizer, fills, out).then_some(Codec::Ceaz),
         Preset::Cuszp2Plain | Preset::Cuszp2Outlier => {
             let is_plain = plan.preset == Preset::Cuszp2Plain;
             let mode = if is_plain { cuszp2::Mode::Plain } else { cuszp2::Mode::Outlier };

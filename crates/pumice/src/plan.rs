@@ -41,6 +41,12 @@ pub(crate) const MAX_BIN_VALUES: usize = 4096;
 /// What a chunk costs beside its payload: frame and index entry, rounded up.
 const FRAMING_BYTES: u64 = 32;
 
+/// The same, rounded down.
+const LEAST_FRAMING_BYTES: u64 = 24;
+
+/// What all chunks together may cost beside their payloads, in addition to 0.1 %.
+const FRAMING_ALLOWED: u64 = 128;
+
 /// What was decided for one array.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<T> {
@@ -297,6 +303,16 @@ fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: b
     if chunk_bytes > MAX_CHUNK_BYTES {
         return Err(Error::invalid(format!("chunks of {chunk:?} are larger than 8 GiB; choose smaller ones")));
     }
+    if shape_known && let Some(array_bytes) = chunk::checked_bytes(shape, T::DTYPE.size()) {
+        // Those at the ends may be slivers.
+        let counts = chunk.iter().zip(shape).map(|(c, n)| n.div_ceil(*c) as u64);
+        let framing = counts.fold(LEAST_FRAMING_BYTES, u64::saturating_mul);
+        if framing > array_bytes / 1000 + FRAMING_ALLOWED {
+            return Err(Error::invalid(format!(
+                "chunks of {chunk:?} cut {shape:?} into so many pieces that their framing would cost more than 0.1 %"
+            )));
+        }
+    }
     let is_whole = shape_known && chunk.iter().zip(shape).all(|(c, n)| c >= n);
     if !is_whole && chunk_bytes < 1000 * FRAMING_BYTES {
         return Err(Error::invalid(format!(
@@ -384,5 +400,11 @@ mod tests {
         assert!(plan(Config::new(Bound::Abs(1.0)), &[1 << 40, 1 << 40]).is_err());
         assert!(plan(Config::new(Bound::Abs(1.0)).chunk_shape(&[4, 4]), &[100, 100]).is_err());
         assert!(plan(Config::new(Bound::Abs(1.0)).chunk_shape(&[0]), &[100]).is_err());
+        let values: Vec<f32> = (0..5_u32.pow(8)).map(|i| i as f32).collect();
+        for (shape, chunk) in [(vec![5; 8], vec![4; 8]), (vec![9; 5], vec![8; 5]), (vec![21; 3], vec![20; 3])] {
+            let n = shape.iter().product();
+            let config = Config::new(Bound::Abs(1.0)).chunk_shape(&chunk);
+            assert!(crate::compress(&values[..n], &shape, &config).is_err(), "{shape:?}");
+        }
     }
 }

@@ -100,9 +100,7 @@ pub(crate) fn plan<T: Real>(
     let (mut also, mut cap) = (Vec::new(), None);
     if !others.is_empty() {
         let plan = with(others)?;
-        if plan.bound == Bound::Lossless {
-            return Ok((plan, None));
-        }
+        // A bound of 0 leaves nothing to search: errors are none, and a ratio is reached without loss or not at all.
         cap = Some(plan.abs_bound);
         also = [vec![plan.bound], plan.also].concat();
     }
@@ -629,8 +627,10 @@ mod tests {
             assert!(capped.abs_bound <= 1e-3 && capped.abs_bound > 0.99e-3);
             assert!(!achieved.unwrap().is_close);
         }
-        let error = planned(&Config::new(Bound::Ratio(3.0)).and(Bound::Abs(1e-3))).unwrap_err();
-        assert!(error.to_string().contains("loosen the bound"), "{error}");
+        for (ratio, cap) in [(50.0, Bound::Abs(1e-3)), (2.0, Bound::Lossless), (2.0, Bound::Abs(0.0))] {
+            let error = planned(&Config::new(Bound::Ratio(ratio)).and(cap)).unwrap_err();
+            assert!(error.to_string().contains("loosen the bound"), "{error}");
+        }
         assert_eq!(planned(&Config::new(Bound::Psnr(30.0)).and(Bound::Lossless)).unwrap().0.bound, Bound::Lossless);
     }
 

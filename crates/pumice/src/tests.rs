@@ -144,7 +144,7 @@ fn regions_equal_the_whole() {
 #[test]
 fn file_source_writes_the_same_bytes() {
     let data = ramp(40 * 33 * 90);
-    let config = lossless().chunk_shape(&[17, 15, 40]).threads(2);
+    let config = lossless().chunk_shape(&[20, 15, 45]).threads(2);
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let mut raw = vec![0; 17];
     f32::extend_le_bytes(&data, &mut raw);

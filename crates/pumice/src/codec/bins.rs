@@ -47,6 +47,8 @@ pub(crate) fn means<T: Real>(values: &[T], is_valid: &[bool], extents: &[usize],
                 means[to + x / factor] += values[at + x].to_f64() / f64::from(counts[to + x / factor]);
             }
         });
+        // Rounding must not carry a mean of finite values beyond them.
+        means.iter_mut().for_each(|mean| *mean = mean.clamp(-f64::MAX, f64::MAX));
     }
     means.iter().zip(&counts).map(|(mean, n)| (*n > 0).then(|| T::from_f64(*mean))).collect()
 }
@@ -105,5 +107,9 @@ mod tests {
     fn sums_may_be_beyond_the_range() {
         let found = means(&[f64::MAX, f64::MAX, -1.0, 1.0], &[true; 4], &[4], &[2]);
         assert_eq!(found, [Some(f64::MAX), Some(0.0)]);
+        for n in [3, 9, 11, 49, 100] {
+            let found = means(&vec![f64::MIN; 2 * n], &vec![true; 2 * n], &[2 * n], &[n]);
+            assert!(found.iter().all(|mean| mean.is_some_and(f64::is_finite)), "{n}");
+        }
     }
 }

@@ -73,15 +73,19 @@ impl BitLength {
     }
 }
 
-/// Appends the payload of a chunk, which is not empty.
+/// Appends the payload of a chunk, which is not empty; false if there are too many outliers.
 pub(crate) fn encode<T: Real>(
     values: &[T],
     extents: &[usize],
     quantizer: &Quantizer<T>,
     fills: &[T],
     out: &mut Vec<u8>,
-) {
+) -> bool {
     let all = QuantCodes::new(values, extents, quantizer, fills);
+    if !all.is_codable() {
+        all.give_back();
+        return false;
+    }
     let counts = all.counts();
     let workflow = match Workflow::choose(&counts) {
         Workflow::Huffman => Workflow::Huffman,
@@ -96,6 +100,7 @@ pub(crate) fn encode<T: Real>(
     };
     write(values, &all, &counts, workflow, fills.len(), out);
     all.give_back();
+    true
 }
 
 /// Appends the payload in this workflow.
@@ -249,14 +254,19 @@ mod tests {
                 let mut level = 0.0;
                 for (i, x) in values.iter_mut().enumerate() {
                     if random.next().is_multiple_of(rarity) {
-                        level = (random.next() % 4000) as f32;
+                        level = (random.next() % 100) as f32;
                     }
-                    *x = if i % 97 == 11 { f32::NAN } else { level };
+                    *x = match i {
+                        _ if i % 97 == 11 => f32::NAN,
+                        _ if i % 101 == 50 => 4000.0,
+                        _ => level,
+                    };
                 }
                 values[7] = f32::INFINITY;
                 let fills = [f32::NAN];
                 let all = QuantCodes::new(&values, shape, &quantizer, &fills);
                 let counts = all.counts();
+                assert!(all.is_codable());
                 for workflow in Workflow::ALL {
                     let mut payload = Vec::new();
                     write(&values, &all, &counts, workflow, 1, &mut payload);

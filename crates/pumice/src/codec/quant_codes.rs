@@ -58,6 +58,11 @@ impl QuantCodes {
         Self { dims, origin: integers.origin, exceptions: integers.exceptions, codes, outliers, outlier_values }
     }
 
+    /// Whether the format has room for the outliers.
+    pub(crate) fn is_codable(&self) -> bool {
+        self.outliers.len() <= most_outliers(self.codes.len())
+    }
+
     /// How often each code occurs.
     pub(crate) fn counts(&self) -> [u32; N_CODES] {
         let mut counts = [0; N_CODES];
@@ -87,6 +92,11 @@ impl QuantCodes {
     }
 }
 
+/// A chunk with more outliers is left to other codecs: their places would take more memory than its values.
+fn most_outliers(n_values: usize) -> usize {
+    n_values / 8
+}
+
 /// What a decoder knows of a chunk before its codes.
 pub(crate) struct Front<'a> {
     dims: Dims,
@@ -110,7 +120,7 @@ impl<'a> Front<'a> {
         let n_parameters = usize::try_from(varint::read_from(bytes)?)
             .map_err(|_| Error::corrupt("parameters are longer than their chunk"))?;
         let mut coder = Decoder::new(bytes.take(n_parameters)?);
-        let outliers = masks::code_places(&mut coder, &[], n_values, n_values)?;
+        let outliers = masks::code_places(&mut coder, &[], n_values, most_outliers(n_values))?;
         let mut model = NumberModel::default();
         let mut outlier_values = Vec::with_capacity(outliers.len());
         for _ in &outliers {

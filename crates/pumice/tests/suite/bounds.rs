@@ -11,7 +11,13 @@ use pumice_testkit::{Float, check};
 use std::ops::Range;
 
 fn presets() -> impl Strategy<Value = Preset> {
-    prop_oneof![4 => Just(Preset::Fast), 6 => Just(Preset::Small), 1 => Just(Preset::Max)]
+    prop_oneof![
+        4 => Just(Preset::Fast),
+        4 => Just(Preset::Balanced),
+        6 => Just(Preset::Small),
+        1 => Just(Preset::Max),
+        2 => select(vec![Preset::Cuszp2Outlier, Preset::Cuszplus, Preset::Ceaz, Preset::Ceresz2]),
+    ]
 }
 
 fn shapes() -> impl Strategy<Value = Vec<usize>> {
@@ -51,11 +57,9 @@ fn restored<T: Real + Float>(
     let bytes = pumice::compress(values, shape, &config.clone().threads(1)).unwrap();
     assert!(bytes == pumice::compress(values, shape, &config.clone().threads(3)).unwrap(), "threads change the bytes");
     let reader = Reader::new(&bytes[..], DecodeOptions::new().threads(1)).unwrap();
-    if reader.info().bin.is_empty() {
-        // Each region takes some bytes in the header.
-        let most = check::max_stream_bytes(size_of_val(values)) + 60 * reader.info().regions.len();
-        assert!(bytes.len() <= most, "{} bytes", bytes.len());
-    }
+    // Each region takes some bytes in the header.
+    let most = check::max_stream_bytes(size_of_val(values)) + 60 * reader.info().regions.len();
+    assert!(bytes.len() <= most, "{} bytes", bytes.len());
     let all = reader.read::<T>().unwrap();
     assert_eq!(all.shape, shape);
     let region = region(shape, picks);
@@ -319,6 +323,25 @@ fn several_bounds_come_to_the_tightest() {
 }
 
 /// Boxes are given in coordinates of the whole array, whatever is written when.
+/// Each of them is stored in full, but never more than all values.
+#[test]
+fn many_boxes_on_top_of_each_other() {
+    let n = 4096;
+    let values = Field::AnyBits.generate::<f32>(&[n], 1);
+    for bin in [&[][..], &[2]] {
+        let boxes = (0..200).map(|i| i..n - 200 + i);
+        let config = boxes.fold(Config::new(Bound::Abs(1.0)).bin(bin), |config, range| {
+            config.region(std::slice::from_ref(&range), Bound::Lossless)
+        });
+        let bytes = pumice::compress(&values, &[n], &config).unwrap();
+        assert!(bytes.len() <= check::max_stream_bytes(4 * n) + 60 * 200, "{} bytes", bytes.len());
+        let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+        let restored = reader.read::<f32>().unwrap().data;
+        let found = Guarantee::of(reader.info()).compare(std::slice::from_ref(&(0..n)), &values, &restored);
+        assert!(found.bound_kept(), "{found:?}");
+    }
+}
+
 #[test]
 fn boxes_of_rows_that_arrive_over_time() {
     let values = wave(300 * 400);
