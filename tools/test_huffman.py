@@ -119,7 +119,7 @@ class Chunk:
             if rng.random() < rarity:
                 code = min(max(int(rng.gauss(512, rng.choice((1, 20, 300)))), 0), 1023)
             codes.append(code)
-        outliers = {rng.randrange(n): rng.randrange(-2**31, 2**31) for _ in range(rng.choice((0, 3)))}
+        outliers = {rng.randrange(n): rng.randrange(-2**31, 2**31) for _ in range(min(rng.choice((0, 3)), n // 8))}
         exact = {rng.randrange(n): rng.getrandbits(t.bits) for _ in range(rng.choice((0, 2)))}
         origin = rng.choice((0, 5, -77, 10**6, -10**9))
         v = 2 * origin if origin >= 0 else -2 * origin - 1
