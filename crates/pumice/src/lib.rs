@@ -41,7 +41,6 @@ mod reader;
 #[doc(hidden)]
 pub mod research;
 mod salvage;
-pub mod smoothness;
 mod source;
 mod stats;
 mod target;

@@ -18,6 +18,21 @@ use crate::quantize::Quantizer;
 use crate::source::SliceSource;
 use crate::stats;
 
+/// The quantisation codes of an array at a bound, as cuSZ+ has them: 512 plus the difference from the prediction, and 512
+/// where that is out of range. `None` where the bound is lossless or too fine to quantise.
+///
+/// # Errors
+/// As for compressing with this bound.
+pub fn quantisation_codes<T: Real>(values: &[T], shape: &[usize], bound: Bound) -> Result<Option<Vec<u16>>> {
+    let source = SliceSource::new(values, shape)?;
+    let stats = stats::scan(&source, Fill::Auto, &Workers::new(1)?, &|_| ())?;
+    let plan = Plan::new(&Config::new(bound), shape, Some(&stats))?;
+    let _floats = DefaultFloats::set();
+    let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
+    let of = |quantizer| QuantCodes::new(values, shape, &quantizer, &plan.fills).codes;
+    Ok(if values.is_empty() { Some(Vec::new()) } else { quantizer.map(of) })
+}
+
 // ---- Entropy coding ----
 
 /// Codebooks for symbols in classes, and what decodes them.
