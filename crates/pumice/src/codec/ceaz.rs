@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use super::binary::{Decoder, Encoder};
 use super::huffman::Lengths;
 use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
-use super::{padding, scratch};
+use super::scratch;
 use crate::array::Real;
-use crate::container::{Bytes, varint};
+use crate::container::Bytes;
 use crate::error::{Error, Result};
 use crate::quantize::Quantizer;
 
@@ -206,9 +206,6 @@ pub(crate) fn write<T: Real>(
     n_fills: usize,
     out: &mut Vec<u8>,
 ) {
-    let start = out.len();
-    out.push(codewords as u8);
-    all.write_front(values, n_fills, out);
     let (mut parameters, mut body) = (Vec::new(), Vec::new());
     let mut coder = Encoder::new(&mut parameters);
     all.write_outliers(&mut coder);
@@ -218,10 +215,7 @@ pub(crate) fn write<T: Real>(
     }
     write_symbols(&mut coder, &all.codes, &lengths, &mut body);
     coder.finish();
-    varint::write_to(parameters.len() as u64, out);
-    out.extend_from_slice(&parameters);
-    out.extend_from_slice(&body);
-    padding::pad(out, start, values.len());
+    all.write_payload(codewords as u8, values, n_fills, (parameters, body), out);
 }
 
 /// Decodes a chunk, which is not empty.

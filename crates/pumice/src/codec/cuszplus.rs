@@ -8,9 +8,9 @@ use super::binary::Encoder;
 use super::histogram::{COST_BITS, x_log2_x};
 use super::huffman::Lengths;
 use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
-use super::{padding, run_length, scratch};
+use super::{run_length, scratch};
 use crate::array::Real;
-use crate::container::{Bytes, varint};
+use crate::container::Bytes;
 use crate::error::{Error, Result};
 use crate::quantize::Quantizer;
 
@@ -112,14 +112,7 @@ pub(crate) fn write<T: Real>(
     n_fills: usize,
     out: &mut Vec<u8>,
 ) {
-    let start = out.len();
-    out.push(workflow as u8);
-    all.write_front(values, n_fills, out);
-    let (parameters, body) = code(all, counts, workflow);
-    varint::write_to(parameters.len() as u64, out);
-    out.extend_from_slice(&parameters);
-    out.extend_from_slice(&body);
-    padding::pad(out, start, values.len());
+    all.write_payload(workflow as u8, values, n_fills, code(all, counts, workflow), out);
 }
 
 /// Parameters and body of a payload.

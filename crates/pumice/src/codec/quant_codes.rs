@@ -70,10 +70,23 @@ impl QuantCodes {
         counts
     }
 
-    /// Appends what is in front of the parameters of a payload.
-    pub(crate) fn write_front<T: Real>(&self, values: &[T], n_fills: usize, out: &mut Vec<u8>) {
+    /// Appends a payload of this kind: what is in front of the parameters, these, and the body.
+    pub(crate) fn write_payload<T: Real>(
+        &self,
+        kind: u8,
+        values: &[T],
+        n_fills: usize,
+        (parameters, body): (Vec<u8>, Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        out.push(kind);
         varint::write_to((self.origin << 1 ^ self.origin >> 63) as u64, out);
         self.exceptions.write_to(values, &self.dims, n_fills, out);
+        varint::write_to(parameters.len() as u64, out);
+        out.extend_from_slice(&parameters);
+        out.extend_from_slice(&body);
+        padding::pad(out, start, values.len());
     }
 
     /// Writes the outliers.
