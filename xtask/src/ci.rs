@@ -2,21 +2,23 @@
 //! its time; the first failure ends the run with the command that failed. Nothing is skipped silently.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use pumice_testkit::{golden, sha256_hex};
 
+use crate::python::{self, python};
 use crate::shell::{self, Result, cargo, command, root, run, succeeds};
 
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("Rust components", rust_components),
-    ("Python environment", python_environment),
+    ("Python environment", python::environment),
     ("format", format),
     ("lints", lints),
+    ("ptx", ptx),
     ("tests", tests),
     ("documentation", documentation),
     ("independent decoder: its own tests", decoder_tests),
@@ -61,40 +63,17 @@ fn rust_components() -> Result {
     Ok(())
 }
 
-fn python() -> PathBuf {
-    root().join(".venv/bin/python")
-}
-
-/// `.venv` with the packages of tools/requirements.txt; made again only when that file changes.
-fn python_environment() -> Result {
-    let wanted = read(&root().join("tools/requirements.txt"))?;
-    let stamp = root().join(".venv/requirements.installed");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && succeeds(command(python()).arg("-V")) {
-        println!(".venv: up to date");
-        return Ok(());
-    }
-    // `venv` can be there without `ensurepip`, which Debian packs apart.
-    if !succeeds(command("python3").args(["-c", "import venv, ensurepip"])) {
-        let message = "Python's venv module is missing; install Debian's python3-venv";
-        let mut update = command("apt-get");
-        run(update.arg("update")).map_err(|e| format!("{message} ({e})"))?;
-        let mut install = command("apt-get");
-        install.env("DEBIAN_FRONTEND", "noninteractive");
-        run(install.args(["install", "--yes", "--no-install-recommends", "python3", "python3-venv"]))
-            .map_err(|e| format!("{message} ({e})"))?;
-    }
-    run(command("python3").args(["-m", "venv", "--clear", ".venv"]))?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "tools/requirements.txt"];
-    run(command(python()).args(pip))?;
-    fs::write(&stamp, wanted).map_err(|e| format!("{}: {e}", stamp.display()))
-}
-
 fn format() -> Result {
     run(cargo().args(["fmt", "--all", "--check"]))
 }
 
 fn lints() -> Result {
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))
+}
+
+/// The committed PTX is what the kernels give.
+fn ptx() -> Result {
+    crate::ptx::run(&["--check"])
 }
 
 fn tests() -> Result {
@@ -160,10 +139,6 @@ fn real_data() -> Result {
     let mut verify = command(python());
     verify.arg("tools/verify_data.py").arg("--data").arg(data).arg("--pumice").arg(pumice);
     run(verify.args(["--ratio-floor", "16.3,8.2,4.9"]))
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// A folder that goes when it is dropped.

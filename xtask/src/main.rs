@@ -8,7 +8,10 @@ mod codebook;
 mod exhaustive;
 mod folder;
 mod fuzz;
+mod nvrtc;
 mod papers;
+mod ptx;
+mod python;
 mod shell;
 
 use std::process::ExitCode;
@@ -17,7 +20,8 @@ const USAGE: &str = "\
 Development tasks of Pumice
 
   cargo xtask ci
-      Sets up what is missing, then format, lints, tests, docs, the independent decoder, short fuzz and exhaustive runs
+      Sets up what is missing, then format, lints, PTX, tests, docs, the independent decoder, short fuzz and exhaustive
+      runs
 
   cargo xtask bench-entropy
       Speed of the entropy coders, and of memcpy in the same run
@@ -32,6 +36,9 @@ Development tasks of Pumice
   cargo xtask papers [TABLE...] [DIR]
       The tables of docs/papers.md for the fields (.f32, .f64) of a folder, ../shared/data unless one is named. Tables:
       outlier, codebook, cuszplus, ceaz
+
+  cargo xtask ptx [--check]
+      Compiles crates/pumice-gpu/kernels to crates/pumice-gpu/ptx with NVRTC; --check only compares
 
   cargo xtask codebook --out FILE [--rel BOUND,BOUND...] DIR
       The static codebook of `ceresz2` from the fields of a folder
@@ -55,6 +62,7 @@ fn main() -> ExitCode {
         Some((&"exhaustive", options)) => exhaustive::run(options),
         Some((&"fuzz", options)) => fuzz::run(options),
         Some((&"papers", options)) => papers::run(options),
+        Some((&"ptx", options)) => ptx::run(options),
         Some((&("help" | "--help" | "-h"), _)) => {
             print!("{USAGE}");
             Ok(())

@@ -1,0 +1,45 @@
+//! The Python of the project: `.venv` with the packages of tools/requirements.txt.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::shell::{Result, command, root, run, succeeds};
+
+/// The interpreter of `.venv`.
+pub(crate) fn python() -> PathBuf {
+    root().join(".venv/bin/python")
+}
+
+/// Where the packages of `.venv` are.
+pub(crate) fn site_packages() -> Result<PathBuf> {
+    let output =
+        command(python()).args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'), end='')"]).output();
+    let output = output.map_err(|e| format!("{}: {e}", python().display()))?;
+    let path = String::from_utf8(output.stdout).map_err(|e| format!("site-packages: {e}"))?;
+    if output.status.success() { Ok(path.into()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
+}
+
+/// Makes `.venv`; again only when tools/requirements.txt has changed.
+pub(crate) fn environment() -> Result {
+    let wanted = root().join("tools/requirements.txt");
+    let wanted = fs::read_to_string(&wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
+    let stamp = root().join(".venv/requirements.installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && succeeds(command(python()).arg("-V")) {
+        println!(".venv: up to date");
+        return Ok(());
+    }
+    // `venv` can be there without `ensurepip`, which Debian packs apart.
+    if !succeeds(command("python3").args(["-c", "import venv, ensurepip"])) {
+        let message = "Python's venv module is missing; install Debian's python3-venv";
+        let mut update = command("apt-get");
+        run(update.arg("update")).map_err(|e| format!("{message} ({e})"))?;
+        let mut install = command("apt-get");
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        run(install.args(["install", "--yes", "--no-install-recommends", "python3", "python3-venv"]))
+            .map_err(|e| format!("{message} ({e})"))?;
+    }
+    run(command("python3").args(["-m", "venv", "--clear", ".venv"]))?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "tools/requirements.txt"];
+    run(command(python()).args(pip))?;
+    fs::write(&stamp, wanted).map_err(|e| format!("{}: {e}", stamp.display()))
+}
