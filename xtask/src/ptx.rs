@@ -79,6 +79,7 @@ fn compile_all(sources: &Sources) -> Result<BTreeMap<String, String>> {
             let start = Instant::now();
             let ptx = nvrtc.compile(kernel, &sources.headers, &options)?;
             println!("{} for {architecture}: {:.2} s", kernel.name, start.elapsed().as_secs_f64());
+            assemble(&nvrtc, kernel, &sources.headers, architecture)?;
             let text = format!(
                 "// sources sha256 {} of {} and all headers, in the order of their names\n\
                  // nvrtc {}, options {}\n\
@@ -94,6 +95,17 @@ fn compile_all(sources: &Sources) -> Result<BTreeMap<String, String>> {
         }
     }
     Ok(files)
+}
+
+/// NVRTC copies inline PTX unread; only the assembler, which it runs for real devices, finds mistakes in it. Otherwise
+/// they would come to light when a driver loads the module.
+fn assemble(nvrtc: &Nvrtc, kernel: &Source, headers: &[Source], architecture: &str) -> Result {
+    let target = format!("--gpu-architecture={}", architecture.replace("compute_", "sm_"));
+    let options: Vec<&str> = std::iter::once(target.as_str()).chain(OPTIONS).collect();
+    let start = Instant::now();
+    nvrtc.compile(kernel, headers, &options)?;
+    println!("{} assembled: {:.2} s", kernel.name, start.elapsed().as_secs_f64());
+    Ok(())
 }
 
 /// Files of the folder that are not as they should be, and why.
