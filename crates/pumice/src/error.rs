@@ -10,7 +10,7 @@ use std::fmt;
 pub enum ErrorKind {
     /// The caller asked for something impossible or contradictory.
     InvalidArgument,
-    /// The stream is valid but needs a newer release or a feature that is not here.
+    /// The stream, or the wish, is valid but needs a newer release, a feature that is not here, or another backend.
     Unsupported,
     /// The bytes are not a valid Pumice stream, or were damaged.
     Corrupt,
@@ -22,6 +22,8 @@ pub enum ErrorKind {
     LimitExceeded,
     /// Some value differs by more than the bound (only verification reports this).
     BoundBroken,
+    /// An accelerator is not there or failed.
+    Device,
 }
 
 impl ErrorKind {
@@ -35,6 +37,7 @@ impl ErrorKind {
             ErrorKind::Truncated => 5,
             ErrorKind::Io => 6,
             ErrorKind::LimitExceeded => 7,
+            ErrorKind::Device => 8,
         }
     }
 }
@@ -54,6 +57,16 @@ impl Error {
     /// An error of the given kind; the message says what is wrong and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
+    }
+
+    /// An error of kind [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// An error of kind [`ErrorKind::Device`].
+    pub fn device(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Device, message)
     }
 
     /// The kind of this error.

@@ -254,7 +254,7 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         6 => Preset::Cuszp2Outlier,
         9 => Preset::Ceresz2,
         other => {
-            return Err(Error::new(ErrorKind::Unsupported, format!("unknown preset {other}: use a newer release")));
+            return Err(Error::unsupported(format!("unknown preset {other}: use a newer release")));
         }
     };
     let rank = usize::from(rank);
