@@ -23,6 +23,7 @@
 
 mod analysis;
 mod array;
+pub mod backend;
 mod bounds;
 mod chunk;
 mod codec;

@@ -50,17 +50,28 @@ use crate::quantize::Quantizer;
 
 /// How a frame's payload is coded (docs/format.md, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 #[repr(u8)]
-pub(crate) enum Codec {
+pub enum Codec {
+    /// The values themselves, little-endian.
     Raw = 0,
+    /// That of the preset `fast`, and what others fall back to.
     Fast = 1,
+    /// That of the presets `small` and `max`.
     Small = 2,
+    /// That of the preset `balanced`.
     Balanced = 3,
+    /// That of the presets `cuszp2-plain` and `cuszp2-outlier`.
     Cuszp2 = 4,
+    /// That of the preset `cuszplus`.
     Cuszplus = 5,
+    /// That of the preset `ceaz`.
     Ceaz = 6,
+    /// That of the preset `ceresz2`.
     Ceresz2 = 7,
+    /// A layer for bounds relative to each value.
     Pointwise = 8,
+    /// A layer for boxes with bounds of their own, and bins.
     Regions = 9,
 }
 

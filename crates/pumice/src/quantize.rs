@@ -26,13 +26,16 @@ use crate::array::Real;
 use crate::codec::simd::Simd;
 use crate::codec::value::{Int, Value};
 
-/// Step, its reciprocal and the tolerance of the check.
-#[allow(unreachable_pub, reason = "stands in the sealed trait of element types")]
+/// Step, its reciprocal and the tolerance of the check (docs/format.md, section 6.3).
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Quantizer<T> {
-    pub(crate) step: T,
-    pub(crate) inv_step: T,
-    pub(crate) tolerance: T,
+    /// Distance of restored values.
+    pub step: T,
+    /// Its reciprocal, as rounded: values are multiplied by it.
+    pub inv_step: T,
+    /// A restored value may differ by so much, as the difference is rounded.
+    pub tolerance: T,
 }
 
 /// Fewest significant bits the step is cut to: costs at most 1/64 of the bound.

@@ -469,7 +469,7 @@ impl<R: ReadAt> Reader<R> {
     }
 
     /// Decodes chunk `id`, or at least the box `wanted` of it, into `out`, which has the size of the chunk.
-    fn decode_frame<T: Real>(
+    pub(crate) fn decode_frame<T: Real>(
         &self,
         id: u64,
         wanted: Option<&[Range<usize>]>,

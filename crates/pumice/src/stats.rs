@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::Real;
-use crate::chunk::{self};
+use crate::chunk;
 use crate::codec::MAX_FILLS;
 use crate::codec::value::Int;
 use crate::config::Fill;
@@ -18,10 +18,52 @@ use crate::source::Source;
 
 /// What the plan needs to know about the data.
 #[derive(Clone, Debug)]
-pub(crate) struct Stats<T> {
+#[non_exhaustive]
+pub struct Stats<T> {
     /// Least and greatest finite value that is not a fill value; `None` if there is none.
-    pub(crate) range: Option<(T, T)>,
-    pub(crate) fills: Vec<T>,
+    pub range: Option<(T, T)>,
+    /// Fill values, at most two, by their bits.
+    pub fills: Vec<T>,
+}
+
+/// What the first pass over an array finds.
+#[derive(Clone, Debug)]
+pub struct FirstPass<T> {
+    /// Least and greatest of the finite values whose bits are not those to skip. The sign of a zero does not matter.
+    pub range: Option<(T, T)>,
+    /// The NaN with the lowest index: its bits stand for all NaN that share them.
+    pub first_nan: Option<T>,
+    /// The finite ones of the values whose index is a multiple of the stride, in any order.
+    pub samples: Vec<T>,
+}
+
+// Not derived: that would ask for `T: Default`.
+impl<T> Default for FirstPass<T> {
+    fn default() -> Self {
+        Self { range: None, first_nan: None, samples: Vec::new() }
+    }
+}
+
+/// What the second pass over an array finds, given the ends of the range.
+#[derive(Clone, Copy, Debug)]
+pub struct SecondPass<T> {
+    /// How often the bits of each end occur.
+    pub counts: [u64; 2],
+    /// Least and greatest of the finite values whose bits are neither. The sign of a zero does not matter.
+    pub range: Option<(T, T)>,
+}
+
+/// An array that can be looked at as a whole, wherever its values are. What is found must not depend on the order in
+/// which the values are visited.
+pub trait Passes<T> {
+    /// Number of values.
+    fn n_values(&self) -> usize;
+
+    /// Range, NaN and samples; the default of [`FirstPass`] for an array without values.
+    fn first(&self, skip: Option<T>, stride: usize) -> Result<FirstPass<T>>;
+
+    /// Counts and the range between; only some arrays need it, and none without finite values.
+    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>>;
 }
 
 /// A fill value lies this many times the range of the others away from them.
@@ -38,9 +80,13 @@ pub(crate) fn scan<T: Real>(
     workers: &Workers,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Stats<T>> {
+    decide(&SourcePasses { blocks: Blocks::new(source), workers, progress }, fill)
+}
+
+/// Range and fill values, from one pass or two.
+pub(crate) fn decide<T: Real>(passes: &impl Passes<T>, fill: Fill) -> Result<Stats<T>> {
     let _floats = DefaultFloats::set();
-    let blocks = Blocks::new(source);
-    let stride = blocks.n_values.div_ceil(N_SAMPLES).max(1);
+    let stride = passes.n_values().div_ceil(N_SAMPLES).max(1);
     let given = match fill {
         Fill::Value(value) if value.is_finite() && !T::from_f64(value).is_finite() => {
             return Err(Error::invalid(format!("the fill value {value} is beyond the range of {}", T::DTYPE)));
@@ -48,22 +94,17 @@ pub(crate) fn scan<T: Real>(
         Fill::Value(value) if !value.is_nan() => Some(T::from_f64(value)),
         _ => None,
     };
-    let skip = given.map(|v| [v; 2]);
-    let first = blocks.fold(workers, progress, |start, values| Scan::new(start, values, skip, stride), Scan::merge)?;
-    let Some(first) = first else { return Ok(Stats { range: None, fills: given.into_iter().collect() }) };
-
-    let mut range = first.range;
+    let first = passes.first(given, stride)?;
+    let mut range = first.range.map(without_sign_of_zero);
     let mut fills: Vec<T> = given.into_iter().collect();
     if given.is_none()
         && let Some((lo, hi)) = range
-        && first.is_suspicious(lo, hi)
+        && is_suspicious(&first.samples, lo, hi)
     {
-        let inner = blocks.fold(workers, &|_| {}, |_, values| Inner::new(values, [lo, hi]), Inner::merge)?;
-        if let Some(inner) = inner {
-            (range, fills) = inner.decide(lo, hi);
-        }
+        let SecondPass { counts, range: inner } = passes.second([lo, hi])?;
+        (range, fills) = without_fills((lo, hi), counts, inner.map(without_sign_of_zero));
     }
-    if let Some((_, nan)) = first.first_nan
+    if let Some(nan) = first.first_nan
         && fills.len() < MAX_FILLS
     {
         fills.push(nan);
@@ -71,17 +112,79 @@ pub(crate) fn scan<T: Real>(
     Ok(Stats { range, fills })
 }
 
+/// Which of two zeros is found first depends on the order of the search; what is decided must not.
+fn without_sign_of_zero<T: Real>((lo, hi): (T, T)) -> (T, T) {
+    (lo.fadd(T::default()), hi.fadd(T::default()))
+}
+
+/// Whether the ends of the range may be fill values.
+fn is_suspicious<T: Real>(samples: &[T], lo: T, hi: T) -> bool {
+    let (lo, hi) = (lo.to_f64(), hi.to_f64());
+    if lo.abs() >= HUGE || hi.abs() >= HUGE {
+        return true;
+    }
+    let inside = samples.iter().map(|v| v.to_f64()).filter(|v| *v > lo && *v < hi);
+    let (least, greatest) = inside.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+    least <= greatest && hi - lo > FAR * (greatest - least)
+}
+
+/// The range without fill values, and these, given how often its ends occur and what lies between them.
+fn without_fills<T: Real>((lo, hi): (T, T), [n_lo, n_hi]: [u64; 2], inner: Option<(T, T)>) -> (Option<(T, T)>, Vec<T>) {
+    // Whether `end`, seen n times, stands apart from a range.
+    let apart = |end: T, n: u64, (a, b): (T, T)| {
+        let (end, a, b) = (end.to_f64(), a.to_f64(), b.to_f64());
+        let gap = if end > b { end - b } else { a - end };
+        let others_are_huge = a.abs() >= HUGE || b.abs() >= HUGE;
+        n >= 2 && gap > 0.0 && ((b > a && gap >= FAR * (b - a)) || (end.abs() >= HUGE && !others_are_huge))
+    };
+    let without_hi = (lo, inner.map_or(lo, |r| r.1));
+    let without_lo = (inner.map_or(hi, |r| r.0), hi);
+    match inner {
+        Some(inner) if apart(hi, n_hi, inner) && apart(lo, n_lo, inner) => (Some(inner), vec![lo, hi]),
+        _ if lo < hi && apart(hi, n_hi, without_hi) => (Some(without_hi), vec![hi]),
+        _ if lo < hi && apart(lo, n_lo, without_lo) => (Some(without_lo), vec![lo]),
+        _ => (Some((lo, hi)), Vec::new()),
+    }
+}
+
+/// The passes over a source, by this machine's cores. `progress` gets the bytes that the first one has done.
+struct SourcePasses<'a, T> {
+    blocks: Blocks<'a, T>,
+    workers: &'a Workers,
+    progress: &'a (dyn Fn(u64) + Sync),
+}
+
+impl<T: Real> Passes<T> for SourcePasses<'_, T> {
+    fn n_values(&self) -> usize {
+        self.blocks.n_values
+    }
+
+    fn first(&self, skip: Option<T>, stride: usize) -> Result<FirstPass<T>> {
+        let scan = |start: usize, values: &[T]| Scan::new(start, values, skip, stride);
+        let all = self.blocks.fold(self.workers, self.progress, scan, Scan::merge)?;
+        Ok(all.map_or_else(FirstPass::default, |Scan { range, first_nan, samples }| {
+            let first_nan = first_nan.map(|(_, nan)| nan);
+            FirstPass { range, first_nan, samples }
+        }))
+    }
+
+    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
+        let all = self.blocks.fold(self.workers, &|_| {}, |_, values| look(values, ends), Look::merge)?;
+        let Look { range, n_skipped } = all.unwrap_or(Look { range: None, n_skipped: [0; 2] });
+        Ok(SecondPass { counts: n_skipped, range })
+    }
+}
+
 /// Result of the first pass over some block.
-#[derive(Clone)]
 struct Scan<T> {
     range: Option<(T, T)>,
-    /// The NaN with the lowest index: its bits stand for all NaN that share them.
+    /// With its index.
     first_nan: Option<(usize, T)>,
     samples: Vec<T>,
 }
 
 impl<T: Real> Scan<T> {
-    fn new(start: usize, values: &[T], skip: Option<[T; 2]>, stride: usize) -> Self {
+    fn new(start: usize, values: &[T], skip: Option<T>, stride: usize) -> Self {
         let samples = (start.next_multiple_of(stride)..start + values.len()).step_by(stride);
         let samples = samples.map(|i| values[i - start]).filter(|v| v.is_finite()).collect();
         let quick = if skip.is_none() { find_range(values) } else { None };
@@ -89,8 +192,7 @@ impl<T: Real> Scan<T> {
             return Self { range: quick, first_nan: None, samples };
         }
         // A bit pattern that is never counted, where nothing is to be skipped.
-        let nothing = [T::from_f64(f64::NAN); 2];
-        let range = look(values, skip.unwrap_or(nothing)).range;
+        let range = look(values, [skip.unwrap_or(T::from_f64(f64::NAN)); 2]).range;
         let first_nan = values.iter().position(|v| v.is_nan()).map(|i| (start + i, values[i]));
         Self { range, first_nan, samples }
     }
@@ -102,54 +204,6 @@ impl<T: Real> Scan<T> {
             (a, b) => a.or(b),
         };
         Self { range: joined(self.range, other.range), first_nan, samples: self.samples }
-    }
-
-    /// Whether the ends of the range may be fill values.
-    fn is_suspicious(&self, lo: T, hi: T) -> bool {
-        let (lo, hi) = (lo.to_f64(), hi.to_f64());
-        if lo.abs() >= HUGE || hi.abs() >= HUGE {
-            return true;
-        }
-        let inside = self.samples.iter().map(|v| v.to_f64()).filter(|v| *v > lo && *v < hi);
-        let (least, greatest) = inside.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
-        least <= greatest && hi - lo > FAR * (greatest - least)
-    }
-}
-
-/// Result of the second pass: how often the ends occur, and what lies between them.
-struct Inner<T> {
-    n_lo: u64,
-    n_hi: u64,
-    range: Option<(T, T)>,
-}
-
-impl<T: Real> Inner<T> {
-    fn new(values: &[T], ends: [T; 2]) -> Self {
-        let Look { range, n_skipped: [n_lo, n_hi] } = look(values, ends);
-        Self { n_lo, n_hi, range }
-    }
-
-    fn merge(self, other: Self) -> Self {
-        Self { n_lo: self.n_lo + other.n_lo, n_hi: self.n_hi + other.n_hi, range: joined(self.range, other.range) }
-    }
-
-    /// The range without fill values, and these.
-    fn decide(&self, lo: T, hi: T) -> (Option<(T, T)>, Vec<T>) {
-        // Whether `end`, seen n times, stands apart from a range.
-        let apart = |end: T, n: u64, (a, b): (T, T)| {
-            let (end, a, b) = (end.to_f64(), a.to_f64(), b.to_f64());
-            let gap = if end > b { end - b } else { a - end };
-            let others_are_huge = a.abs() >= HUGE || b.abs() >= HUGE;
-            n >= 2 && gap > 0.0 && ((b > a && gap >= FAR * (b - a)) || (end.abs() >= HUGE && !others_are_huge))
-        };
-        let without_hi = (lo, self.range.map_or(lo, |r| r.1));
-        let without_lo = (self.range.map_or(hi, |r| r.0), hi);
-        match self.range {
-            Some(inner) if apart(hi, self.n_hi, inner) && apart(lo, self.n_lo, inner) => (Some(inner), vec![lo, hi]),
-            _ if lo < hi && apart(hi, self.n_hi, without_hi) => (Some(without_hi), vec![hi]),
-            _ if lo < hi && apart(lo, self.n_lo, without_lo) => (Some(without_lo), vec![lo]),
-            _ => (Some((lo, hi)), Vec::new()),
-        }
     }
 }
 
@@ -264,6 +318,13 @@ struct Look<T> {
     range: Option<(T, T)>,
     /// How often each of the bits to skip occurs.
     n_skipped: [u64; 2],
+}
+
+impl<T: Real> Look<T> {
+    fn merge(self, other: Self) -> Self {
+        let n_skipped = std::array::from_fn(|i| self.n_skipped[i] + other.n_skipped[i]);
+        Self { range: joined(self.range, other.range), n_skipped }
+    }
 }
 
 /// Lanes that the kernels below work on at once: a few vectors of any instruction set.
@@ -413,5 +474,16 @@ mod tests {
         assert_eq!(stats.range.unwrap().0, 1.0 / 5000.0);
         assert!(scanned(&[f32::NAN; 8], Fill::Auto).range.is_none());
         assert!(scanned(&[], Fill::Auto).range.is_none());
+    }
+
+    #[test]
+    fn the_sign_of_a_zero_does_not_matter() {
+        for zeros in [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]] {
+            let mut values = vec![1e20; 10];
+            values[3..5].copy_from_slice(&zeros);
+            let stats = scanned(&values, Fill::Auto);
+            assert_eq!(stats.range.map(|(lo, hi)| (lo.to_bits(), hi.to_bits())), Some((0, 0)));
+            assert_eq!(stats.fills, [1e20]);
+        }
     }
 }

@@ -7,11 +7,11 @@ use super::geometry::{Predictor, View, X, XX, Y, Z};
 use super::value::{Int, Value};
 
 /// Values in a sampled run.
-const RUN: usize = 64;
+pub(crate) const RUN: usize = 64;
 /// Values before a run that differences along x may reach.
-const MAX_LAG: usize = 16;
-/// Runs sampled from a chunk.
-const N_RUNS: usize = 40;
+pub(crate) const MAX_LAG: usize = 16;
+/// Runs sampled from a chunk, at most.
+pub(crate) const MAX_RUNS: usize = 40;
 
 /// A predictor and the view it works in.
 pub(crate) type Choice = (Predictor, View);
@@ -20,11 +20,43 @@ pub(crate) type Choice = (Predictor, View);
 pub(crate) type Run<I> = [I; MAX_LAG + RUN];
 
 /// One way to predict, and how to code it if it wins.
-struct Candidate {
+pub(crate) struct Candidate {
     /// Distances in the chunk of the rows or planes that are subtracted first; 0 for none.
-    across: [usize; 2],
-    choice: Choice,
+    pub(crate) across: [usize; 2],
+    pub(crate) choice: Choice,
     cost: u64,
+}
+
+/// What is compared in a chunk of these extents, and where.
+pub(crate) struct Sampling {
+    /// In order of preference among equals; those that subtract the same rows stand together.
+    pub(crate) candidates: Vec<Candidate>,
+    /// Values before any run that some candidate needs.
+    reach: usize,
+    /// Values by which starts of runs may differ.
+    span: usize,
+    n_runs: usize,
+}
+
+impl Sampling {
+    pub(crate) fn new(extents: &[usize]) -> Self {
+        let n_values: usize = extents.iter().product();
+        let candidates = candidates(extents);
+        let reach = MAX_LAG + candidates.iter().map(|c| c.across[0] + c.across[1]).max().unwrap_or(0);
+        if n_values < reach + RUN {
+            // Too little to sample: differences along the fastest axis are never far off.
+            let choice = (Predictor::new(X), View::new(extents, extents.len(), 0, 0));
+            return Self { candidates: vec![Candidate { across: [0; 2], choice, cost: 0 }], reach, span: 0, n_runs: 0 };
+        }
+        Self { candidates, reach, span: n_values - reach - RUN, n_runs: MAX_RUNS.min(1 + n_values / RUN / 4) }
+    }
+
+    /// Index in the chunk of the first value of each run; none where there is just one candidate.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = usize> + use<> {
+        let Self { reach, span, n_runs, .. } = *self;
+        // Spread evenly, and off the regular grid that round extents would make.
+        (0..n_runs).map(move |run| reach + (span as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize)
+    }
 }
 
 /// Gives the quantised (or exact) integers of consecutive values of the chunk, from `first` on. A trait and not a
@@ -35,24 +67,13 @@ pub(crate) trait Sample<T: Value> {
 
 #[inline(always)]
 pub(crate) fn choose<T: Value>(extents: &[usize], sample: &impl Sample<T>) -> Choice {
-    let n_values: usize = extents.iter().product();
-    let mut candidates = candidates(extents);
-    let reach = MAX_LAG + candidates.iter().map(|c| c.across[0] + c.across[1]).max().unwrap_or(0);
-    if n_values < reach + RUN {
-        // Too little to sample: differences along the fastest axis are never far off.
-        return (Predictor::new(X), View::new(extents, extents.len(), 0, 0));
-    }
-    let span = n_values - reach - RUN;
-    let n_runs = N_RUNS.min(1 + n_values / RUN / 4);
-    for run in 0..n_runs {
-        // Spread evenly, and off the regular grid that round extents would make.
-        let start = reach + (span as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
+    let mut sampling = Sampling::new(extents);
+    for start in sampling.starts() {
         let first = start - MAX_LAG;
         let here = sample.run(first);
         let mut across = [0; 2];
         let mut differences = here;
-        for candidate in &mut candidates {
-            // Candidates that subtract the same rows stand together.
+        for candidate in &mut sampling.candidates {
             if candidate.across != across {
                 across = candidate.across;
                 differences = here;
@@ -66,10 +87,13 @@ pub(crate) fn choose<T: Value>(extents: &[usize], sample: &impl Sample<T>) -> Ch
             candidate.cost += cost::<T>(&differences, candidate.choice.0);
         }
     }
-    // A lag is coded by the slower path, so it must be worth it.
-    let price = |c: &Candidate| if c.choice.0.lag > 1 { c.cost + c.cost / 16 } else { c.cost };
-    let best = candidates.into_iter().min_by_key(price).expect("there are candidates");
-    best.choice
+    let best = sampling.candidates.into_iter().min_by_key(|c| price(c.choice.0.lag, c.cost));
+    best.expect("there are candidates").choice
+}
+
+/// What a candidate of this lag and cost is judged by. A lag is coded by the slower path, so it must be worth it.
+pub(crate) fn price(lag: usize, cost: u64) -> u64 {
+    if lag > 1 { cost + cost / 16 } else { cost }
 }
 
 /// In order of preference among equals: the simpler first.

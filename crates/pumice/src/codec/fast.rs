@@ -21,6 +21,36 @@ pub(crate) fn min_payload_bytes(n_values: usize) -> usize {
     PARAMETER_BYTES.saturating_add(n_values.div_ceil(TILE_VALUES).saturating_mul(2))
 }
 
+/// Most bytes of the payload of a chunk of so many values in so many tiles.
+pub(crate) fn max_payload_bytes(n_values: usize, n_tiles: usize, value_bytes: usize) -> usize {
+    directory_bytes(n_tiles) + 4 * n_tiles + n_values * value_bytes
+}
+
+/// Bytes in front of the tiles.
+fn directory_bytes(n_tiles: usize) -> usize {
+    (PARAMETER_BYTES + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR) + 2 * n_tiles).next_multiple_of(4)
+}
+
+/// The first bytes of a payload.
+pub(crate) fn parameters(predictor: Predictor, view: [u8; 6]) -> [u8; PARAMETER_BYTES] {
+    let [x_axes, y_axes, z_axes, tile_x, tile_y, tile_z] = view;
+    [predictor.to_byte(), x_axes, y_axes, z_axes, tile_x, tile_y, tile_z, 0]
+}
+
+/// Reads and checks the first bytes of the payload of a chunk; also returns those after them.
+pub(crate) fn read_parameters<'a>(payload: &'a [u8], extents: &[usize]) -> Result<(Predictor, View, &'a [u8])> {
+    let (parameters, rest) = payload.split_first_chunk::<PARAMETER_BYTES>().ok_or_else(short)?;
+    let [predictor, view @ .., reserved] = *parameters;
+    if reserved != 0 {
+        return Err(Error::corrupt("chunk has a reserved byte set"));
+    }
+    Ok((Predictor::from_byte(predictor)?, View::from_bytes(view, extents)?, rest))
+}
+
+fn short() -> Error {
+    Error::corrupt("chunk is shorter than its directory")
+}
+
 /// A chunk to encode; see [`encode`].
 pub struct Encode<'a, T> {
     values: &'a [T],
@@ -155,12 +185,10 @@ impl<T: Real> Encode<'_, T> {
         let (predictor, view) = choose(self.extents, &Sampler { job: self, isa: PhantomData::<S> });
         let n_tiles = view.n_tiles();
         let start = out.len();
-        out.push(predictor.to_byte());
-        out.extend_from_slice(&view.to_bytes());
-        out.push(0);
+        out.extend_from_slice(&parameters(predictor, view.to_bytes()));
         let anchors_at = out.len();
         let words_at = anchors_at + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR);
-        let bodies_at = start + (words_at + 2 * n_tiles - start).next_multiple_of(4);
+        let bodies_at = start + directory_bytes(n_tiles);
         out.resize(bodies_at, 0);
 
         let encoder = Encoder { predictor, quantizer: self.quantizer, fills: self.fills };
@@ -276,14 +304,7 @@ struct Directory<'a> {
 
 impl<'a> Directory<'a> {
     fn read_from(payload: &'a [u8], extents: &[usize]) -> Result<Self> {
-        let short = || Error::corrupt("chunk is shorter than its directory");
-        let (parameters, rest) = payload.split_first_chunk::<PARAMETER_BYTES>().ok_or_else(short)?;
-        let [predictor, view @ .., reserved] = *parameters;
-        if reserved != 0 {
-            return Err(Error::corrupt("chunk has a reserved byte set"));
-        }
-        let predictor = Predictor::from_byte(predictor)?;
-        let view = View::from_bytes(view, extents)?;
+        let (predictor, view, rest) = read_parameters(payload, extents)?;
         let n_tiles = view.n_tiles();
         let (anchors, rest) = rest.split_at_checked(4 * n_tiles.div_ceil(TILES_PER_ANCHOR)).ok_or_else(short)?;
         let (tile_words, rest) = rest.split_at_checked(2 * n_tiles).ok_or_else(short)?;

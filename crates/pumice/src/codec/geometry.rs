@@ -114,6 +114,11 @@ impl View {
         Ok(Self { tile_x_log2, tile_y_log2, tile_z_log2, ..view })
     }
 
+    /// Extents of the box: batch, z, y, x.
+    pub(crate) fn dims(&self) -> [usize; 4] {
+        [self.nb, self.nz, self.ny, self.nx]
+    }
+
     pub(crate) fn n_tiles(&self) -> usize {
         let along = |n: usize, log2: u8| n.div_ceil(1 << log2);
         self.nb * along(self.nz, self.tile_z_log2) * along(self.ny, self.tile_y_log2) * along(self.nx, self.tile_x_log2)

@@ -125,6 +125,15 @@ pub(crate) fn min_frame_bytes(n_values: usize, value_bytes: usize) -> u64 {
 
 /// The payload of the whole frame `bytes` that must hold the chunk `wanted`, checked.
 pub(crate) fn open<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> Result<(FrameHeader, &'a [u8])> {
+    let (frame_header, payload) = locate(bytes, header, wanted)?;
+    if !frame_header.matches(payload) {
+        return Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"));
+    }
+    Ok((frame_header, payload))
+}
+
+/// [`open`] but for the checksum.
+pub(crate) fn locate<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> Result<(FrameHeader, &'a [u8])> {
     let mut rest = Bytes::new(bytes);
     let frame_header = FrameHeader::read_from(&mut rest, header).map_err(|e| Error::corrupt(e.to_string()))?;
     let identity = &frame_header.identity;
@@ -138,9 +147,6 @@ pub(crate) fn open<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> R
     let payload = rest.rest();
     if frame_header.payload_bytes != payload.len() as u64 {
         return Err(Error::corrupt("its frame has another size than the index says"));
-    }
-    if !frame_header.matches(payload) {
-        return Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"));
     }
     Ok((frame_header, payload))
 }

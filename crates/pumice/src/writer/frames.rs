@@ -68,9 +68,7 @@ impl<T: Real> Job<'_, T> {
             bytes.reserve(MAX_HEADER_BYTES + self.likely_bytes(&block));
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, inner, bytes)?;
-            let header = FrameHeader::new(codec, self.identity(i as u64, &block), &bytes[MAX_HEADER_BYTES..]);
-            *frame_start = MAX_HEADER_BYTES - header.identity.header_bytes(header.payload_bytes);
-            put_header(&header, &mut bytes[*frame_start..]);
+            *frame_start = put_header(codec, self.identity(i as u64, &block), bytes, MAX_HEADER_BYTES);
             self.report(&done, &block);
             Ok(())
         };
@@ -96,13 +94,12 @@ impl<T: Real> Job<'_, T> {
             out.reserve(gap + self.likely_bytes(&block));
             out.resize(start + gap, 0);
             let codec = self.encode(&block, &mut values, workers.for_items(self.grid.n_chunks()), out)?;
-            let header = FrameHeader::new(codec, identity, &out[start + gap..]);
-            payload_bytes = header.payload_bytes;
+            payload_bytes = (out.len() - start - gap) as u64;
             let size = identity.header_bytes(payload_bytes);
             if size != gap {
                 move_tail(out, start + gap, start + size);
             }
-            put_header(&header, &mut out[start..]);
+            put_header(codec, identity, &mut out[start..], size);
             frame_bytes.push((out.len() - start) as u64);
             self.report(&done, &block);
         }
@@ -145,11 +142,15 @@ impl<T: Real> Job<'_, T> {
     }
 }
 
-/// Writes `header` over the front of `bytes`.
-fn put_header(header: &FrameHeader, bytes: &mut [u8]) {
+/// Writes the frame's header right in front of its payload, which is `bytes` from `payload_at` on, and returns where it
+/// starts.
+pub(crate) fn put_header(codec: Codec, identity: Identity, bytes: &mut [u8], payload_at: usize) -> usize {
+    let header = FrameHeader::new(codec, identity, &bytes[payload_at..]);
     let mut head = Vec::with_capacity(MAX_HEADER_BYTES);
     header.write_to(&mut head);
-    bytes[..head.len()].copy_from_slice(&head);
+    let start = payload_at - head.len();
+    bytes[start..payload_at].copy_from_slice(&head);
+    start
 }
 
 /// Moves everything from `from` on to `to`.

@@ -86,10 +86,7 @@ pub(crate) fn append_planned<T: Real>(
     Header::new(plan, grid.n_chunks() == 1).write_to(out)?;
     let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress: &|_| () };
     let frame_bytes = job.append_to(workers, out)?;
-    if grid.n_chunks() > 1 {
-        let index_offset = out.len() as u64;
-        write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, index_offset, out);
-    }
+    append_end(plan, frame_bytes, out);
     Ok(summary(plan, &plan.shape, out.len() as u64, grid.n_chunks()))
 }
 
@@ -329,7 +326,7 @@ pub(crate) fn grid_of<T: Real>(plan: &Plan<T>) -> Result<Grid> {
 }
 
 /// A pool that has nothing to share out is not worth its start.
-fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
+pub(crate) fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
     Workers::new(if n_values <= SERIAL_VALUES { 1 } else { threads })
 }
 
@@ -338,6 +335,14 @@ fn write_index(index: Index, index_offset: u64, out: &mut Vec<u8>) {
     let start = out.len();
     index.write_to(out);
     Footer { index_offset, index_bytes: (out.len() - start) as u64 }.write_to(out);
+}
+
+/// Ends the stream of an array written in one session, of whose frames `out` holds all.
+pub(crate) fn append_end<T: Real>(plan: &Plan<T>, frame_bytes: Vec<u64>, out: &mut Vec<u8>) {
+    if frame_bytes.len() > 1 {
+        let index_offset = out.len() as u64;
+        write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, index_offset, out);
+    }
 }
 
 fn summary<T: Real>(plan: &Plan<T>, shape: &[usize], compressed_bytes: u64, n_chunks: u64) -> Summary {

@@ -1,0 +1,101 @@
+//! For those who code chunks elsewhere than on this machine's cores: on a GPU, say.
+//!
+//! Such a backend does what runs over values and payloads; everything that is decided, checked or framed is done here,
+//! by the code that [`compress`](crate::compress) and [`Reader`](crate::Reader) use, so that a stream has the same bytes
+//! wherever it was made:
+//!
+//! ```text
+//! scan          range and fill values, from the backend's two passes over the values
+//! Blueprint     what to do with each chunk: its box, quantiser, fill values
+//! Assembler     payloads -> stream
+//! Frames        stream -> payloads
+//! ```
+//!
+//! A chunk's payload must be that of `pipeline.rs`: by the codec of the preset, unless `fast` is smaller, or raw values
+//! are not larger. What a backend cannot do it leaves to [`Blueprint::encode_on_cpu`] and [`Frames::decode_on_cpu`],
+//! chunk by chunk.
+//!
+//! ```
+//! use pumice::backend::{self, Assembler, Blueprint, Frames};
+//! use pumice::{Bound, Config, DecodeOptions, Preset};
+//! # struct OnDevice<'a>(&'a [f32]);
+//! # impl backend::Passes<f32> for OnDevice<'_> {
+//! #     fn n_values(&self) -> usize {
+//! #         self.0.len()
+//! #     }
+//! #     fn first(&self, _: Option<f32>, _: usize) -> pumice::Result<backend::FirstPass<f32>> {
+//! #         Ok(backend::FirstPass { range: Some((0.0, 999.0)), ..Default::default() })
+//! #     }
+//! #     fn second(&self, _: [f32; 2]) -> pumice::Result<backend::SecondPass<f32>> {
+//! #         unreachable!()
+//! #     }
+//! # }
+//! let data: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+//! let config = Config::new(Bound::Rel(1e-3)).preset(Preset::Fast);
+//! let stats = backend::scan(&OnDevice(&data), &config)?;
+//! let blueprint = Blueprint::new(&config, &[10, 100], &stats)?;
+//! let mut assembler = Assembler::new(&blueprint, Vec::new())?;
+//! let mut payload = Vec::new();
+//! let codec = blueprint.encode_on_cpu(0, &data, &mut payload)?; // this array is a single chunk
+//! assembler.chunk(codec, payload.len(), |place| Ok(place.copy_from_slice(&payload)))?;
+//! let bytes = assembler.finish()?;
+//! assert_eq!(bytes, pumice::compress(&data, &[10, 100], &config)?);
+//!
+//! let frames = Frames::open(&bytes, &DecodeOptions::new())?;
+//! frames.verify(0)?;
+//! assert_eq!(bytes[frames.frame(0)?.payload], payload);
+//! # Ok::<(), pumice::Error>(())
+//! ```
+
+mod assemble;
+mod fast;
+mod frames;
+
+pub use assemble::{Assembler, Blueprint};
+pub use fast::{FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FastCandidate, FastSampling, fast_payload_bound, fast_sampling};
+pub use frames::{Frame, Frames};
+
+pub use crate::pipeline::Codec;
+pub use crate::quantize::Quantizer;
+pub use crate::stats::{FirstPass, Passes, SecondPass, Stats};
+
+use crate::array::Real;
+use crate::chunk::{self, Grid};
+use crate::config::Config;
+use crate::error::Result;
+use crate::stats;
+
+/// Range and fill values of an array, as [`compress`](crate::compress) finds them.
+pub fn scan<T: Real>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T>> {
+    stats::decide(passes, config.fill)
+}
+
+/// The box of the array that a chunk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChunkBox {
+    /// Position of its first value, slowest axis first.
+    pub start: Vec<usize>,
+    /// Extents, slowest axis first.
+    pub extents: Vec<usize>,
+    /// Where in the array its values stand, if they are one run of it.
+    pub offset: Option<usize>,
+}
+
+impl ChunkBox {
+    /// The box of a chunk that must exist.
+    fn new(grid: &Grid, id: usize) -> Self {
+        assert!((id as u64) < grid.n_chunks(), "chunk {id} was asked for, but there are {}", grid.n_chunks());
+        let block = grid.block(id as u64);
+        let run = chunk::contiguous_run(grid.shape(), &block.start, &block.extents);
+        Self { start: block.start, extents: block.extents, offset: run.map(|run| run.start) }
+    }
+
+    /// Number of values.
+    pub fn n_values(&self) -> usize {
+        chunk::n_values(&self.extents)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Writing: the plan as a backend sees it, and payloads to a stream.
+
+use super::{ChunkBox, Codec, Quantizer, Stats};
+use crate::array::Real;
+use crate::chunk::{self, Grid};
+use crate::config::{Bound, Config, Preset};
+use crate::container::frame::{self, Identity};
+use crate::container::header::Header;
+use crate::error::{Error, Result};
+use crate::parallel::Workers;
+use crate::pipeline;
+use crate::plan::Plan;
+use crate::writer::{self, frames::put_header};
+
+/// All that is decided about the stream of an array before any chunk is coded.
+#[derive(Clone, Debug)]
+pub struct Blueprint<T> {
+    plan: Plan<T>,
+    grid: Grid,
+    threads: usize,
+}
+
+impl<T: Real> Blueprint<T> {
+    /// Decides. What only [`compress`](crate::compress) can do is [`Unsupported`](crate::ErrorKind::Unsupported): other
+    /// presets than `fast` and `balanced`, bounds relative to each value, targets, regions and bins.
+    pub fn new(config: &Config, shape: &[usize], stats: &Stats<T>) -> Result<Self> {
+        check_supported(config)?;
+        let plan = Plan::new(config, shape, Some(stats))?;
+        let grid = writer::grid_of(&plan)?;
+        Ok(Self { plan, grid, threads: config.threads })
+    }
+
+    /// Extents of the array, slowest axis first.
+    pub fn shape(&self) -> &[usize] {
+        &self.plan.shape
+    }
+
+    /// The pipeline: [`Preset::Fast`] or [`Preset::Balanced`].
+    pub fn preset(&self) -> Preset {
+        self.plan.preset
+    }
+
+    /// How values become integers; `None` if every value is stored exactly, for which `fast` is used.
+    pub fn quantizer(&self) -> Option<Quantizer<T>> {
+        self.plan.step.and_then(|step| Quantizer::for_stream(step, self.plan.abs_bound))
+    }
+
+    /// Values that are kept by their bits.
+    pub fn fills(&self) -> &[T] {
+        &self.plan.fills
+    }
+
+    /// The absolute bound that holds; 0 if lossless.
+    pub fn abs_bound(&self) -> f64 {
+        self.plan.abs_bound
+    }
+
+    /// Number of chunks: at least 1, also for an array without values.
+    pub fn n_chunks(&self) -> usize {
+        self.grid.n_chunks() as usize
+    }
+
+    /// The box that chunk `id` is.
+    ///
+    /// # Panics
+    /// If there is no such chunk.
+    pub fn chunk(&self, id: usize) -> ChunkBox {
+        ChunkBox::new(&self.grid, id)
+    }
+
+    /// Appends the payload of chunk `id`, whose values are given in C order, by the cores of this machine.
+    ///
+    /// # Panics
+    /// If there is no such chunk.
+    pub fn encode_on_cpu(&self, id: usize, values: &[T], out: &mut Vec<u8>) -> Result<Codec> {
+        let n = self.chunk(id).n_values();
+        if values.len() != n {
+            return Err(Error::invalid(format!("chunk {id} has {n} values, not {}", values.len())));
+        }
+        Ok(pipeline::encode_chunk(values, &self.grid.block(id as u64), &self.plan, &Workers::Serial, out))
+    }
+}
+
+/// Refuses what takes other stages of `pipeline.rs` than those of two presets.
+fn check_supported(config: &Config) -> Result<()> {
+    let is_plain = |bound: &Bound| matches!(bound, Bound::Abs(_) | Bound::Rel(_) | Bound::Lossless);
+    if !matches!(config.preset, Preset::Fast | Preset::Balanced) {
+        let name = config.preset.name();
+        return Err(Error::unsupported(format!("only the CPU has the preset {name}: use it, or fast or balanced")));
+    }
+    if let Some(bound) = config.bounds.iter().find(|bound| !is_plain(bound)) {
+        return Err(Error::unsupported(format!(
+            "only the CPU meets {bound}: use it, or an absolute or a relative bound"
+        )));
+    }
+    if !config.regions.is_empty() || !config.bin.is_empty() {
+        return Err(Error::unsupported("only the CPU has regions and bins: use it, or one bound for all values"));
+    }
+    Ok(())
+}
+
+/// Makes a stream of the payloads of all chunks, which are given in order of their ids and copied straight to their
+/// places.
+#[derive(Debug)]
+pub struct Assembler<'a, T> {
+    blueprint: &'a Blueprint<T>,
+    workers: Workers,
+    out: Vec<u8>,
+    /// Of the chunks that are there.
+    frame_bytes: Vec<u64>,
+}
+
+/// Where a frame goes.
+struct Slot<'a> {
+    codec: Codec,
+    identity: Identity,
+    payload_at: usize,
+    bytes: &'a mut [u8],
+}
+
+impl Slot<'_> {
+    fn write(&mut self, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        fill(&mut self.bytes[self.payload_at..])?;
+        put_header(self.codec, self.identity, self.bytes, self.payload_at);
+        Ok(())
+    }
+}
+
+impl<'a, T: Real> Assembler<'a, T> {
+    /// Starts the stream in `out`, whose content is replaced and whose capacity is reused.
+    pub fn new(blueprint: &'a Blueprint<T>, mut out: Vec<u8>) -> Result<Self> {
+        out.clear();
+        let Blueprint { plan, grid, threads } = blueprint;
+        Header::new(plan, grid.is_whole()).write_to(&mut out)?;
+        let workers = writer::workers_for(chunk::n_values(&plan.shape), *threads)?;
+        Ok(Self { blueprint, workers, out, frame_bytes: Vec::new() })
+    }
+
+    /// Adds the next chunk: `fill` gets room for its payload and writes every byte of it.
+    pub fn chunk(
+        &mut self,
+        codec: Codec,
+        payload_bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.add(&[(codec, payload_bytes)], |_, mut slots| slots[0].write(fill))
+    }
+
+    /// Adds the next chunks, given their codecs and payload sizes: `fill` gets the number of each among them and room
+    /// for its payload. That, and the checksums, are done on as many threads as [`Config::threads`] says.
+    pub fn chunks(
+        &mut self,
+        sizes: &[(Codec, usize)],
+        fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
+        self.add(sizes, |workers, mut slots| {
+            workers.for_each(&mut slots, |i, slot| slot.write(|payload| fill(i, payload)))
+        })
+    }
+
+    /// Ends the stream; all chunks must be there.
+    pub fn finish(mut self) -> Result<Vec<u8>> {
+        let (n, n_chunks) = (self.frame_bytes.len(), self.blueprint.n_chunks());
+        if n != n_chunks {
+            return Err(Error::invalid(format!("the stream has {n} of its {n_chunks} chunks")));
+        }
+        writer::append_end(&self.blueprint.plan, self.frame_bytes, &mut self.out);
+        Ok(self.out)
+    }
+
+    /// Makes room for the next frames and lets `write` fill it. Nothing is added on error.
+    fn add(
+        &mut self,
+        sizes: &[(Codec, usize)],
+        write: impl FnOnce(&Workers, Vec<Slot<'_>>) -> Result<()>,
+    ) -> Result<()> {
+        let heads = self.heads(sizes)?;
+        let start = self.out.len();
+        let n_bytes: usize = heads.iter().zip(sizes).map(|((_, head), (_, payload))| head + payload).sum();
+        self.out.resize(start + n_bytes, 0);
+        let mut rest = &mut self.out[start..];
+        let mut slots = Vec::with_capacity(sizes.len());
+        for (&(identity, payload_at), &(codec, payload_bytes)) in heads.iter().zip(sizes) {
+            let (bytes, tail) = rest.split_at_mut(payload_at + payload_bytes);
+            slots.push(Slot { codec, identity, payload_at, bytes });
+            rest = tail;
+        }
+        let written = write(&self.workers, slots);
+        match written {
+            Ok(()) => self.frame_bytes.extend(heads.iter().zip(sizes).map(|((_, head), (_, n))| (head + n) as u64)),
+            Err(_) => self.out.truncate(start),
+        }
+        written
+    }
+
+    /// Identities of the next frames, and the sizes of their headers.
+    fn heads(&self, sizes: &[(Codec, usize)]) -> Result<Vec<(Identity, usize)>> {
+        let grid = &self.blueprint.grid;
+        let first = self.frame_bytes.len() as u64;
+        if sizes.len() as u64 > grid.n_chunks() - first {
+            return Err(Error::invalid(format!("the stream has only {} chunks", grid.n_chunks())));
+        }
+        let head = |(id, &(codec, payload_bytes)): (u64, &(Codec, usize))| {
+            let block = grid.block(id);
+            frame::check_plausible(codec, payload_bytes as u64, block.n_values(), size_of::<T>())
+                .map_err(|e| Error::invalid(format!("chunk {id}: {e}")))?;
+            let identity = Identity::of_block(id, &block, grid.is_whole());
+            Ok((identity, identity.header_bytes(payload_bytes as u64)))
+        };
+        (first..).zip(sizes).map(head).collect()
+    }
+}
