@@ -82,6 +82,14 @@ impl<'a> Frames<'a> {
         checked.map_err(|e| e.context(format_args!("chunk {id}")))
     }
 
+    /// The payload of chunk `id`, with the checks of [`Self::frame`].
+    ///
+    /// # Panics
+    /// If there is no such chunk.
+    pub fn payload(&self, id: usize) -> Result<&'a [u8]> {
+        Ok(&self.reader.source[self.frame(id)?.payload])
+    }
+
     /// Checks the frame of chunk `id` and its checksum; several threads may do so at once.
     ///
     /// # Panics

@@ -1,0 +1,568 @@
+// Codec `fast`, decoding: payloads in device memory to chunks in device memory, a block a tile, in one launch and
+// without a scan over tiles: the directory says where each body is.
+//
+// Memory phases of a tile:
+//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles; all copy it into shared memory;
+//   2. one warp checks it and lays open widths and places of all groups;
+//   3. a thread takes groups of 8 codes from their bit planes to registers, sums along x, and leaves integers in
+//      shared memory, over the body;
+//   4. a thread takes columns, sums along y and z in registers, and writes values.
+// Every byte of a payload is hostile. What is wrong with a chunk is reported by its least code.
+#include "fast_tile.cuh"
+
+// What can be wrong, in `errors`: one word for all chunks of a launch, `chunk << 8 | code`, the least wins.
+constexpr uint32_t WRONG_ANCHOR = 1;
+constexpr uint32_t WRONG_SIZE = 2;
+constexpr uint32_t WRONG_TILE = 3;
+// Not wrong, but nothing that our encoders write: such tiles are larger than raw ones.
+constexpr uint32_t NEEDS_HOST = 4;
+
+template <class T>
+struct DecodeJob {
+    Coding<T> coding;
+    const Chunk* chunks;
+    const Choice* choices;
+    uint64_t* errors;
+    uint32_t n_chunks;
+    // Slots of each chunk if all but the last have as many, else 0.
+    uint32_t slots_per_chunk;
+};
+
+template <class T>
+struct DecodeShared {
+    union {
+        typename Real<T>::Int integers[TILE_VALUES];
+        uint8_t body[TILE_VALUES * sizeof(T) + 16];
+        uint32_t words[TILE_VALUES * sizeof(T) / 4 + 4];
+    };
+    uint8_t widths[N_GROUPS];
+    uint16_t planes_at[N_SUPER];
+    // Sum of the last row of each warp's groups, as far as these hold it.
+    typename Real<T>::Int tails[N_GROUPS / 32];
+    Tile<T> tile;
+    const uint32_t* from;
+    uint32_t n_words;
+    // What phase 2 found: the flags of the body, its base, and where masks and escapes start.
+    uint32_t flags;
+    uint32_t holes_at;
+    typename Real<T>::Int base;
+    uint32_t error;
+};
+
+template <class T>
+DEVICE void locate(const DecodeJob<T>& job, uint32_t slot, Tile<T>& tile) {
+    uint32_t number = 0;
+    if (job.slots_per_chunk > 0) {
+        number = min(slot / job.slots_per_chunk, job.n_chunks - 1);
+    } else {
+        uint32_t end = job.n_chunks;
+        while (end - number > 1) {
+            uint32_t middle = (number + end) / 2;
+            if (job.chunks[middle].first_slot <= slot) number = middle;
+            else end = middle;
+        }
+    }
+    const Chunk& chunk = job.chunks[number];
+    const Choice& view = job.choices[chunk.choice];
+    uint32_t index = slot - chunk.first_slot;
+    tile.index = NO_TILE;
+    tile.chunk = number;
+    if (index < view.n_tiles) place_tile(chunk, view, number, index, tile);
+}
+
+// Phase 1, by one warp: where the body is. Returns what is wrong, or 0.
+template <class T>
+DEVICE uint32_t find_body(const DecodeJob<T>& job, const Tile<T>& tile, const uint32_t*& from, uint32_t& n_words) {
+    const uint32_t lane = threadIdx.x;
+    const uint8_t* payload = tile.payload;
+    const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
+    const uint16_t* sizes = (const uint16_t*)(payload + words_offset(tile.n_tiles));
+    const uint32_t in_run = tile.index % TILES_PER_ANCHOR, run = tile.index / TILES_PER_ANCHOR;
+    uint32_t size = lane <= in_run ? sizes[tile.index - in_run + lane] : 0;
+    uint32_t anchor = anchors[run];
+    uint64_t end = anchor + uint64_t(__reduce_add_sync(ALL_LANES, size));
+    n_words = __shfl_sync(ALL_LANES, size, in_run);
+    from = (const uint32_t*)(payload + bodies_offset(tile.n_tiles)) + (end - n_words);
+    const uint64_t all_words = (job.chunks[tile.chunk].payload_bytes - bodies_offset(tile.n_tiles)) / 4;
+    const bool is_last = tile.index + 1 == tile.n_tiles;
+    if (end > all_words || (is_last && end != all_words)) return WRONG_SIZE;
+    if (tile.index == 0 && anchor != 0) return WRONG_ANCHOR;
+    if (!is_last && in_run == TILES_PER_ANCHOR - 1 && anchors[run + 1] != end) return WRONG_ANCHOR;
+    if (n_words > TILE_VALUES * sizeof(T) / 4 + 1) return NEEDS_HOST;
+    return 0;
+}
+
+// Bits per supergroup, as masks have them.
+DEVICE uint64_t read_bits(const uint8_t* from, uint32_t n_bytes) {
+    uint64_t bits = 0;
+    for (uint32_t k = 0; k < n_bytes; ++k) bits |= uint64_t(from[k]) << 8 * k;
+    return bits;
+}
+
+// Checks masks and escapes, by one lane; moves `at` behind them. Returns whether they are as they should be.
+template <class T>
+DEVICE_CALL bool check_holes(const DecodeShared<T>& s, const Tile<T>& tile, uint32_t n_fills, uint32_t flags,
+                             uint32_t& at) {
+    const uint32_t n_bytes = 4 * s.n_words, n_super = tile.n_super(), mask_bytes = (n_super + 7) / 8;
+    if ((flags & KIND) != QUANTISED) return false;
+    const uint64_t beyond = n_super == 64 ? 0 : ~uint64_t(0) << n_super;
+    for (uint32_t fill = 0; fill < MAX_FILLS; ++fill) {
+        if (!(flags & MASK_0 << fill)) continue;
+        if (fill >= n_fills || at + 2 * mask_bytes > n_bytes) return false;
+        uint64_t any = read_bits(s.body + at, mask_bytes), mixed = read_bits(s.body + at + mask_bytes, mask_bytes);
+        if ((mixed & ~any) != 0 || (any & beyond) != 0) return false;
+        at += 2 * mask_bytes + 8 * __popcll((long long)mixed);
+        if (at > n_bytes) return false;
+    }
+    if (flags & ESCAPES) {
+        if (at + 2 > n_bytes) return false;
+        uint32_t n = s.body[at] | s.body[at + 1] << 8;
+        if (n == 0 || at + 2 + n * (2 + sizeof(T)) > n_bytes) return false;
+        uint32_t next = 0;
+        for (uint32_t i = 0; i < n; ++i) {
+            uint32_t index = s.body[at + 2 + 2 * i] | s.body[at + 3 + 2 * i] << 8;
+            if (index < next || index >= tile.n_codes || index % tile.row >= tile.ex) return false;
+            next = index + 1;
+        }
+        at += 2 + n * (2 + sizeof(T));
+    }
+    return true;
+}
+
+// Phase 2, by one warp: flags and base, then widths of all groups and where the planes of each supergroup are. Returns
+// what is wrong, or 0.
+template <class T>
+DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile<T>& tile) {
+    using R = Real<T>;
+    const uint32_t lane = threadIdx.x;
+    const uint32_t n_bytes = 4 * s.n_words, n_super = tile.n_super();
+    const uint32_t head = s.words[0], flags = head & 0xFF, kind = flags & KIND;
+    typename R::Int base = typename R::Int(typename R::Signed(int32_t(head) >> 8));
+    if (kind == RAW) {
+        uint32_t raw_words = 1 + tile.n_values() * (sizeof(T) / 4);
+        if (head != RAW || s.n_words != raw_words) return WRONG_TILE;
+        if (lane == 0) s.flags = flags;
+        return 0;
+    }
+    if (kind != EXACT && (kind != QUANTISED || coding.is_lossless)) return WRONG_TILE;
+    uint32_t at = 4;
+    if (flags & WIDE_BASE) {
+        if (base != 0 || s.n_words < 1 + sizeof(T) / 4) return WRONG_TILE;
+        base = s.words[1];
+        if (sizeof(T) == 8) base |= typename R::Int(s.words[2]) << (sizeof(T) * 4);
+        at += sizeof(T);
+    }
+    if (lane == 0) {
+        s.flags = flags;
+        s.base = base;
+        s.holes_at = at;
+    }
+    if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) {
+        bool fine = true;
+        if (lane == 0) fine = check_holes(s, tile, coding.n_fills, flags, at);
+        at = __shfl_sync(ALL_LANES, at, 0);
+        if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
+    }
+    uint32_t end = at;
+    if (flags & NO_PLANES) {
+        if (flags & SPARSE) return WRONG_TILE;
+    } else {
+        const uint64_t all = n_super == 64 ? ~uint64_t(0) : (uint64_t(1) << n_super) - 1;
+        uint64_t mask = all;
+        if (flags & SPARSE) {
+            const uint32_t mask_bytes = (n_super + 7) / 8;
+            if (at + mask_bytes > n_bytes) return WRONG_TILE;
+            mask = read_bits(s.body + at, mask_bytes);
+            if (mask & ~all) return WRONG_TILE;
+            at += mask_bytes;
+        }
+        const uint32_t n_present = __popcll((long long)mask);
+        const uint32_t deltas_at = at + n_present;
+        if (deltas_at > n_bytes) return WRONG_TILE;
+        uint32_t headers[2], n_deltas = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+            const uint32_t super = 2 * lane + i;
+            headers[i] = 0;
+            if (mask >> super & 1) {
+                headers[i] = s.body[at + __popcll((long long)(mask & ((uint64_t(1) << super) - 1)))];
+            }
+            n_deltas += headers[i] >> LEAST_BITS;
+        }
+        const uint32_t deltas_upto = prefix_of_warp(n_deltas, lane);
+        const uint32_t planes_at = deltas_at + __shfl_sync(ALL_LANES, deltas_upto, 31);
+        if (planes_at > n_bytes) return WRONG_TILE;
+        uint32_t from = deltas_at + deltas_upto - n_deltas;
+        uint32_t n_planes[2];
+        bool fine = true;
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+            const uint32_t super = 2 * lane + i;
+            uint32_t low = 0, high = 0;
+            if (mask >> super & 1) {
+                const uint32_t n_delta = headers[i] >> LEAST_BITS, least = headers[i] & MAX_LEAST;
+                for (uint32_t k = 0; k < n_delta; ++k) {
+                    uint32_t plane = s.body[from + k];
+                    if (k < 4) low |= plane << 8 * k;
+                    else high |= plane << 8 * (k - 4);
+                }
+                from += n_delta;
+                transpose_bits(low, high);
+                const uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
+                const uint64_t exist = n_exist == 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n_exist) - 1;
+                // Groups that do not exist have no planes.
+                fine = fine && (low & ~uint32_t(exist)) == 0 && (high & ~uint32_t(exist >> 32)) == 0;
+                low += least * 0x01010101 & uint32_t(exist);
+                high += least * 0x01010101 & uint32_t(exist >> 32);
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) {
+                    fine = fine && (low >> 8 * k & 0xFF) <= R::BITS && (high >> 8 * k & 0xFF) <= R::BITS;
+                }
+            }
+            ((uint32_t*)s.widths)[2 * super] = low;
+            ((uint32_t*)s.widths)[2 * super + 1] = high;
+            n_planes[i] = sum_of_bytes(low) + sum_of_bytes(high);
+        }
+        const uint32_t upto = prefix_of_warp(n_planes[0] + n_planes[1], lane);
+        end = planes_at + __shfl_sync(ALL_LANES, upto, 31);
+        const uint32_t before = planes_at + upto - n_planes[0] - n_planes[1];
+        s.planes_at[2 * lane] = uint16_t(before);
+        s.planes_at[2 * lane + 1] = uint16_t(before + n_planes[0]);
+        if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
+    }
+    if (end > n_bytes || n_bytes - end > 3) return WRONG_TILE;
+    for (uint32_t k = end; k < n_bytes; ++k) {
+        if (s.body[k] != 0) return WRONG_TILE;
+    }
+    return 0;
+}
+
+// Phase 3: residuals of a group from its planes.
+template <class T>
+DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T>::Int (&v)[GROUP]) {
+    using Int = typename Real<T>::Int;
+    const uint32_t number = group % 8;
+    uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
+    uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
+    const uint32_t width = s.widths[group];
+#pragma unroll
+    for (uint32_t k = 0; k < GROUP; ++k) v[k] = 0;
+    if (width == 0) return;
+    low = number < 4 ? low & ((1u << 8 * number) - 1) : low;
+    high = number > 4 ? high & ((1u << 8 * (number - 4)) - 1) : 0;
+    const uint8_t* from = s.body + s.planes_at[group / 8] + sum_of_bytes(low) + sum_of_bytes(high);
+#pragma unroll
+    for (uint32_t byte = 0; byte < sizeof(T); ++byte) {
+        if (width <= 8 * byte) break;
+        uint32_t first = 0, second = 0;
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+            if (width > 8 * byte + k) first |= uint32_t(from[8 * byte + k]) << 8 * k;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+            if (width > 8 * byte + 4 + k) second |= uint32_t(from[8 * byte + 4 + k]) << 8 * k;
+        }
+        transpose_bits(first, second);
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+            v[k] |= Int(first >> 8 * k & 0xFF) << 8 * byte;
+            v[k + 4] |= Int(second >> 8 * k & 0xFF) << 8 * byte;
+        }
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag<T>(v[k]);
+}
+
+// Partial sums along x of all groups, which are in registers.
+template <class T, uint32_t N>
+DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::THREADS;
+    const uint32_t t = threadIdx.x, lane = t % 32;
+    const uint32_t groups_per_row = tile.row / GROUP;
+    // Whether rows go on from warp to warp.
+    const bool is_cut = 32 % groups_per_row != 0;
+    Int sums[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+#pragma unroll
+        for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
+        const uint32_t group = t + i * THREADS;
+        const uint32_t in_row = group - tile.line_of(group * GROUP) * groups_per_row;
+        const uint32_t reach = min(lane, in_row);
+        Int sum = v[i][GROUP - 1];
+        for (uint32_t distance = 1; distance < min(groups_per_row, 32u); distance *= 2) {
+            Int other = __shfl_up_sync(ALL_LANES, sum, distance);
+            if (distance <= reach) sum += other;
+        }
+        sums[i] = sum - v[i][GROUP - 1];
+        if (is_cut && lane == 31) s.tails[group / 32] = sum;
+    }
+    if (is_cut) __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        if (is_cut) {
+            const uint32_t group = t + i * THREADS;
+            const uint32_t in_row = group - tile.line_of(group * GROUP) * groups_per_row;
+            uint32_t from = group / 32;
+            for (uint32_t n = lane; n < in_row; n += 32) sums[i] += s.tails[--from];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += sums[i];
+    }
+    if (is_cut) __syncthreads();
+}
+
+template <class T>
+DEVICE T value_for(const Coding<T>& coding, uint32_t kind, typename Real<T>::Int q) {
+    return kind == EXACT ? of_ordered<T>(q) : coding.restore(q);
+}
+
+// Phase 4 for full tiles of rows of 32: a lane takes a column, a warp `YS` rows of each plane.
+template <class T, uint32_t YS>
+DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t WARPS = Real<T>::THREADS / 32;
+    constexpr uint32_t ROWS = TILE_VALUES / 32 / WARPS;
+    constexpr uint32_t ZS = ROWS / YS;
+    constexpr uint32_t EY = YS * WARPS;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Int base = s.base;
+    const uint32_t kind = s.flags & KIND;
+    Int v[ROWS];
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS; ++i) {
+        v[i] = s.integers[place_of<Int>((i / YS * EY + warp * YS + i % YS) * 32 + lane)];
+    }
+    // Always along y: a predictor that uses z uses y.
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS; ++i) {
+        if (i % YS > 0) v[i] += v[i - 1];
+    }
+    __syncthreads();
+#pragma unroll
+    for (uint32_t z = 0; z < ZS; ++z) s.integers[(warp * ZS + z) * 32 + lane] = v[z * YS + YS - 1];
+    __syncthreads();
+#pragma unroll
+    for (uint32_t z = 0; z < ZS; ++z) {
+        Int before = 0;
+        for (uint32_t w = 0; w < warp; ++w) before += s.integers[(w * ZS + z) * 32 + lane];
+#pragma unroll
+        for (uint32_t y = 0; y < YS; ++y) v[z * YS + y] += before;
+    }
+    T* to = (T*)tile.values + lane + warp * YS * tile.stride_y;
+    const bool along_z = tile.axes & Z;
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS; ++i) {
+        if (along_z && i >= YS) v[i] += v[i - YS];
+        to[i / YS * tile.stride_z + i % YS * tile.stride_y] = value_for(coding, kind, v[i] + base);
+    }
+}
+
+// Phase 4 for any other tile.
+template <class T>
+DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::THREADS;
+    const uint32_t t = threadIdx.x;
+    const uint32_t plane = tile.ey * tile.row;
+    if (tile.lag > 1) {
+        for (uint32_t i = t; i < tile.ez * tile.ey * tile.lag; i += THREADS) {
+            uint32_t first = i / tile.lag * tile.row;
+            Int sum = 0;
+            for (uint32_t x = i % tile.lag; x < tile.row; x += tile.lag) {
+                sum += s.integers[place_of<Int>(first + x)];
+                s.integers[place_of<Int>(first + x)] = sum;
+            }
+        }
+        __syncthreads();
+    }
+    if (tile.axes & Y) {
+        for (uint32_t i = t; i < tile.ez * tile.row; i += THREADS) {
+            uint32_t at = i / tile.row * plane + i % tile.row;
+            Int sum = 0;
+            for (uint32_t y = 0; y < tile.ey; ++y, at += tile.row) {
+                sum += s.integers[place_of<Int>(at)];
+                s.integers[place_of<Int>(at)] = sum;
+            }
+        }
+        __syncthreads();
+    }
+    if (tile.axes & Z) {
+        for (uint32_t i = t; i < plane; i += THREADS) {
+            Int sum = 0;
+            for (uint32_t at = i; at < tile.n_codes; at += plane) {
+                sum += s.integers[place_of<Int>(at)];
+                s.integers[place_of<Int>(at)] = sum;
+            }
+        }
+        __syncthreads();
+    }
+    const Int base = s.base;
+    const uint32_t kind = s.flags & KIND;
+    T* to = (T*)tile.values;
+    if (tile.aligned) {
+        constexpr uint32_t n = 16 / sizeof(T);
+        for (uint32_t i = t; i < TILE_VALUES / n; i += THREADS) {
+            const uint32_t at = i * n, line = at >> tile.x_log2;
+            Piece<Int> integers = ((const Piece<Int>*)s.integers)[piece_of<Int>(i)];
+            Piece<T> values;
+#pragma unroll
+            for (uint32_t k = 0; k < n; ++k) values.of[k] = value_for(coding, kind, integers.of[k] + base);
+            *(Piece<T>*)(to + tile.row_offset(line) + (at - (line << tile.x_log2))) = values;
+        }
+        return;
+    }
+    for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
+        const uint32_t line = tile.line_of(at), x = at - line * tile.row;
+        if (x < tile.ex) {
+            to[tile.row_offset(line) + x] = value_for(coding, kind, s.integers[place_of<Int>(at)] + base);
+        }
+    }
+}
+
+// Puts one value everywhere.
+template <class T>
+DEVICE void fill_tile(const Tile<T>& tile, T value) {
+    constexpr uint32_t THREADS = Real<T>::THREADS;
+    T* to = (T*)tile.values;
+    if (tile.aligned) {
+        constexpr uint32_t n = 16 / sizeof(T);
+        Piece<T> values;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) values.of[k] = value;
+#pragma unroll
+        for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
+            const uint32_t at = (threadIdx.x + i * THREADS) * n, line = at >> tile.x_log2;
+            *(Piece<T>*)(to + tile.row_offset(line) + (at - (line << tile.x_log2))) = values;
+        }
+        return;
+    }
+    for (uint32_t at = threadIdx.x; at < tile.n_codes; at += THREADS) {
+        const uint32_t line = tile.line_of(at), x = at - line * tile.row;
+        if (x < tile.ex) to[tile.row_offset(line) + x] = value;
+    }
+}
+
+// Masks and escapes over the values, from the body in global memory, which was checked.
+template <class T>
+DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::THREADS;
+    const uint8_t* from = (const uint8_t*)s.from + s.holes_at;
+    T* to = (T*)tile.values;
+    const uint32_t mask_bytes = (tile.n_super() + 7) / 8;
+    __syncthreads();
+    for (uint32_t fill = 0; fill < MAX_FILLS; ++fill) {
+        if (!(s.flags & MASK_0 << fill)) continue;
+        const uint64_t any = read_bits(from, mask_bytes), mixed = read_bits(from + mask_bytes, mask_bytes);
+        const uint8_t* words = from + 2 * mask_bytes;
+        for (uint32_t at = threadIdx.x; at < tile.n_codes; at += THREADS) {
+            const uint32_t super = at / SUPER, x = at % tile.row;
+            if (!(any >> super & 1) || x >= tile.ex) continue;
+            if (mixed >> super & 1) {
+                uint32_t rank = __popcll((long long)(mixed & ((uint64_t(1) << super) - 1)));
+                if (!(words[8 * rank + at % SUPER / 8] >> at % 8 & 1)) continue;
+            }
+            to[tile.offset(at)] = of_bits<T>(coding.fills[fill]);
+        }
+        from = words + 8 * __popcll((long long)mixed);
+        __syncthreads();
+    }
+    if (!(s.flags & ESCAPES)) return;
+    const uint32_t n = from[0] | from[1] << 8;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        const uint32_t index = from[2 + 2 * i] | from[3 + 2 * i] << 8;
+        const uint8_t* value = from + 2 + 2 * n + sizeof(T) * i;
+        Int bits = 0;
+        for (uint32_t k = 0; k < sizeof(T); ++k) bits |= Int(value[k]) << 8 * k;
+        to[tile.offset(index)] = of_bits<T>(bits);
+    }
+}
+
+template <class T>
+DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
+    using R = Real<T>;
+    using Int = typename R::Int;
+    constexpr uint32_t THREADS = R::THREADS;
+    constexpr uint32_t WARPS = THREADS / 32;
+    constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
+    const uint32_t t = threadIdx.x;
+    const Coding<T>& coding = job.coding;
+    if (t < 32) {
+        if (t == 0) locate(job, blockIdx.x, s.tile);
+        __syncwarp();
+        uint32_t error = 0, n_words = 0;
+        const uint32_t* from = 0;
+        if (s.tile.index != NO_TILE) error = find_body(job, s.tile, from, n_words);
+        if (t == 0) {
+            s.from = from;
+            s.n_words = n_words;
+            s.error = error;
+        }
+    }
+    __syncthreads();
+    const Tile<T>& tile = s.tile;
+    if (tile.index == NO_TILE) return;
+    if (s.error == 0 && s.n_words == 0) {
+        fill_tile(tile, T(0));
+        return;
+    }
+    if (s.error == 0) {
+        const uint32_t* from = s.from;
+        for (uint32_t i = t; i < s.n_words; i += THREADS) s.words[i] = from[i];
+        __syncthreads();
+        if (t < 32) {
+            uint32_t error = lay_open(coding, s, tile);
+            if (t == 0) s.error = error;
+        }
+        __syncthreads();
+    }
+    if (s.error != 0) {
+        if (t == 0) atomicMin((unsigned long long*)job.errors, (unsigned long long)(uint64_t(tile.chunk) << 8 | s.error));
+        return;
+    }
+    const uint32_t flags = s.flags;
+    if ((flags & KIND) == RAW) {
+        constexpr uint32_t per_value = sizeof(T) / 4;
+        for (uint32_t i = t; i + 1 < s.n_words; i += THREADS) {
+            const uint32_t line = i / per_value / tile.ex, x = i / per_value % tile.ex;
+            ((uint32_t*)(tile.values + tile.row_offset(line) + x))[i % per_value] = s.words[1 + i];
+        }
+        return;
+    }
+    if (flags & NO_PLANES) {
+        fill_tile(tile, value_for(coding, flags & KIND, s.base));
+    } else {
+        Int v[PER_THREAD][GROUP];
+#pragma unroll
+        for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, t + i * THREADS, v[i]);
+        if ((tile.axes & X) && tile.lag == 1) {
+            if (tile.axes & XX) sum_rows(tile, s, v);
+            sum_rows(tile, s, v);
+        }
+        __syncthreads();
+#pragma unroll
+        for (uint32_t i = 0; i < PER_THREAD; ++i) store_group(s.integers, (t + i * THREADS) * GROUP, v[i]);
+        __syncthreads();
+        const bool is_plain = tile.full && tile.x_log2 == 5 && (tile.axes & Y);
+        if (is_plain && tile.y_log2 == 4) sum_columns<T, 16 / WARPS>(coding, tile, s);
+        else if (is_plain && tile.y_log2 == 7) sum_columns<T, 128 / WARPS>(coding, tile, s);
+        else sum_any(coding, tile, s);
+    }
+    if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) apply_holes(coding, tile, s);
+}
+
+KERNEL_BOUNDED(128, 8, fast_decode_f32)(const __grid_constant__ DecodeJob<float> job) {
+    SHARED(DecodeShared<float>, shared);
+    decode_tile(job, shared);
+}
+
+KERNEL_BOUNDED(256, 4, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
+    SHARED(DecodeShared<double>, shared);
+    decode_tile(job, shared);
+}
+
+REGISTER_KERNEL(fast_decode_f32);
+REGISTER_KERNEL(fast_decode_f64);

@@ -1,0 +1,225 @@
+// What the kernels of codec `fast` share: the layout of a chunk and its tiles (docs/format.md, section 6), the quantiser
+// and bit planes. The CPU's side is crates/pumice/src/codec/{geometry,tile,planes}.rs and quantize.rs; both must give
+// the same bytes.
+#pragma once
+
+#include "values.cuh"
+
+constexpr uint32_t TILE_VALUES = 4096;
+constexpr uint32_t GROUP = 8;
+constexpr uint32_t N_GROUPS = TILE_VALUES / GROUP;
+constexpr uint32_t SUPER = 64;
+constexpr uint32_t N_SUPER = TILE_VALUES / SUPER;
+constexpr uint32_t TILES_PER_ANCHOR = 32;
+constexpr uint32_t PARAMETER_BYTES = 8;
+
+constexpr uint32_t X = 1;
+constexpr uint32_t Y = 2;
+constexpr uint32_t Z = 4;
+constexpr uint32_t XX = 8;
+
+// Flags in the first byte of a tile's body.
+constexpr uint32_t KIND = 3;
+constexpr uint32_t QUANTISED = 0;
+constexpr uint32_t EXACT = 1;
+constexpr uint32_t RAW = 2;
+constexpr uint32_t WIDE_BASE = 4;
+constexpr uint32_t SPARSE = 8;
+constexpr uint32_t NO_PLANES = 16;
+constexpr uint32_t MASK_0 = 32;
+constexpr uint32_t ESCAPES = 128;
+
+constexpr uint32_t MAX_FILLS = 2;
+constexpr uint32_t VALUES_PER_ESCAPE = 16;
+constexpr uint32_t LEAST_BITS = 5;
+constexpr uint32_t MAX_LEAST = 31;
+
+// A predictor and the view it works in. The host makes it, for the encoder one per candidate, for the decoder from
+// the front of a payload.
+struct Choice {
+    // The chunk is [nb][nz][ny][nx]; nb is implied by the number of tiles.
+    uint64_t nz, ny, nx;
+    // Tiles along each axis, and in all.
+    uint32_t tiles_z, tiles_y, tiles_x, n_tiles;
+    uint8_t axes, lag;
+    uint8_t x_log2, y_log2, z_log2;
+    uint8_t x_axes, y_axes, z_axes;
+};
+
+// A chunk that is one run of memory.
+struct Chunk {
+    uint64_t values;
+    uint64_t payload;
+    // Encoding: room for its tiles among the tickets of a launch starts here. Decoding: the first of its tiles.
+    uint32_t first_slot;
+    // Encoding: the sampling of its shape; the index of what was chosen is written by `fast_choose`.
+    uint32_t sampling;
+    uint32_t choice;
+    uint32_t reserved;
+    // Decoding: bytes of the payload; encoding: written by the kernel.
+    uint64_t payload_bytes;
+};
+
+// Where a tile lies.
+template <class T>
+struct Tile {
+    const T* values;
+    uint8_t* payload;
+    uint64_t stride_z, stride_y;
+    uint32_t chunk, index, n_tiles;
+    uint32_t ez, ey, ex, row;
+    uint32_t n_codes;
+    uint8_t axes, lag;
+    // Whether it is not clipped, so that extents are powers of two, and whether its rows can be read in 16-byte pieces.
+    uint8_t full, aligned;
+    uint8_t x_log2, y_log2;
+
+    DEVICE uint32_t n_values() const { return ez * ey * ex; }
+    DEVICE uint32_t n_super() const { return (n_codes + SUPER - 1) / SUPER; }
+
+    // Row and place in it of a linear index.
+    DEVICE uint32_t line_of(uint32_t at) const { return full ? at >> x_log2 : at / row; }
+    DEVICE uint32_t y_of(uint32_t line) const { return full ? line & (ey - 1) : line % ey; }
+    DEVICE uint32_t z_of(uint32_t line) const { return full ? line >> y_log2 : line / ey; }
+
+    // Distance in the chunk of a row from the tile's first value.
+    DEVICE uint64_t row_offset(uint32_t line) const { return z_of(line) * stride_z + y_of(line) * stride_y; }
+
+    // Distance in the chunk of the value with this linear index, which is not padding.
+    DEVICE uint64_t offset(uint32_t at) const {
+        uint32_t line = line_of(at);
+        return row_offset(line) + (at - line * row);
+    }
+};
+
+constexpr uint32_t NO_TILE = 0xFFFFFFFF;
+
+// Tile `index` of a chunk.
+template <class T>
+DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, uint32_t index, Tile<T>& tile) {
+    uint32_t rest = index;
+    uint32_t x = rest % view.tiles_x;
+    rest /= view.tiles_x;
+    uint32_t y = rest % view.tiles_y;
+    rest /= view.tiles_y;
+    uint32_t z = rest % view.tiles_z;
+    uint32_t b = rest / view.tiles_z;
+    uint64_t at_x = uint64_t(x) << view.x_log2, at_y = uint64_t(y) << view.y_log2, at_z = uint64_t(z) << view.z_log2;
+    uint32_t most_x = 1u << view.x_log2, most_y = 1u << view.y_log2, most_z = 1u << view.z_log2;
+    tile.values = (const T*)chunk.values + ((b * view.nz + at_z) * view.ny + at_y) * view.nx + at_x;
+    tile.payload = (uint8_t*)chunk.payload;
+    tile.stride_z = view.ny * view.nx;
+    tile.stride_y = view.nx;
+    tile.chunk = number;
+    tile.index = index;
+    tile.n_tiles = view.n_tiles;
+    tile.ex = uint32_t(min(view.nx - at_x, uint64_t(most_x)));
+    tile.ey = uint32_t(min(view.ny - at_y, uint64_t(most_y)));
+    tile.ez = uint32_t(min(view.nz - at_z, uint64_t(most_z)));
+    tile.row = (tile.ex + GROUP - 1) / GROUP * GROUP;
+    tile.n_codes = tile.ez * tile.ey * tile.row;
+    tile.axes = view.axes;
+    tile.lag = view.lag;
+    tile.full = tile.n_codes == TILE_VALUES && tile.ex == most_x;
+    constexpr uint32_t per_load = 16 / sizeof(T);
+    tile.aligned = tile.full && chunk.values % 16 == 0 && view.nx % per_load == 0;
+    tile.x_log2 = view.x_log2;
+    tile.y_log2 = view.y_log2;
+}
+
+// Bytes of a payload before the bodies.
+DEVICE uint32_t bodies_offset(uint32_t n_tiles) {
+    uint32_t anchors = (n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR;
+    return PARAMETER_BYTES + 4 * anchors + 2 * (n_tiles + n_tiles % 2);
+}
+
+DEVICE uint32_t words_offset(uint32_t n_tiles) {
+    return PARAMETER_BYTES + 4 * ((n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR);
+}
+
+// Integers of a tile in shared memory, in pieces of 16 bytes whose order is changed so that neither threads that read a
+// group each nor threads that read consecutive pieces meet in a bank.
+template <class Int>
+DEVICE uint32_t piece_of(uint32_t piece) {
+    // Two pieces make a group of 32-bit integers, four one of 64-bit integers.
+    return sizeof(Int) == 4 ? piece ^ (piece >> 3 & 1) : piece ^ (piece >> 3 & 3);
+}
+
+template <class Int>
+DEVICE uint32_t place_of(uint32_t at) {
+    constexpr uint32_t n = 16 / sizeof(Int);
+    return piece_of<Int>(at / n) * n + at % n;
+}
+
+template <class Int>
+DEVICE void load_group(const Int* integers, uint32_t at, Int (&group)[GROUP]) {
+    constexpr uint32_t n = 16 / sizeof(Int);
+    const Piece<Int>* pieces = (const Piece<Int>*)integers;
+#pragma unroll
+    for (uint32_t i = 0; i < GROUP / n; ++i) {
+        Piece<Int> piece = pieces[piece_of<Int>(at / n + i)];
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) group[i * n + k] = piece.of[k];
+    }
+}
+
+template <class Int>
+DEVICE void store_group(Int* integers, uint32_t at, const Int (&group)[GROUP]) {
+    constexpr uint32_t n = 16 / sizeof(Int);
+    Piece<Int>* pieces = (Piece<Int>*)integers;
+#pragma unroll
+    for (uint32_t i = 0; i < GROUP / n; ++i) {
+        Piece<Int> piece;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) piece.of[k] = group[i * n + k];
+        pieces[piece_of<Int>(at / n + i)] = piece;
+    }
+}
+
+// Transposes 8 x 8 bits: bit k of byte i becomes bit i of byte k. `low` holds bytes 0 to 3.
+DEVICE void transpose_bits(uint32_t& low, uint32_t& high) {
+    uint32_t t;
+    t = (low ^ (low >> 7)) & 0x00AA00AA;
+    low ^= t ^ (t << 7);
+    t = (high ^ (high >> 7)) & 0x00AA00AA;
+    high ^= t ^ (t << 7);
+    t = (low ^ (low >> 14)) & 0x0000CCCC;
+    low ^= t ^ (t << 14);
+    t = (high ^ (high >> 14)) & 0x0000CCCC;
+    high ^= t ^ (t << 14);
+    t = (low ^ (high << 4)) & 0xF0F0F0F0;
+    low ^= t;
+    high ^= t >> 4;
+}
+
+// Byte `number` of each of four integers.
+template <class Uint>
+DEVICE uint32_t gather_bytes(const Uint* codes, uint32_t number) {
+    uint32_t shift = number / 4 * 16 * (sizeof(Uint) / 8);
+    uint32_t a = uint32_t(codes[0] >> shift >> shift), b = uint32_t(codes[1] >> shift >> shift);
+    uint32_t c = uint32_t(codes[2] >> shift >> shift), d = uint32_t(codes[3] >> shift >> shift);
+    uint32_t pick = number % 4 | (number % 4 + 4) << 4;
+    return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
+}
+
+// Sum over the lanes before this one among eight neighbours.
+DEVICE uint32_t prefix_of_eight(uint32_t value, uint32_t lane) {
+    uint32_t sum = value;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 8; distance *= 2) {
+        uint32_t other = __shfl_up_sync(ALL_LANES, sum, distance, 8);
+        if ((lane & 7) >= distance) sum += other;
+    }
+    return sum - value;
+}
+
+// Inclusive sum over the lanes of a warp.
+template <class N>
+DEVICE N prefix_of_warp(N sum, uint32_t lane) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        N other = __shfl_up_sync(ALL_LANES, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    return sum;
+}

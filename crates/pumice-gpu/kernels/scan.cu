@@ -1,0 +1,149 @@
+// What the plan needs to know of an array in device memory, and boxes of it to and from runs of memory.
+//
+// `scan_*`: one read of all values, 16 bytes a thread; a block reduces in registers and shuffles and then joins its result
+// by a few atomics. `sample_*`: values at multiples of a stride. `copy_box`: a thread an element, for chunks that are
+// not one run of memory.
+#include "values.cuh"
+
+constexpr uint32_t SCAN_THREADS = 256;
+
+struct ScanResult {
+    // Least and greatest of the finite values that are not skipped: ordered bits, shifted to be unsigned. The host sets
+    // `least` to all ones and `greatest` to 0 before.
+    unsigned long long least, greatest;
+    // Index of the first NaN; all ones before.
+    unsigned long long first_nan;
+    unsigned long long n_skipped[2];
+};
+
+template <class T>
+struct ScanJob {
+    const T* values;
+    uint64_t n_values;
+    ScanResult* result;
+    uint32_t n_skip;
+    typename Real<T>::Int skip[2];
+};
+
+// An unsigned integer in the order of values.
+template <class T>
+DEVICE typename Real<T>::Int rank_of(T x) {
+    using Int = typename Real<T>::Int;
+    return to_ordered(x) ^ (Int(1) << (Real<T>::BITS - 1));
+}
+
+template <class N>
+DEVICE N least_of_warp(N value) {
+#pragma unroll
+    for (uint32_t distance = 16; distance > 0; distance /= 2) {
+        value = min(value, __shfl_xor_sync(ALL_LANES, value, distance));
+    }
+    return value;
+}
+
+template <class T>
+DEVICE void scan(const ScanJob<T>& job) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t n = 16 / sizeof(T);
+    Int least = ~Int(0), greatest = 0;
+    unsigned long long first_nan = ~0ull;
+    uint32_t counts[2] = {0, 0};
+    auto take = [&](T x, uint64_t index) {
+        Int bits = Int(bits_of(x));
+        bool is_skipped = false;
+        for (uint32_t i = 0; i < job.n_skip; ++i) {
+            bool equal = bits == job.skip[i];
+            counts[i] += equal;
+            is_skipped = is_skipped || equal;
+        }
+        // 0 for finite values, otherwise NaN.
+        bool is_finite = sub_rn(x, x) == T(0);
+        if (is_finite && !is_skipped) {
+            Int rank = rank_of(x);
+            least = min(least, rank);
+            greatest = max(greatest, rank);
+        } else if (!(x == x)) {
+            first_nan = min(first_nan, (unsigned long long)index);
+        }
+    };
+    const uint64_t thread = uint64_t(blockIdx.x) * SCAN_THREADS + threadIdx.x;
+    const uint64_t n_threads = uint64_t(gridDim.x) * SCAN_THREADS;
+    const bool aligned = uint64_t(job.values) % 16 == 0;
+    const uint64_t n_pieces = aligned ? job.n_values / n : 0;
+    for (uint64_t i = thread; i < n_pieces; i += n_threads) {
+        Piece<T> piece = ((const Piece<T>*)job.values)[i];
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) take(piece.of[k], i * n + k);
+    }
+    for (uint64_t i = n_pieces * n + thread; i < job.n_values; i += n_threads) take(job.values[i], i);
+
+    least = least_of_warp(least);
+    greatest = ~least_of_warp(Int(~greatest));
+    first_nan = least_of_warp(first_nan);
+    counts[0] = __reduce_add_sync(ALL_LANES, counts[0]);
+    counts[1] = __reduce_add_sync(ALL_LANES, counts[1]);
+    if (threadIdx.x % 32 == 0) {
+        if (least <= greatest) {
+            atomicMin(&job.result->least, (unsigned long long)least);
+            atomicMax(&job.result->greatest, (unsigned long long)greatest);
+        }
+        if (first_nan != ~0ull) atomicMin(&job.result->first_nan, first_nan);
+        for (uint32_t i = 0; i < job.n_skip; ++i) {
+            if (counts[i] > 0) atomicAdd(&job.result->n_skipped[i], (unsigned long long)counts[i]);
+        }
+    }
+}
+
+KERNEL(scan_f32)(const __grid_constant__ ScanJob<float> job) { scan(job); }
+KERNEL(scan_f64)(const __grid_constant__ ScanJob<double> job) { scan(job); }
+
+template <class T>
+DEVICE void sample(const T* values, uint64_t n_values, uint64_t stride, T* samples) {
+    uint64_t i = uint64_t(blockIdx.x) * SCAN_THREADS + threadIdx.x;
+    if (i * stride < n_values) samples[i] = values[i * stride];
+}
+
+KERNEL(sample_f32)(const float* values, uint64_t n_values, uint64_t stride, float* samples) {
+    sample(values, n_values, stride, samples);
+}
+KERNEL(sample_f64)(const double* values, uint64_t n_values, uint64_t stride, double* samples) {
+    sample(values, n_values, stride, samples);
+}
+
+constexpr uint32_t MAX_RANK = 8;
+
+struct BoxJob {
+    uint64_t array;
+    uint64_t run;
+    uint64_t n_values;
+    // Of the box, and of the array in elements, slowest first; `first` is where the box starts.
+    uint64_t extents[MAX_RANK];
+    uint64_t strides[MAX_RANK];
+    uint64_t first;
+    uint32_t rank;
+    uint32_t value_bytes;
+    // From the run to the array; otherwise from the array to the run.
+    uint32_t is_scatter;
+    uint32_t reserved;
+};
+
+KERNEL(copy_box)(const __grid_constant__ BoxJob job) {
+    const uint64_t n_threads = uint64_t(gridDim.x) * SCAN_THREADS;
+    for (uint64_t i = uint64_t(blockIdx.x) * SCAN_THREADS + threadIdx.x; i < job.n_values; i += n_threads) {
+        uint64_t rest = i, at = job.first;
+        for (uint32_t axis = job.rank; axis-- > 0;) {
+            at += rest % job.extents[axis] * job.strides[axis];
+            rest /= job.extents[axis];
+        }
+        uint64_t from = job.is_scatter ? job.run : job.array, to = job.is_scatter ? job.array : job.run;
+        uint64_t from_at = job.is_scatter ? i : at, to_at = job.is_scatter ? at : i;
+        if (job.value_bytes == 4) ((uint32_t*)to)[to_at] = ((const uint32_t*)from)[from_at];
+        else ((uint64_t*)to)[to_at] = ((const uint64_t*)from)[from_at];
+    }
+}
+
+REGISTER_KERNEL(scan_f32);
+REGISTER_KERNEL(scan_f64);
+REGISTER_KERNEL(sample_f32);
+REGISTER_KERNEL(sample_f64);
+REGISTER_KERNEL(copy_box);

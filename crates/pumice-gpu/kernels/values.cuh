@@ -1,0 +1,148 @@
+// The two element types, their integer twins and the quantiser. The arithmetic is that of crates/pumice/src/quantize.rs,
+// operation by operation: nothing may be fused or reordered.
+#pragma once
+
+#include "platform.cuh"
+
+constexpr uint32_t ALL_LANES = 0xFFFFFFFF;
+
+template <class T>
+struct Real;
+
+template <>
+struct Real<float> {
+    // Integers are unsigned so that they wrap; `Signed` is for shifts that keep the sign.
+    using Int = uint32_t;
+    using Signed = int32_t;
+    static constexpr uint32_t BITS = 32;
+    static constexpr uint32_t MANTISSA_BITS = 24;
+    static constexpr float MAGIC = 12582912.0f;
+    static constexpr Int MAGIC_BITS = 0x4B400000;
+    static constexpr float MAX_QUANTUM = 4194304.0f;
+    // Threads that work on a tile: each holds 32 integers of 4 bytes.
+    static constexpr uint32_t THREADS = 128;
+};
+
+template <>
+struct Real<double> {
+    using Int = uint64_t;
+    using Signed = int64_t;
+    static constexpr uint32_t BITS = 64;
+    static constexpr uint32_t MANTISSA_BITS = 53;
+    static constexpr double MAGIC = 6755399441055744.0;
+    static constexpr Int MAGIC_BITS = 0x4338000000000000;
+    static constexpr double MAX_QUANTUM = 2251799813685248.0;
+    // Each holds 16 integers of 8 bytes.
+    static constexpr uint32_t THREADS = 256;
+};
+
+// Functions that are seldom called and would only cost registers where they are.
+#ifdef __CUDACC__
+#define DEVICE_CALL static __device__ __noinline__
+#else
+#define DEVICE_CALL static
+#endif
+
+// 16 bytes.
+template <class V>
+struct alignas(16) Piece {
+    V of[16 / sizeof(V)];
+};
+
+DEVICE float magnitude(float x) { return fabsf(x); }
+DEVICE double magnitude(double x) { return fabs(x); }
+
+DEVICE uint32_t bit_length(uint32_t x) { return 32 - __clz(int(x)); }
+DEVICE uint32_t bit_length(uint64_t x) { return 64 - __clzll((long long)x); }
+
+DEVICE uint32_t sum_of_bytes(uint32_t bytes) {
+#ifdef __CUDACC__
+    return __dp4a(bytes, 0x01010101u, 0u);
+#else
+    return (bytes & 0xFF) + (bytes >> 8 & 0xFF) + (bytes >> 16 & 0xFF) + (bytes >> 24);
+#endif
+}
+
+template <class T>
+DEVICE T of_bits(typename Real<T>::Int bits) {
+    return value_of(typename Real<T>::Signed(bits));
+}
+
+// What a launch codes with. `inv_step` and `tolerance` are used by encoders only.
+template <class T>
+struct Coding {
+    T step, inv_step, tolerance;
+    // Whether every value is stored exactly; then the others mean nothing.
+    uint32_t is_lossless;
+    uint32_t n_fills;
+    typename Real<T>::Int fills[2];
+
+    // The integer for `x`, if one restores it within the bound.
+    DEVICE bool quantize(T x, typename Real<T>::Int& q) const {
+        using R = Real<T>;
+        T t = mul_rn(x, inv_step);
+        if (!(magnitude(t) < R::MAX_QUANTUM)) return false;
+        T s = add_rn(t, R::MAGIC);
+        T residue = sub_rn(x, restored(s));
+        if (!(magnitude(residue) <= tolerance)) {
+            s = add_rn(s, residue > T(0) ? T(1) : T(-1));
+            if (!(magnitude(sub_rn(x, restored(s))) <= tolerance)) return false;
+        }
+        q = typename R::Int(bits_of(s)) - R::MAGIC_BITS;
+        return true;
+    }
+
+    // As `quantize`, but for the range, which the width of codes tells; `q` is always set.
+    DEVICE bool quantize_likely(T x, typename Real<T>::Int& q) const {
+        using R = Real<T>;
+        T s = add_rn(mul_rn(x, inv_step), R::MAGIC);
+        T residue = sub_rn(x, restored(s));
+        bool within = magnitude(residue) <= tolerance;
+        if (!within) {
+            s = add_rn(s, residue > T(0) ? T(1) : T(-1));
+            within = magnitude(sub_rn(x, restored(s))) <= tolerance;
+        }
+        q = typename R::Int(bits_of(s)) - R::MAGIC_BITS;
+        return within;
+    }
+
+    DEVICE T restored(T s) const { return mul_rn(sub_rn(s, Real<T>::MAGIC), step); }
+
+    // The decoder's value for `q`.
+    DEVICE T restore(typename Real<T>::Int q) const { return restored(of_bits<T>(q + Real<T>::MAGIC_BITS)); }
+
+    // Which fill value `x` is, bit for bit; MAX_FILLS for none.
+    DEVICE uint32_t fill_of(T x) const {
+        typename Real<T>::Int bits = typename Real<T>::Int(bits_of(x));
+        if (n_fills > 0 && bits == fills[0]) return 0;
+        if (n_fills > 1 && bits == fills[1]) return 1;
+        return 2;
+    }
+};
+
+// The bits, mapped so that the order of (signed) integers is the order of values; `of_ordered` is the inverse.
+template <class T>
+DEVICE typename Real<T>::Int to_ordered(T x) {
+    using R = Real<T>;
+    typename R::Signed bits = bits_of(x);
+    return typename R::Int(bits) ^ (typename R::Int(bits >> (R::BITS - 1)) >> 1);
+}
+
+template <class T>
+DEVICE T of_ordered(typename Real<T>::Int q) {
+    using R = Real<T>;
+    return of_bits<T>(q ^ (typename R::Int(typename R::Signed(q) >> (R::BITS - 1)) >> 1));
+}
+
+// Residual -> code, and back.
+template <class T>
+DEVICE typename Real<T>::Int zigzag(typename Real<T>::Int r) {
+    using R = Real<T>;
+    return (r << 1) ^ typename R::Int(typename R::Signed(r) >> (R::BITS - 1));
+}
+
+template <class T>
+DEVICE typename Real<T>::Int unzigzag(typename Real<T>::Int code) {
+    using Int = typename Real<T>::Int;
+    return (code >> 1) ^ (Int(0) - (code & 1));
+}

@@ -1,0 +1,378 @@
+//! Arrays and streams of bytes, on the host or on the device.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use pumice::backend::{self, Assembler, Blueprint, ChunkBox, Codec, FastCandidate, Frames};
+use pumice::{Array, Config, DecodeOptions, Error, Preset, Result};
+
+use crate::boxes::{self, Way};
+use crate::cuda::Cuda;
+use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
+use crate::kernels::Element;
+use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
+use crate::scan::Scan;
+
+/// A device that runs Pumice's kernels. Cheap to clone.
+///
+/// ```no_run
+/// use pumice::{Bound, Config, DecodeOptions, Preset};
+/// let device = pumice_gpu::Device::cuda(0)?;
+/// let data = vec![0.5f32; 1 << 20];
+/// let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast);
+/// let bytes = device.compress(&data, &[1024, 1024], &config)?;
+/// assert_eq!(bytes, pumice::compress(&data, &[1024, 1024], &config)?);
+/// let back = device.decompress::<f32>(&bytes, &DecodeOptions::new())?;
+/// # Ok::<(), pumice::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Device {
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Device {
+    /// The CUDA device of this number. An error of kind `Device` says so where there is no driver or no such device.
+    pub fn cuda(ordinal: usize) -> Result<Self> {
+        Ok(Self { runtime: Arc::new(Cuda::new(ordinal)?) })
+    }
+
+    /// The kernels on this machine's processor, for tests: blocks run in an order drawn from `seed`.
+    #[cfg(feature = "emulator")]
+    #[must_use]
+    pub fn emulated(seed: u64) -> Self {
+        Self { runtime: Arc::new(crate::emulated::Emulated::new(seed)) }
+    }
+
+    /// What the device calls itself.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.runtime.name()
+    }
+
+    /// Bytes of device memory: free, and in all.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        self.runtime.memory()
+    }
+
+    /// Waits until all that was enqueued in a stream is done.
+    pub fn synchronize(&self, stream: Stream) -> Result<()> {
+        self.runtime.synchronize(stream)
+    }
+
+    /// Seconds that what `work` enqueues in a stream takes on the device, by its own clock.
+    pub fn time(&self, stream: Stream, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+        self.runtime.time(stream, &mut work)
+    }
+
+    /// Device memory for `len` values, which are not set.
+    pub fn allocate<T: Element>(&self, len: usize) -> Result<DeviceArray<T>> {
+        Ok(DeviceArray { buffer: Buffer::new(&self.runtime, len)? })
+    }
+
+    /// A copy of `values` in device memory.
+    pub fn upload<T: Element>(&self, values: &[T]) -> Result<DeviceArray<T>> {
+        Ok(DeviceArray { buffer: Buffer::with(&self.runtime, values, Stream::DEFAULT)? })
+    }
+
+    /// Copies values from one place in device memory to another, in a stream.
+    pub fn copy<T: Element>(&self, from: &DeviceArray<T>, to: &mut DeviceArray<T>, stream: Stream) -> Result<()> {
+        assert_eq!(from.buffer.len(), to.buffer.len(), "the arrays have the same length");
+        let n_bytes = from.buffer.len() * size_of::<T>();
+        // SAFETY: both buffers have that many bytes.
+        unsafe { self.runtime.copy_within(to.buffer.at(), from.buffer.at(), n_bytes, stream) }
+    }
+
+    /// What is to be written for an array in device memory: finds its value range and fill values there.
+    ///
+    /// # Safety
+    /// `values` is valid for as many values as `shape` says.
+    pub unsafe fn blueprint<T: Element>(
+        &self,
+        values: DevicePtr,
+        shape: &[usize],
+        config: &Config,
+        stream: Stream,
+    ) -> Result<Blueprint<T>> {
+        let n_values = shape.iter().product();
+        let passes = Scan::<T> { runtime: &self.runtime, values, n_values, stream, element: PhantomData };
+        Blueprint::new(config, shape, &backend::scan(&passes, config)?)
+    }
+
+    /// Compresses an array on the host, by way of the device: the same bytes as `pumice::compress` gives.
+    pub fn compress<T: Element>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
+        if shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent)) != Some(values.len()) {
+            return Err(Error::new(
+                pumice::ErrorKind::InvalidArgument,
+                format!("{} values do not make an array of shape {shape:?}", values.len()),
+            ));
+        }
+        let stream = Stream::DEFAULT;
+        let on_device = self.upload(values)?;
+        // SAFETY: the values were just uploaded.
+        unsafe {
+            let blueprint = self.blueprint::<T>(on_device.at(), shape, config, stream)?;
+            let mut encoder = Encoder::new(self, &blueprint)?;
+            encoder.encode(on_device.at(), stream)?;
+            encoder.finish(on_device.at(), stream)
+        }
+    }
+
+    /// Decompresses a whole stream on the host, by way of the device.
+    pub fn decompress<T: Element>(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Array<T>> {
+        let frames = Frames::open(bytes, options)?;
+        let shape = frames.info().shape.clone();
+        let mut data = vec![T::default(); shape.iter().product()];
+        let on_device = self.allocate::<T>(data.len())?;
+        // SAFETY: there is room for all values.
+        unsafe { self.decode::<T>(&frames, on_device.at(), Stream::DEFAULT)? };
+        on_device.buffer.read(0, &mut data, Stream::DEFAULT)?;
+        Ok(Array { shape, data })
+    }
+
+    /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host.
+    /// Waits until all is done.
+    ///
+    /// # Safety
+    /// `values` is valid for as many values as the stream's shape says.
+    pub unsafe fn decode<T: Element>(&self, frames: &Frames<'_>, values: DevicePtr, stream: Stream) -> Result<()> {
+        let decoder = Decoder::<T>::new(self, frames, values, stream)?;
+        // SAFETY: the caller's contract.
+        unsafe {
+            decoder.decode(stream)?;
+            decoder.finish(stream)
+        }
+    }
+}
+
+/// Values in device memory, freed when dropped.
+#[derive(Debug)]
+pub struct DeviceArray<T: Element> {
+    buffer: Buffer<T>,
+}
+
+impl<T: Element> DeviceArray<T> {
+    /// The address of the first value.
+    #[must_use]
+    pub fn at(&self) -> DevicePtr {
+        self.buffer.at()
+    }
+
+    /// Copies all values to the host.
+    pub fn to_vec(&self, stream: Stream) -> Result<Vec<T>> {
+        let mut values = vec![T::default(); self.buffer.len()];
+        self.buffer.read(0, &mut values, stream)?;
+        Ok(values)
+    }
+}
+
+/// Encodes arrays that share a blueprint, with working space that is allocated once.
+#[derive(Debug)]
+pub struct Encoder<'a, T: Element> {
+    runtime: Arc<dyn Runtime>,
+    blueprint: &'a Blueprint<T>,
+    boxes: Vec<ChunkBox>,
+    /// The element at which each chunk starts, in the array or among those that were gathered.
+    places: Vec<usize>,
+    gathered: Option<Buffer<T>>,
+    fast: FastEncoder<T>,
+}
+
+impl<'a, T: Element> Encoder<'a, T> {
+    /// Allocates working space: room for all payloads, for their directories, and for chunks that are not one run of
+    /// memory. An error of kind `Unsupported` says so where there are no kernels for what is asked.
+    pub fn new(device: &Device, blueprint: &'a Blueprint<T>) -> Result<Self> {
+        if blueprint.preset() != Preset::Fast {
+            return Err(Error::unsupported("the device encodes the preset fast only; use the CPU for others"));
+        }
+        let boxes: Vec<ChunkBox> = (0..blueprint.n_chunks()).map(|id| blueprint.chunk(id)).collect();
+        let (places, n_gathered) = places(&boxes);
+        let runtime = Arc::clone(&device.runtime);
+        let gathered = match n_gathered {
+            0 => None,
+            n => Some(Buffer::new(&runtime, n)?),
+        };
+        let fast = FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?;
+        Ok(Self { runtime, blueprint, boxes, places, gathered, fast })
+    }
+
+    /// Bytes of device memory that the working space takes.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.fast.device_bytes() + self.gathered.as_ref().map_or(0, |b| (b.len() * size_of::<T>()) as u64)
+    }
+
+    fn place(&self, id: usize, values: DevicePtr) -> DevicePtr {
+        let first = match (&self.gathered, self.boxes[id].offset) {
+            (Some(gathered), None) => gathered.at(),
+            _ => values,
+        };
+        first + (self.places[id] * size_of::<T>()) as u64
+    }
+
+    /// Enqueues the encoding of an array. Nothing is allocated and nothing waited for (but when the address differs
+    /// from the last one, which then is told to the device).
+    ///
+    /// # Safety
+    /// `values` is valid for the array until the work is done.
+    pub unsafe fn encode(&mut self, values: DevicePtr, stream: Stream) -> Result<()> {
+        for (id, chunk) in self.boxes.iter().enumerate().filter(|(_, chunk)| chunk.offset.is_none()) {
+            let array = (values, self.blueprint.shape());
+            // SAFETY: the caller's contract; the room was made for the chunk.
+            unsafe {
+                let run = self.place(id, values);
+                boxes::copy(&self.runtime, array, chunk, run, size_of::<T>(), Way::ToRun, stream)?;
+            }
+        }
+        let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.place(id, values)).collect();
+        // SAFETY: the caller's contract.
+        unsafe { self.fast.encode(&at, stream) }
+    }
+
+    /// Waits, and gives the bytes of each chunk's payload.
+    pub fn payload_bytes(&self, stream: Stream) -> Result<Vec<usize>> {
+        let payloads = self.fast.payloads(stream)?;
+        let raw = self.boxes.iter().map(|chunk| chunk.n_values() * size_of::<T>());
+        Ok(payloads.iter().zip(raw).map(|(payload, raw)| payload.map_or(raw, |(_, n)| n)).collect())
+    }
+
+    /// Waits, and copies what was encoded to the host as a complete stream. `values` must still be what was encoded: chunks
+    /// that do not shrink are stored as they are.
+    ///
+    /// # Safety
+    /// As [`Encoder::encode`].
+    pub unsafe fn finish(&self, values: DevicePtr, stream: Stream) -> Result<Vec<u8>> {
+        let payloads = self.fast.payloads(stream)?;
+        let mut assembler = Assembler::new(self.blueprint, Vec::new())?;
+        for (id, payload) in payloads.iter().enumerate() {
+            let raw_bytes = self.boxes[id].n_values() * size_of::<T>();
+            let (codec, from, n_bytes) = match payload {
+                Some((at, n_bytes)) => (Codec::Fast, *at, *n_bytes),
+                None => (Codec::Raw, self.place(id, values), raw_bytes),
+            };
+            assembler.chunk(codec, n_bytes, |to| {
+                // SAFETY: the payload, or the values by the caller's contract, are there; `to` outlives the wait.
+                unsafe { self.runtime.copy_out(to.as_mut_ptr(), from, n_bytes, stream)? };
+                self.runtime.synchronize(stream)
+            })?;
+        }
+        assembler.finish()
+    }
+}
+
+/// Decodes one stream, whose payloads it holds in device memory, as often as wanted.
+#[derive(Debug)]
+pub struct Decoder<'a, T: Element> {
+    runtime: Arc<dyn Runtime>,
+    frames: &'a Frames<'a>,
+    shape: Vec<usize>,
+    values: DevicePtr,
+    boxes: Vec<ChunkBox>,
+    /// Those that the device decodes.
+    fast_ids: Vec<usize>,
+    fast: FastDecoder<T>,
+    /// Where the values of a chunk are decoded to.
+    at: Vec<DevicePtr>,
+    /// Held because the device reads and writes them.
+    _payloads: Buffer<u8>,
+    _gathered: Option<Buffer<T>>,
+}
+
+impl<'a, T: Element> Decoder<'a, T> {
+    /// Verifies the stream's checksums and copies its payloads to the device; values will be written to `values`.
+    pub fn new(device: &Device, frames: &'a Frames<'a>, values: DevicePtr, stream: Stream) -> Result<Self> {
+        let runtime = Arc::clone(&device.runtime);
+        let boxes: Vec<ChunkBox> = (0..frames.n_chunks()).map(|id| frames.chunk(id)).collect();
+        let (places, n_gathered) = places(&boxes);
+        let gathered: Option<Buffer<T>> = match n_gathered {
+            0 => None,
+            n => Some(Buffer::new(&runtime, n)?),
+        };
+        let at = boxes.iter().zip(&places).map(|(chunk, place)| {
+            let first = match (&gathered, chunk.offset) {
+                (Some(gathered), None) => gathered.at(),
+                _ => values,
+            };
+            first + (place * size_of::<T>()) as u64
+        });
+        let at: Vec<DevicePtr> = at.collect();
+        let mut fast_ids = Vec::new();
+        let mut n_payload = 0_usize;
+        for id in 0..frames.n_chunks() {
+            let frame = frames.frame(id)?;
+            if frame.codec == Codec::Fast && boxes[id].n_values() > 0 {
+                frames.verify(id)?;
+                fast_ids.push(id);
+                n_payload += frame.payload.len().next_multiple_of(16);
+            }
+        }
+        let payloads = Buffer::<u8>::new(&runtime, n_payload)?;
+        let mut encoded = Vec::with_capacity(fast_ids.len());
+        let mut first = 0;
+        for &id in &fast_ids {
+            let payload = frames.payload(id)?;
+            let candidate = FastCandidate::read_from(payload, &boxes[id].extents)?;
+            payloads.write(first, payload, stream)?;
+            let at_payload = payloads.at() + first as u64;
+            encoded.push(Encoded { candidate, payload: at_payload, payload_bytes: payload.len(), values: at[id] });
+            first += payload.len().next_multiple_of(16);
+        }
+        let (step, fills) = (frames.step::<T>()?, frames.fills::<T>()?);
+        let fast = FastDecoder::new(&runtime, (step, &fills), &encoded, stream)?;
+        let shape = frames.info().shape.clone();
+        Ok(Self { runtime, frames, shape, values, boxes, fast_ids, fast, at, _payloads: payloads, _gathered: gathered })
+    }
+
+    /// Enqueues the decoding of all chunks of codec `fast`, which with [`Decoder::finish`] makes the array.
+    ///
+    /// # Safety
+    /// The address given to [`Decoder::new`] is valid for the array until the work is done.
+    pub unsafe fn decode(&self, stream: Stream) -> Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.fast.decode(stream)? };
+        for &id in &self.fast_ids {
+            // SAFETY: as above.
+            unsafe { self.put(id, stream)? };
+        }
+        Ok(())
+    }
+
+    /// Copies a chunk that is not one run of memory to its place.
+    ///
+    /// # Safety
+    /// As [`Decoder::decode`].
+    unsafe fn put(&self, id: usize, stream: Stream) -> Result<()> {
+        let chunk = &self.boxes[id];
+        if chunk.offset.is_some() {
+            return Ok(());
+        }
+        let array = (self.values, &self.shape[..]);
+        // SAFETY: the caller's contract; the run is there.
+        unsafe { boxes::copy(&self.runtime, array, chunk, self.at[id], size_of::<T>(), Way::ToArray, stream) }
+    }
+
+    /// Waits, checks, and adds the chunks that the device has no kernels for.
+    ///
+    /// # Safety
+    /// As [`Decoder::decode`].
+    pub unsafe fn finish(&self, stream: Stream) -> Result<()> {
+        let mut on_host: Vec<usize> = (0..self.boxes.len()).filter(|id| !self.fast_ids.contains(id)).collect();
+        if let Outcome::Refused(_) = self.fast.outcome(stream)? {
+            // The host says what is wrong with it, or decodes what only looked so.
+            on_host = (0..self.boxes.len()).collect();
+        }
+        let mut values = Vec::new();
+        for id in on_host {
+            values.clear();
+            values.resize(self.boxes[id].n_values(), T::default());
+            self.frames.decode_on_cpu(id, &mut values)?;
+            let n_bytes = size_of_val(&values[..]);
+            // SAFETY: the caller's contract; the host's side outlives the wait.
+            unsafe {
+                self.runtime.copy_in(self.at[id], values.as_ptr().cast(), n_bytes, stream)?;
+                self.put(id, stream)?;
+            }
+            self.runtime.synchronize(stream)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Codec `fast`: the tables that its kernels need, and their launches.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pumice::backend::{self, Blueprint, ChunkBox, FastCandidate, FastSampling};
+use pumice::{Error, Result};
+
+use crate::kernels::{
+    CHOOSE_THREADS, Choice, ChooseJob, Chunk, Coding, DecodeJob, EncodeJob, Kernels, MAX_CANDIDATES, Sampling,
+};
+use crate::runtime::{Buffer, DevicePtr, Runtime, Shape, Stream};
+
+/// Payloads start at multiples of this.
+const ALIGNMENT: u64 = 16;
+
+/// Launches are told apart by 30 bits, so that states of earlier ones need not be cleared.
+const MAX_LAUNCHES: u32 = (1 << 30) - 1;
+
+/// Slots of each chunk, if all but the last have as many; otherwise 0.
+fn regular_slots(chunks: &[Chunk], n_slots: u32) -> u32 {
+    let Some(second) = chunks.get(1) else { return n_slots.max(1) };
+    let at = |i: usize| i as u64 * u64::from(second.first_slot);
+    let regular = chunks.iter().enumerate().all(|(i, chunk)| u64::from(chunk.first_slot) == at(i));
+    if regular && second.first_slot > 0 { second.first_slot } else { 0 }
+}
+
+/// Everything on the device that encoding the chunks of an array needs, for any number of times.
+#[derive(Debug)]
+pub(crate) struct FastEncoder<T: Kernels> {
+    runtime: Arc<dyn Runtime>,
+    coding: Coding<T>,
+    chunks: Vec<Chunk>,
+    /// The bytes of each chunk's values.
+    raw_bytes: Vec<u64>,
+    n_slots: u32,
+    slots_per_chunk: u32,
+    table: Buffer<Chunk>,
+    choices: Buffer<Choice>,
+    samplings: Buffer<Sampling>,
+    states: Buffer<u64>,
+    tickets: Buffer<u32>,
+    payloads: Buffer<u8>,
+    /// Where the values were when the table was last written.
+    values: Option<Vec<DevicePtr>>,
+    blocks: u32,
+    launch: u32,
+}
+
+impl<T: Kernels> FastEncoder<T> {
+    pub(crate) fn new(runtime: &Arc<dyn Runtime>, blueprint: &Blueprint<T>, stream: Stream) -> Result<Self> {
+        let mut known: HashMap<Vec<usize>, (u32, u32)> = HashMap::new();
+        let (mut choices, mut samplings) = (Vec::new(), Vec::new());
+        let (mut chunks, mut raw_bytes) = (Vec::new(), Vec::new());
+        let (mut n_slots, mut n_payload) = (0_u64, 0_u64);
+        for id in 0..blueprint.n_chunks() {
+            let extents = blueprint.chunk(id).extents;
+            let n_values: usize = extents.iter().product();
+            let (sampling, slots) = *known.entry(extents).or_insert_with_key(|extents| {
+                let sampling = backend::fast_sampling(extents);
+                let slots = sampling.candidates.iter().map(|c| c.n_tiles).max().unwrap_or(0);
+                samplings.push(to_device(&sampling, choices.len()));
+                choices.extend(sampling.candidates.iter().map(Choice::new));
+                (samplings.len() as u32 - 1, slots as u32)
+            });
+            let choice = samplings[sampling as usize].first_choice;
+            // Where the payload is, counted from the start of all.
+            chunks.push(Chunk { payload: n_payload, first_slot: n_slots as u32, sampling, choice, ..Chunk::default() });
+            let bound = backend::fast_payload_bound(n_values, slots as usize, size_of::<T>()) as u64;
+            n_payload += bound.next_multiple_of(ALIGNMENT);
+            n_slots += u64::from(slots);
+            raw_bytes.push((n_values * size_of::<T>()) as u64);
+        }
+        let n_slots = u32::try_from(n_slots).map_err(|_| Error::device("the array has more than 2^32 tiles"))?;
+        let payloads = Buffer::new(runtime, n_payload as usize)?;
+        chunks.iter_mut().for_each(|chunk| chunk.payload += payloads.at());
+        Ok(Self {
+            runtime: Arc::clone(runtime),
+            coding: Coding::new(blueprint.quantizer(), blueprint.fills()),
+            n_slots,
+            slots_per_chunk: regular_slots(&chunks, n_slots),
+            table: Buffer::new(runtime, chunks.len())?,
+            choices: Buffer::with(runtime, &choices, stream)?,
+            samplings: Buffer::with(runtime, &samplings, stream)?,
+            states: Buffer::with(runtime, &vec![0; n_slots as usize], stream)?,
+            tickets: Buffer::new(runtime, 1)?,
+            payloads,
+            values: None,
+            blocks: runtime.resident_blocks(T::FAST_ENCODE, T::TILE_THREADS)?.min(n_slots.max(1)),
+            launch: 0,
+            chunks,
+            raw_bytes,
+        })
+    }
+
+    /// Bytes of device memory that it holds.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        (self.payloads.len() + 8 * self.states.len() + size_of::<Chunk>() * self.table.len()) as u64
+    }
+
+    /// Enqueues the encoding of all chunks, whose values are at these addresses.
+    ///
+    /// # Safety
+    /// Each address is valid for the values of its chunk, in C order, until the work is done.
+    pub(crate) unsafe fn encode(&mut self, values: &[DevicePtr], stream: Stream) -> Result<()> {
+        if self.n_slots == 0 {
+            return Ok(());
+        }
+        if self.values.as_deref() != Some(values) {
+            self.chunks.iter_mut().zip(values).for_each(|(chunk, values)| chunk.values = *values);
+            self.table.write(0, &self.chunks, stream)?;
+            self.values = Some(values.to_vec());
+        }
+        if self.launch == MAX_LAUNCHES {
+            // SAFETY: all of the buffer.
+            unsafe { self.runtime.fill(self.states.at(), 0, 8 * self.states.len(), stream)? };
+            self.launch = 0;
+        }
+        self.launch += 1;
+        let mut choose = ChooseJob {
+            coding: self.coding,
+            chunks: self.table.at(),
+            choices: self.choices.at(),
+            samplings: self.samplings.at(),
+            tickets: self.tickets.at(),
+        };
+        let mut encode = EncodeJob {
+            coding: self.coding,
+            chunks: self.table.at(),
+            choices: self.choices.at(),
+            states: self.states.at(),
+            tickets: self.tickets.at(),
+            n_chunks: self.chunks.len() as u32,
+            n_slots: self.n_slots,
+            slots_per_chunk: self.slots_per_chunk,
+            launch: self.launch,
+        };
+        // SAFETY: the kernels take one such job each; tables and slots were made for these chunks.
+        unsafe {
+            let shape = Shape { blocks: self.chunks.len() as u32, threads: CHOOSE_THREADS };
+            self.runtime.launch(T::FAST_CHOOSE, shape, &mut [(&raw mut choose).cast()], stream)?;
+            let shape = Shape { blocks: self.blocks, threads: T::TILE_THREADS };
+            self.runtime.launch(T::FAST_ENCODE, shape, &mut [(&raw mut encode).cast()], stream)
+        }
+    }
+
+    /// Where the payload of each chunk is and how long, once encoding is done; `None` where it would not be smaller than
+    /// the values. Waits.
+    pub(crate) fn payloads(&self, stream: Stream) -> Result<Vec<Option<(DevicePtr, usize)>>> {
+        let mut chunks = vec![Chunk::default(); self.chunks.len()];
+        if self.n_slots > 0 {
+            self.table.read(0, &mut chunks, stream)?;
+        }
+        let smaller = |(chunk, raw): (&Chunk, &u64)| {
+            (*raw > 0 && chunk.payload_bytes < *raw).then_some((chunk.payload, chunk.payload_bytes as usize))
+        };
+        Ok(chunks.iter().zip(&self.raw_bytes).map(smaller).collect())
+    }
+}
+
+fn to_device(sampling: &FastSampling, first_choice: usize) -> Sampling {
+    let mut to = Sampling {
+        n_runs: sampling.starts.len() as u32,
+        n_candidates: sampling.candidates.len() as u32,
+        first_choice: first_choice as u32,
+        ..Sampling::default()
+    };
+    assert!(sampling.candidates.len() <= MAX_CANDIDATES, "the kernel has room for fewer candidates");
+    to.starts.iter_mut().zip(&sampling.starts).for_each(|(to, start)| *to = *start);
+    let across = sampling.candidates.iter().map(|c| c.across.map(|n| n as u64));
+    to.across.iter_mut().zip(across).for_each(|(to, across)| *to = across);
+    to
+}
+
+/// A chunk to be decoded: its box, the front of its payload, and where all of that is on the device.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) candidate: FastCandidate,
+    pub(crate) payload: DevicePtr,
+    pub(crate) payload_bytes: usize,
+    pub(crate) values: DevicePtr,
+}
+
+/// What came of decoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// This chunk (counted among those given) is wrong, or larger than the device takes.
+    Refused(usize),
+}
+
+/// Everything on the device that decoding these chunks needs, for any number of times.
+#[derive(Debug)]
+pub(crate) struct FastDecoder<T: Kernels> {
+    runtime: Arc<dyn Runtime>,
+    coding: Coding<T>,
+    n_chunks: u32,
+    n_slots: u32,
+    slots_per_chunk: u32,
+    table: Buffer<Chunk>,
+    choices: Buffer<Choice>,
+    errors: Buffer<u64>,
+}
+
+impl<T: Kernels> FastDecoder<T> {
+    pub(crate) fn new(
+        runtime: &Arc<dyn Runtime>,
+        (step, fills): (Option<T>, &[T]),
+        encoded: &[Encoded],
+        stream: Stream,
+    ) -> Result<Self> {
+        let mut choices: Vec<Choice> = Vec::new();
+        let mut chunks = Vec::with_capacity(encoded.len());
+        let mut n_slots = 0_u64;
+        for chunk in encoded {
+            choices.push(Choice::new(&chunk.candidate));
+            chunks.push(Chunk {
+                values: chunk.values,
+                payload: chunk.payload,
+                first_slot: n_slots as u32,
+                choice: choices.len() as u32 - 1,
+                payload_bytes: chunk.payload_bytes as u64,
+                ..Chunk::default()
+            });
+            n_slots += chunk.candidate.n_tiles as u64;
+        }
+        let n_slots = u32::try_from(n_slots).map_err(|_| Error::device("the array has more than 2^32 tiles"))?;
+        Ok(Self {
+            runtime: Arc::clone(runtime),
+            coding: Coding::for_decoding(step, fills),
+            n_chunks: chunks.len() as u32,
+            n_slots,
+            slots_per_chunk: regular_slots(&chunks, n_slots),
+            table: Buffer::with(runtime, &chunks, stream)?,
+            choices: Buffer::with(runtime, &choices, stream)?,
+            errors: Buffer::new(runtime, 1)?,
+        })
+    }
+
+    /// Enqueues the decoding of all chunks.
+    ///
+    /// # Safety
+    /// The addresses given to `new` are valid, payloads for reading and values for writing, until the work is done.
+    pub(crate) unsafe fn decode(&self, stream: Stream) -> Result<()> {
+        // SAFETY: all of the buffer.
+        unsafe { self.runtime.fill(self.errors.at(), 0xFF, 8, stream)? };
+        if self.n_slots == 0 {
+            return Ok(());
+        }
+        let mut job = DecodeJob {
+            coding: self.coding,
+            chunks: self.table.at(),
+            choices: self.choices.at(),
+            errors: self.errors.at(),
+            n_chunks: self.n_chunks,
+            slots_per_chunk: self.slots_per_chunk,
+        };
+        let shape = Shape { blocks: self.n_slots, threads: T::TILE_THREADS };
+        // SAFETY: the kernel takes one such job, and a block for each slot.
+        unsafe { self.runtime.launch(T::FAST_DECODE, shape, &mut [(&raw mut job).cast()], stream) }
+    }
+
+    /// Waits, and tells how it went.
+    pub(crate) fn outcome(&self, stream: Stream) -> Result<Outcome> {
+        let mut error = [0];
+        self.errors.read(0, &mut error, stream)?;
+        Ok(if error[0] == u64::MAX { Outcome::Done } else { Outcome::Refused((error[0] >> 8) as usize) })
+    }
+}
+
+/// The element at which each chunk starts, in an array or in the room for those that are not one run of memory.
+pub(crate) fn places(chunks: &[ChunkBox]) -> (Vec<usize>, usize) {
+    let mut n_gathered = 0;
+    let places = chunks.iter().map(|chunk| {
+        chunk.offset.unwrap_or_else(|| {
+            let at = n_gathered;
+            n_gathered += chunk.n_values();
+            at
+        })
+    });
+    (places.collect(), n_gathered)
+}

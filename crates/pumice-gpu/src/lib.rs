@@ -1,0 +1,22 @@
+//! Pumice on CUDA devices: the same streams, byte for byte, at the speed of device memory.
+//!
+//! Kernels are CUDA C++ in `kernels/`, embedded as PTX, and driven through the CUDA driver, which is loaded at run time:
+//! neither building nor installing needs a CUDA toolkit, and without a driver [`Device::cuda`] says so.
+//!
+//! [`Device::compress`] and [`Device::decompress`] take arrays on the host. Those who have data on the device use
+//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with addresses and streams of their own.
+#![allow(unsafe_code, reason = "talks to a device")]
+
+mod boxes;
+mod cuda;
+mod device;
+#[cfg(feature = "emulator")]
+mod emulated;
+mod fast;
+mod kernels;
+mod runtime;
+mod scan;
+
+pub use device::{Decoder, Device, DeviceArray, Encoder};
+pub use kernels::Element;
+pub use runtime::{DevicePtr, Stream};

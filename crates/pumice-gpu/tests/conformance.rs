@@ -1,0 +1,308 @@
+//! What the device writes is what the CPU writes, byte for byte, and what it restores is what the CPU restores.
+//!
+//! Runs on the emulator, or with `PUMICE_DEVICE=cuda` on the first CUDA device, where arrays are larger.
+
+use std::fmt::Debug;
+
+use pumice::{Bound, Config, DecodeOptions, Preset};
+use pumice_gpu::{Device, Element};
+use pumice_testkit::Float;
+use pumice_testkit::fields::Field;
+
+/// Whether the suite runs on a real device.
+fn on_cuda() -> bool {
+    std::env::var("PUMICE_DEVICE").is_ok_and(|name| name == "cuda")
+}
+
+fn device(seed: u64) -> Device {
+    if on_cuda() { Device::cuda(0).expect("there is a CUDA device") } else { Device::emulated(seed) }
+}
+
+fn fast(bound: Bound) -> Config {
+    Config::new(bound).preset(Preset::Fast)
+}
+
+/// Compresses and decompresses on the device, and compares with the CPU.
+fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usize], config: &Config, what: &str) {
+    let expected = pumice::compress(values, shape, config).expect("the CPU can compress it");
+    let bytes = device.compress(values, shape, config).unwrap_or_else(|e| panic!("{what}: {e}"));
+    if bytes != expected {
+        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
+        panic!("{what}: {} bytes instead of {}, the first other one at {at:?}", bytes.len(), expected.len());
+    }
+    let back = device.decompress::<T>(&expected, &DecodeOptions::new()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let restored = pumice::decompress::<T>(&expected).expect("the CPU can decompress it");
+    assert_eq!(back.shape, restored.shape);
+    let bits = |values: &[T]| pumice_testkit::check::bits(values);
+    if bits(&back.data) != bits(&restored.data) {
+        let at =
+            back.data.iter().zip(&restored.data).position(|(a, b)| Float::to_bits_u64(*a) != Float::to_bits_u64(*b));
+        let at = at.expect("some value differs");
+        panic!("{what}: value {at} is {:?} instead of {:?}", back.data[at], restored.data[at]);
+    }
+}
+
+fn bounds() -> [Bound; 4] {
+    [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-7), Bound::Lossless]
+}
+
+fn all_fields<T: Element + Float + Debug>() {
+    let shapes: &[&[usize]] = if on_cuda() {
+        &[&[300_000], &[701, 433], &[33, 100, 130], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3]]
+    } else {
+        &[&[9000], &[70, 131], &[17, 33, 65], &[3, 9, 20, 41]]
+    };
+    for (seed, field) in (0..).zip(Field::ALL) {
+        let device = device(seed);
+        for (i, &shape) in shapes.iter().enumerate() {
+            let values: Vec<T> = field.generate(shape, seed);
+            for (j, bound) in bounds().into_iter().enumerate() {
+                // The emulator is slow: each field meets each bound and each shape, but not in all combinations.
+                if on_cuda() || (i + j + seed as usize).is_multiple_of(4) {
+                    check(&device, &values, shape, &fast(bound), &format!("{field:?} {shape:?} {bound:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn all_fields_f32() {
+    all_fields::<f32>();
+}
+
+#[test]
+fn all_fields_f64() {
+    all_fields::<f64>();
+}
+
+#[test]
+fn all_sizes() {
+    for n in [0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 4095, 4096, 4097, 8191, 8192, 8193] {
+        let values: Vec<f32> = Field::Turbulence.generate(&[n], 3);
+        check(&device(n as u64), &values, &[n], &fast(Bound::Abs(1e-3)), &format!("{n} values"));
+        let values: Vec<f64> = Field::Walk.generate(&[n], 4);
+        check(&device(n as u64), &values, &[n], &fast(Bound::Rel(1e-3)), &format!("{n} values"));
+    }
+    check(&device(0), &[3.5_f32], &[], &fast(Bound::Abs(1e-3)), "a scalar");
+    check::<f32>(&device(0), &[], &[3, 0, 5], &fast(Bound::Abs(1e-3)), "an empty array");
+}
+
+#[test]
+fn extents_that_cut_tiles() {
+    for (seed, shape) in (0..).zip([
+        vec![1, 1, 1],
+        vec![8, 16, 32],
+        vec![9, 17, 33],
+        vec![7, 15, 31],
+        vec![2, 300, 5],
+        vec![40, 3, 40],
+        vec![5, 4, 3, 2, 70],
+        vec![130, 33],
+        vec![3, 700],
+        vec![500, 3],
+        vec![129, 32],
+        vec![16, 256],
+        vec![64, 2, 32],
+    ]) {
+        for field in [Field::Smooth, Field::FillAndNan] {
+            let values: Vec<f32> = field.generate(&shape, seed);
+            check(&device(seed), &values, &shape, &fast(Bound::Rel(1e-3)), &format!("{field:?} {shape:?}"));
+        }
+        let values: Vec<f64> = Field::Turbulence.generate(&shape, seed);
+        check(&device(seed), &values, &shape, &fast(Bound::Rel(1e-5)), &format!("{shape:?} f64"));
+    }
+}
+
+#[test]
+fn every_predictor_is_chosen_and_equal() {
+    // A plane that falls along both axes, rows that repeat, columns that repeat, steps in runs of three.
+    let device = device(5);
+    let noise = |i: usize| ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as f32;
+    type Rule<'a> = &'a dyn Fn(usize) -> f32;
+    let cases: [(&[usize], Rule<'_>); 7] = [
+        (&[20_000], &|i| 1000.0 * (i % 1000) as f32),
+        (&[20_000], &|i| noise(i) - 8192.0),
+        (&[80, 300], &|i| noise(i % 300)),
+        (&[80, 300], &|i| noise(i % 300) + noise(i / 300)),
+        (&[5000, 3], &|i| 10_000.0 * (i % 3) as f32 + noise(i / 3) / 64.0),
+        (&[12_000], &|i| 10_000.0 * (i % 2) as f32 + noise(i / 2) / 64.0),
+        (&[16, 40, 60], &|i| noise(i / 60) + noise(i % 60 + i / 2400 * 60) + noise(i % 2400)),
+    ];
+    for (shape, rule) in cases {
+        let values: Vec<f32> = (0..shape.iter().product()).map(rule).collect();
+        check(&device, &values, shape, &fast(Bound::Abs(0.5)), &format!("{shape:?}"));
+    }
+}
+
+#[test]
+fn chunks_of_any_shape() {
+    for (shape, chunk) in [
+        (vec![40, 50, 60], vec![40, 50, 60]),
+        (vec![40, 50, 60], vec![20, 40, 60]),
+        (vec![40, 50, 60], vec![16, 32, 40]),
+        (vec![200, 210], vec![100, 100]),
+        (vec![70_000], vec![16_384]),
+    ] {
+        for field in [Field::Turbulence, Field::TwoFills, Field::AnyBits] {
+            let values: Vec<f32> = field.generate(&shape, 11);
+            let config = fast(Bound::Rel(1e-3)).chunk_shape(&chunk);
+            check(&device(2), &values, &shape, &config, &format!("{field:?} {shape:?} in {chunk:?}"));
+        }
+    }
+}
+
+#[test]
+fn ranges_and_fill_values_found_on_the_device_are_the_same() {
+    let device = device(9);
+    let mut values: Vec<f32> = Field::Smooth.generate(&[5000], 1);
+    for special in [1e36, -9999.0, f32::NAN, f32::INFINITY, -0.0, 0.0] {
+        values[100..200].fill(special);
+        for bound in [Bound::Rel(1e-3), Bound::Rel(1e-5)] {
+            check(&device, &values, &[5000], &fast(bound), &format!("{special} {bound:?}"));
+            let config = fast(bound).fill(pumice::Fill::Value(f64::from(special)));
+            check(&device, &values, &[5000], &config, &format!("{special} named, {bound:?}"));
+        }
+    }
+    let zeros = [0.0_f32, -0.0, -0.0, 0.0];
+    check(&device, &zeros, &[4], &fast(Bound::Rel(1e-3)), "zeros of both signs");
+}
+
+#[test]
+fn what_the_device_cannot_do_is_said() {
+    let device = device(0);
+    let values = [1.0_f32; 100];
+    for config in [
+        Config::new(Bound::Abs(1e-3)).preset(Preset::Small),
+        fast(Bound::PwRel(1e-3)),
+        fast(Bound::Psnr(60.0)),
+        fast(Bound::Abs(1e-3)).bin(&[4]),
+    ] {
+        let error = device.compress(&values, &[100], &config).unwrap_err();
+        assert_eq!(error.kind(), pumice::ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("CPU"), "{error}");
+    }
+    assert!(device.compress(&values, &[99], &fast(Bound::Abs(1e-3))).is_err());
+}
+
+#[test]
+fn streams_of_other_codecs_are_decoded_all_the_same() {
+    let device = device(0);
+    let shape = [30, 40, 50];
+    let values: Vec<f32> = Field::Turbulence.generate(&shape, 8);
+    for preset in [Preset::Small, Preset::Balanced, Preset::Ceresz2] {
+        let bytes = pumice::compress(&values, &shape, &Config::new(Bound::Rel(1e-3)).preset(preset)).unwrap();
+        let back = device.decompress::<f32>(&bytes, &DecodeOptions::new()).unwrap();
+        assert_eq!(back.data, pumice::decompress::<f32>(&bytes).unwrap().data);
+    }
+    assert!(
+        device
+            .decompress::<f64>(
+                &pumice::compress(&values, &shape, &fast(Bound::Abs(0.1))).unwrap(),
+                &DecodeOptions::new()
+            )
+            .is_err()
+    );
+}
+
+/// Payloads with any byte changed, whose checksums are made to hold: the device must give the CPU's values or an error.
+#[test]
+fn hostile_payloads_give_the_cpus_values_or_its_error() {
+    let device = device(1);
+    let shape = [10, 17, 33];
+    let values: Vec<f32> = Field::FillAndNan.generate(&shape, 6);
+    let config = fast(Bound::Rel(1e-3));
+    let stats = pumice_testkit_stats(&values, &config);
+    let blueprint = pumice::backend::Blueprint::new(&config, &shape, &stats).unwrap();
+    let mut payload = Vec::new();
+    let codec = blueprint.encode_on_cpu(0, &values, &mut payload).unwrap();
+    let n_cases = if on_cuda() { 4000 } else { 150 };
+    let mut rng = pumice_testkit::Rng::new(12);
+    let mut n_refused = 0;
+    for _ in 0..n_cases {
+        let mut forged = payload.clone();
+        for _ in 0..1 + rng.below(3) {
+            // Mostly where directories and headers are.
+            let span = if rng.below(2) == 0 { 64.min(forged.len()) } else { forged.len() };
+            let at = rng.below(span);
+            forged[at] ^= 1 << rng.below(8);
+        }
+        if rng.below(4) == 0 {
+            forged.truncate(8 + rng.below(forged.len() - 8));
+        }
+        let mut assembler = pumice::backend::Assembler::new(&blueprint, Vec::new()).unwrap();
+        let put = |to: &mut [u8]| {
+            to.copy_from_slice(&forged);
+            Ok(())
+        };
+        assembler.chunk(codec, forged.len(), put).unwrap();
+        let bytes = assembler.finish().unwrap();
+        let expected = pumice::decompress::<f32>(&bytes);
+        let found = device.decompress::<f32>(&bytes, &DecodeOptions::new());
+        match (expected, found) {
+            (Ok(expected), Ok(found)) => {
+                // NaN that the format leaves open may differ.
+                let same = |a: &f32, b: &f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                assert!(expected.data.iter().zip(&found.data).all(|(a, b)| same(a, b)));
+            }
+            (Err(expected), Err(found)) => {
+                n_refused += 1;
+                assert_eq!(expected.kind(), found.kind(), "{expected} / {found}");
+            }
+            (expected, found) => panic!("CPU {:?}, device {:?}", expected.map(|_| ()), found.map(|_| ())),
+        }
+    }
+    assert!(n_refused > n_cases / 10, "{n_refused} of {n_cases} were refused");
+}
+
+fn pumice_testkit_stats(values: &[f32], config: &Config) -> pumice::backend::Stats<f32> {
+    struct Host<'a>(&'a [f32]);
+    impl pumice::backend::Passes<f32> for Host<'_> {
+        fn n_values(&self) -> usize {
+            self.0.len()
+        }
+
+        fn first(&self, _: Option<f32>, stride: usize) -> pumice::Result<pumice::backend::FirstPass<f32>> {
+            let finite = || self.0.iter().copied().filter(|x| x.is_finite());
+            let range = Some((finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max)));
+            let samples = self.0.iter().step_by(stride).copied().filter(|x| x.is_finite()).collect();
+            Ok(pumice::backend::FirstPass { range, first_nan: self.0.iter().copied().find(|x| x.is_nan()), samples })
+        }
+
+        fn second(&self, ends: [f32; 2]) -> pumice::Result<pumice::backend::SecondPass<f32>> {
+            let count = |end: f32| self.0.iter().filter(|x| x.to_bits() == end.to_bits()).count() as u64;
+            let inner = || self.0.iter().copied().filter(|x| x.is_finite() && !ends.contains(x));
+            let range = Some((inner().fold(f32::MAX, f32::min), inner().fold(f32::MIN, f32::max)));
+            Ok(pumice::backend::SecondPass { counts: ends.map(count), range })
+        }
+    }
+    pumice::backend::scan(&Host(values), config).unwrap()
+}
+
+/// More than 2^32 bytes; only where there is a device and memory for it.
+#[test]
+fn more_than_four_gibibytes() {
+    if !on_cuda() {
+        return;
+    }
+    let shape = [1100, 1024, 1024];
+    let plane: Vec<f32> = Field::Turbulence.generate(&[1024, 1024], 2);
+    let values: Vec<f32> = (0..shape[0]).flat_map(|z| plane.iter().map(move |x| x * (1.0 + z as f32 * 1e-4))).collect();
+    for config in [fast(Bound::Rel(1e-3)), fast(Bound::Rel(1e-3)).chunk_shape(&[300, 1024, 1024])] {
+        check(&device(0), &values, &shape, &config, "4.3 GB");
+    }
+}
+
+#[cfg(test)]
+mod emulator {
+    /// The emulator itself: collectives, barriers, look-back.
+    #[test]
+    fn no_driver_is_said_clearly() {
+        if super::on_cuda() {
+            return;
+        }
+        let error = pumice_gpu::Device::cuda(0).unwrap_err();
+        assert_eq!(error.kind(), pumice::ErrorKind::Device);
+        assert!(error.to_string().contains("driver") || error.to_string().contains("CUDA"), "{error}");
+    }
+}
