@@ -31,6 +31,9 @@ constexpr uint32_t NO_CODE = 255;
 constexpr uint32_t BLOCK = 4096;
 constexpr uint32_t STREAMS = 4;
 
+// Blocks whose streams a block of threads decodes, a thread a stream.
+constexpr uint32_t UNIT_BLOCKS = 32;
+
 // Groups of a tile, which one block of threads sorts.
 constexpr uint32_t TILE = 4096;
 constexpr uint32_t TILE_THREADS = 256;
@@ -69,6 +72,9 @@ struct Chunk {
     uint32_t first_slot, n_slots;
 };
 
+// Groups of a chunk, at most: then no sum overflows.
+constexpr uint32_t MAX_GROUPS = 1u << 22;
+
 // What is found out about a chunk, on the device.
 struct State {
     int64_t origin;
@@ -94,6 +100,11 @@ struct State {
     uint32_t first_block[N_BOOKS + 1];
     // Bytes of streams before those of a codebook.
     uint32_t stream_start[N_BOOKS];
+    // Decoding: units of UNIT_BLOCKS blocks before those of a codebook; places in the payload; bytes apart asked for.
+    uint32_t first_unit[N_BOOKS + 1];
+    uint32_t body_at, low_at, wide_at;
+    uint32_t n_escapes;
+    uint32_t is_plain;
 };
 
 // What a tile adds to the sequences of its chunk; the second half is what comes before it.
@@ -344,6 +355,17 @@ DEVICE uint32_t one_of(const uint32_t (&words)[8]) {
 // Groups of 32 symbols before stream `stream` of a block of `n_symbols`.
 DEVICE uint32_t stream_start(uint32_t n_symbols, uint32_t stream) {
     return (n_symbols + 31) / 32 * stream / STREAMS;
+}
+
+// The last codebook whose blocks start at or before this one.
+DEVICE uint32_t book_of_block(const State& state, uint32_t block, uint32_t n_books) {
+    uint32_t book = 0, end = n_books;
+    while (end - book > 1) {
+        uint32_t middle = (book + end) / 2;
+        if (state.first_block[middle] <= block) book = middle;
+        else end = middle;
+    }
+    return book;
 }
 
 // ---- Order among blocks ----

@@ -16,6 +16,7 @@
 //
 // A chunk that needs more (fill values, values that cannot be quantised) is marked as odd and left to the host.
 #include "balanced_parameters.cuh"
+#include "balanced_sort.cuh"
 
 namespace balanced {
 
@@ -193,235 +194,6 @@ DEVICE void split(const EncodeJob<T>& job) {
     if (is_odd) job.states[number].is_odd = 1;
 }
 
-// ---- tally, books, place ----
-
-struct SortShared {
-    alignas(16) uint8_t classes[TILE];
-    uint32_t counts[TILE_THREADS / 32][N_CLASSES];
-    uint32_t bases[N_CLASSES];
-    uint32_t sums[TILE_THREADS / 32 + 1];
-};
-
-// The classes of a tile, and from where on there are none.
-DEVICE uint32_t load_classes(const Work& job, const Chunk& chunk, uint32_t first, SortShared& s) {
-    const uint32_t t = threadIdx.x, n = min(TILE, chunk.n_groups - first);
-    const Piece<uint8_t>* from = (const Piece<uint8_t>*)(job.classes + chunk.first_group + first);
-    if (t * PER_THREAD < n) ((Piece<uint8_t>*)s.classes)[t] = from[t];
-    for (uint32_t i = t; i < N_CLASSES * TILE_THREADS / 32; i += TILE_THREADS) ((uint32_t*)s.counts)[i] = 0;
-    __syncthreads();
-    return n;
-}
-
-// Counts the groups of a tile by class or book, for each warp's part of the tile. `key` is 0 for groups that do not count.
-template <class F>
-DEVICE void count_keys(SortShared& s, F key) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (uint32_t i = 0; i < PER_THREAD; ++i) {
-        uint32_t k = key((warp * PER_THREAD + i) * 32 + lane);
-        uint32_t same = __match_any_sync(ALL_LANES, k);
-        if ((same & ((1u << lane) - 1)) == 0) s.counts[warp][k] += __popc(same);
-        __syncwarp();
-    }
-    __syncthreads();
-}
-
-DEVICE void tally(const Work& job, SortShared& s) {
-    const uint32_t t = threadIdx.x;
-    const Chunk& chunk = job.chunks[job.tile_chunks[blockIdx.x]];
-    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
-    const uint32_t n = load_classes(job, chunk, first, s);
-    Tile& tile = job.tiles[blockIdx.x];
-    // Beyond the end there are no groups: neither empty ones.
-    count_keys(s, [&](uint32_t i) { return i < n ? s.classes[i] & (HAS_WIDE - 1) : 0u; });
-
-    uint32_t last = 0, low = 0, n_wide = 0, first_full = 0xFFFFFFFF;
-    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
-        uint32_t group_class = s.classes[i] & (HAS_WIDE - 1);
-        if (group_class != 0) {
-            last = (i + 1) << 8 | group_class;
-            first_full = min(first_full, i);
-        }
-        low += low_bytes(group_class);
-        if (s.classes[i] & HAS_WIDE) {
-            const uint32_t* words = (const uint32_t*)(job.bytes + (chunk.first_group + first + i) * GROUP);
-            for (uint32_t k = 0; k < 8; ++k) {
-                uint32_t x = words[k];
-                // A byte is 0 if neither its low bits nor its top bit are set.
-                n_wide += __popc(~(((x & 0x7F7F7F7F) + 0x7F7F7F7F) | x) & 0x80808080);
-            }
-        }
-    }
-    uint32_t before = max_before_in_block<TILE_THREADS>(last, s.sums);
-    uint32_t n_symbols = 0;
-    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
-        uint32_t group_class = s.classes[i] & (HAS_WIDE - 1);
-        if (group_class == 0) continue;
-        n_symbols += 1 + (before == 0 ? 0 : n_digits(i - (before >> 8)));
-        before = (i + 1) << 8 | group_class;
-    }
-    uint32_t all_symbols, all_low, all_wide;
-    prefix_of_block<TILE_THREADS>(n_symbols, s.sums, all_symbols);
-    prefix_of_block<TILE_THREADS>(low, s.sums, all_low);
-    prefix_of_block<TILE_THREADS>(n_wide, s.sums, all_wide);
-    first_full = __reduce_min_sync(ALL_LANES, first_full);
-    uint32_t final = __reduce_max_sync(ALL_LANES, last);
-    if (t % 32 == 0) {
-        s.bases[t / 32] = first_full;
-        s.bases[32 + t / 32] = final;
-    }
-    __syncthreads();
-    if (t < N_CLASSES) {
-        uint32_t count = 0;
-        for (uint32_t i = 0; i < TILE_THREADS / 32; ++i) count += s.counts[i][t];
-        tile.counts[t] = count;
-    }
-    if (t == 0) {
-        for (uint32_t i = 0; i < TILE_THREADS / 32; ++i) {
-            first_full = min(first_full, s.bases[i]);
-            final = max(final, s.bases[32 + i]);
-        }
-        tile.n_symbols = all_symbols;
-        tile.n_leading = min(first_full, n);
-        tile.n_trailing = n - (final >> 8);
-        tile.last_class = final & 0xFF;
-        tile.low_bytes = all_low;
-        tile.n_wide = all_wide;
-    }
-}
-
-struct BooksShared {
-    uint32_t n_of_class[N_CLASSES];
-};
-
-constexpr uint32_t BOOKS_THREADS = 128;
-
-DEVICE void find_books(const Work& job, BooksShared& s) {
-    const uint32_t t = threadIdx.x;
-    const Chunk& chunk = job.chunks[blockIdx.x];
-    State& state = job.states[blockIdx.x];
-    Tile* tiles = job.tiles + chunk.first_tile;
-    if (t < N_CLASSES) {
-        uint32_t before = 0;
-        for (uint32_t i = 0; i < chunk.n_tiles; ++i) {
-            uint32_t count = tiles[i].counts[t];
-            tiles[i].counts[t] = before;
-            before += count;
-        }
-        s.n_of_class[t] = before;
-    }
-    if (t == N_CLASSES) {
-        uint32_t symbols = 0, n_empty = 0, last = 1;
-        for (uint32_t i = 0; i < chunk.n_tiles; ++i) {
-            Tile& tile = tiles[i];
-            tile.symbols_before = symbols;
-            tile.empty_before = n_empty;
-            tile.class_before = last;
-            if (tile.last_class == 0) {
-                n_empty += tile.n_trailing;
-            } else {
-                symbols += tile.n_symbols + n_digits(n_empty + tile.n_leading);
-                n_empty = tile.n_trailing;
-                last = tile.last_class;
-            }
-        }
-        state.n_class_symbols = symbols + n_digits(n_empty);
-    }
-    if (t == N_CLASSES + 1) {
-        uint32_t low = 0, wide = 0;
-        for (uint32_t i = 0; i < chunk.n_tiles; ++i) {
-            tiles[i].low_before = low;
-            tiles[i].wide_before = wide;
-            low += tiles[i].low_bytes;
-            wide += tiles[i].n_wide;
-        }
-        state.low_bytes = low;
-        state.n_wide = wide;
-    }
-    __syncthreads();
-    if (t == 0) {
-        for (uint32_t c = 0; c < N_CLASSES; ++c) {
-            bool shares = c > 2 && s.n_of_class[c] < OWN_BOOK_GROUPS;
-            state.book_of[c] = shares ? state.book_of[c - 2] : c;
-        }
-        for (uint32_t b = 0; b <= N_BOOKS; ++b) state.starts[b] = 0;
-        for (uint32_t c = 1; c < N_CLASSES; ++c) state.starts[state.book_of[c] + 1] += s.n_of_class[c];
-        for (uint32_t b = 0; b < N_BOOKS; ++b) state.starts[b + 1] += state.starts[b];
-    }
-}
-
-DEVICE void place(const Work& job, SortShared& s) {
-    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
-    const uint32_t number = job.tile_chunks[blockIdx.x];
-    const Chunk& chunk = job.chunks[number];
-    const State& state = job.states[number];
-    const Tile& tile = job.tiles[blockIdx.x];
-    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
-    const uint32_t n = load_classes(job, chunk, first, s);
-
-    // Groups by book.
-    if (t < N_CLASSES) s.bases[t] = state.starts[t];
-    __syncthreads();
-    if (t > 0 && t < N_CLASSES) atomicAdd(&s.bases[state.book_of[t]], tile.counts[t]);
-    auto book_at = [&](uint32_t i) { return i < n ? state.book_of[s.classes[i] & (HAS_WIDE - 1)] : 0u; };
-    count_keys(s, book_at);
-    if (t < N_CLASSES) {
-        uint32_t before = s.bases[t];
-        for (uint32_t i = 0; i < TILE_THREADS / 32; ++i) {
-            uint32_t count = s.counts[i][t];
-            s.counts[i][t] = before;
-            before += count;
-        }
-    }
-    __syncthreads();
-    uint32_t* sorted = job.sorted + chunk.first_group;
-    for (uint32_t i = 0; i < PER_THREAD; ++i) {
-        uint32_t group = (warp * PER_THREAD + i) * 32 + lane;
-        uint32_t book = book_at(group);
-        uint32_t same = __match_any_sync(ALL_LANES, book);
-        uint32_t n_below = __popc(same & ((1u << lane) - 1));
-        uint32_t to = s.counts[warp][book] + n_below;
-        if (book != 0) sorted[to] = first + group;
-        __syncwarp();
-        if (n_below == 0) s.counts[warp][book] += __popc(same);
-        __syncwarp();
-    }
-
-    // Symbols of classes.
-    uint32_t last = 0;
-    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
-        uint32_t group_class = s.classes[i] & (HAS_WIDE - 1);
-        if (group_class != 0) last = (i + 1) << 8 | group_class;
-    }
-    __syncthreads();
-    const uint32_t before = max_before_in_block<TILE_THREADS>(last, s.sums);
-    auto for_runs = [&](auto each) {
-        uint32_t at = before;
-        for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
-            uint32_t group_class = s.classes[i] & (HAS_WIDE - 1);
-            if (group_class == 0) continue;
-            bool is_first = at == 0;
-            each(is_first ? tile.empty_before + i : i - (at >> 8), is_first ? tile.class_before : at & 0xFF, group_class);
-            at = (i + 1) << 8 | group_class;
-        }
-        // The end of the chunk ends a run as well.
-        if (t == TILE_THREADS - 1 && first + n == chunk.n_groups) {
-            each(at == 0 ? tile.empty_before + n : n - (at >> 8), 0u, 0u);
-        }
-    };
-    uint32_t n_symbols = 0, all;
-    for_runs([&](uint32_t n_empty, uint32_t, uint32_t group_class) { n_symbols += n_digits(n_empty) + (group_class != 0); });
-    uint8_t* to = job.class_symbols + chunk.first_group + tile.symbols_before;
-    to += prefix_of_block<TILE_THREADS>(n_symbols, s.sums, all);
-    for_runs([&](uint32_t n_empty, uint32_t class_before, uint32_t group_class) {
-        // Digits 1 and 2 of base 2, least significant first.
-        for (; n_empty > 0; n_empty = (n_empty - 1) / 2) *to++ = n_empty % 2 == 0;
-        if (group_class != 0) {
-            int32_t rise = int32_t(group_class) - int32_t(class_before);
-            *to++ = uint8_t(N_DIGITS + uint32_t((rise << 1) ^ (rise >> 31)));
-        }
-    });
-}
-
 // ---- alphabets, layout ----
 
 constexpr uint32_t COST_BITS = 16;
@@ -562,17 +334,6 @@ struct Place {
     // The lane's first symbol in its book.
     uint32_t first;
 };
-
-// The last codebook whose blocks start at or before this one.
-DEVICE uint32_t book_of_block(const State& state, uint32_t block, uint32_t n_books) {
-    uint32_t book = 0, end = n_books;
-    while (end - book > 1) {
-        uint32_t middle = (book + end) / 2;
-        if (state.first_block[middle] <= block) book = middle;
-        else end = middle;
-    }
-    return book;
-}
 
 // A lane's part of stream `stream` of block `block` of a chunk.
 DEVICE Place load_symbols(const Work& job, const Chunk& chunk, const State& state, uint32_t book, uint32_t block,
@@ -1224,7 +985,7 @@ KERNEL(balanced_books)(const __grid_constant__ Work work) {
 
 KERNEL(balanced_place)(const __grid_constant__ Work work) {
     SHARED(SortShared, shared);
-    place(work, shared);
+    place<true>(work, shared);
 }
 
 KERNEL(balanced_alphabets)(const __grid_constant__ Work work) {
