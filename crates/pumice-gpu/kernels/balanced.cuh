@@ -60,7 +60,7 @@ struct Walk {
 // A chunk that is one run of memory. The host writes it.
 struct Chunk {
     uint64_t values;
-    // Encoding: room for the payload, RESERVE bytes before its body. Decoding: the payload.
+    // Encoding: room for the payload, whose body begins RESERVE bytes from its start. Decoding: the payload.
     uint64_t payload;
     uint64_t payload_bytes;
     // Among the groups of all chunks; a multiple of 32.
@@ -70,6 +70,8 @@ struct Chunk {
     uint32_t first_tile, n_tiles;
     // Room for its blocks of symbols among those of all chunks.
     uint32_t first_slot, n_slots;
+    // Decoding: room for sums of columns and of rows among those of all chunks.
+    uint64_t first_column, first_edge;
 };
 
 // Groups of a chunk, at most: then no sum overflows.
@@ -80,6 +82,9 @@ struct State {
     int64_t origin;
     // Not 0 if the host has to code this chunk.
     uint32_t is_odd;
+    // Encoding: where in its room the payload starts, and how long it is.
+    uint32_t payload_start;
+    uint32_t payload_bytes;
     uint32_t order;
     Walk walk;
     uint32_t n_class_symbols;
@@ -88,9 +93,6 @@ struct State {
     uint32_t low_bytes;
     uint32_t n_wide;
     uint32_t stream_bytes;
-    // Encoding: where in its room the payload starts.
-    uint32_t payload_start;
-    uint32_t payload_bytes;
     uint32_t book_of[N_CLASSES];
     // Among the sorted groups: of book b from starts[b] up to starts[b + 1].
     uint32_t starts[N_BOOKS + 1];
@@ -104,8 +106,14 @@ struct State {
     uint32_t first_unit[N_BOOKS + 1];
     uint32_t body_at, low_at, wide_at;
     uint32_t n_escapes;
+    // Whether differences are taken once along every axis of a chunk of at most three, whose rows are whole groups.
     uint32_t is_plain;
+    uint32_t reserved[16];
 };
+
+// The host knows where one begins.
+constexpr uint32_t STATE_BYTES = 2048;
+static_assert(sizeof(State) == STATE_BYTES, "as in src/balanced.rs");
 
 // What a tile adds to the sequences of its chunk; the second half is what comes before it.
 struct Tile {
@@ -275,6 +283,15 @@ DEVICE bool integer_of(const Coding<T>& coding, T x, int64_t origin, uint32_t& q
 
 DEVICE uint32_t magnitude_of(uint32_t difference) {
     return int32_t(difference) < 0 ? 0 - difference : difference;
+}
+
+// Values of a row that a warp works on, four a lane.
+constexpr uint32_t STRIP = 128;
+
+DEVICE bool is_plain_order(const Chunk& chunk, uint32_t order) {
+    const uint32_t(&dims)[4] = chunk.dims;
+    uint32_t is_long = (dims[1] > 1 ? 2 : 0) | (dims[2] > 1 ? 4 : 0) | 8;
+    return dims[0] == 1 && dims[3] % GROUP == 0 && chunk.values % 16 == 0 && (order & is_long) == is_long && order < 16;
 }
 
 // ---- Alphabets ----

@@ -786,6 +786,7 @@ DEVICE void find_ends(const DecodeWork& work) {
         n_wide += work.tiles[i].n_wide;
     }
     state.n_wide = uint32_t(n_wide);
+    state.is_plain = is_plain_order(chunk, state.order);
     const uint64_t end = state.wide_at + 4 * n_wide;
     if (end != chunk.payload_bytes) {
         // Unless it was filled up with zeros.

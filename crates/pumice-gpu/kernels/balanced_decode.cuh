@@ -32,7 +32,11 @@ struct DecodeWork {
     uint32_t n_chunks;
     // Units of class symbols, and of all symbols, that a chunk may have.
     uint32_t class_units, units;
-    uint32_t reserved;
+    // Blocks that sum a plane of a plain chunk up, and its planes.
+    uint32_t plane_blocks, n_planes, edge_blocks;
+    // Of plain chunks: sums of columns of a few rows, and of strips of rows.
+    uint32_t* columns;
+    uint32_t* edges;
 };
 
 // Whether a chunk is left to the host; the same for all threads of a block, even if others find out just now.
@@ -67,6 +71,66 @@ DEVICE uint32_t load_difference(const DecodeWork& work, const Chunk& chunk, uint
         }
     }
     return d;
+}
+
+// Four bytes from any address; what is at `end` or behind it is not read, but for the rest of a word.
+DEVICE uint32_t load_unaligned(const uint8_t* from, const uint8_t* end) {
+    const uint32_t* word = (const uint32_t*)(uint64_t(from) & ~uint64_t(3));
+    const uint32_t low = *word, high = (const uint8_t*)(word + 1) < end ? word[1] : 0;
+    return __funnelshift_r(low, high, 8 * uint32_t(uint64_t(from) & 3));
+}
+
+// Low bits and wide differences of four values, of which `bytes` are the bytes.
+DEVICE_CALL void load_rest_of_four(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes,
+                                   uint32_t (&d)[4]) {
+    const uint64_t group = at / GROUP;
+    const uint32_t k = n_low_bits(flags & (HAS_WIDE - 1)), place = uint32_t(at % GROUP);
+    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* end = payload + chunk.payload_bytes;
+    if (k > 0) {
+        const uint8_t* low = payload + work.group_low[group];
+        uint32_t shift = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) d[i] <<= k;
+        for (; k - shift >= 8; shift += 8) {
+            const uint32_t four = load_unaligned(low + place, end);
+#pragma unroll
+            for (uint32_t i = 0; i < 4; ++i) d[i] |= (four >> 8 * i & 0xFF) << shift;
+            low += GROUP;
+        }
+        const uint32_t n = k - shift, bit = place * n;
+        if (n > 0) {
+            // Places are multiples of four, so four fields are in four bytes.
+            const uint32_t fields = load_unaligned(low + bit / 8, end) >> bit % 8;
+#pragma unroll
+            for (uint32_t i = 0; i < 4; ++i) d[i] |= (fields >> i * n & ((1u << n) - 1)) << shift;
+        }
+    }
+    if (flags & HAS_WIDE) {
+        const uint32_t* words = (const uint32_t*)(work.bytes + group * GROUP);
+        uint32_t number = 0;
+        for (uint32_t i = 0; i < place / 4; ++i) {
+            number += __popc(~(((words[i] & 0x7F7F7F7F) + 0x7F7F7F7F) | words[i]) & 0x80808080);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+            if ((bytes >> 8 * i & 0xFF) == WIDE) {
+                d[i] = load_unaligned(payload + work.group_wide[group] + 4 * number, end);
+                ++number;
+            }
+        }
+    }
+}
+
+// Differences of classes below this have no low bits.
+constexpr uint32_t FIRST_WITH_LOW = 17;
+
+// The differences of four values of a group, of which `at` is the first among all values.
+DEVICE void load_four_differences(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes,
+                                  uint32_t (&d)[4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) d[i] = (bytes >> 8 * i & 0xFF) - ZERO;
+    if (flags >= FIRST_WITH_LOW) load_rest_of_four(work, chunk, at, flags, bytes, d);
 }
 
 }  // namespace balanced

@@ -3,7 +3,8 @@
 //
 //   sample     a warp a sampled run: what its differences cost in every order
 //   order      a block a chunk: the order, the origin
-//   split      a warp four groups: differences, classes, bytes and low bits, the only pass over the values
+//   split      a warp strips of 128 values of four rows, plane after plane: differences, classes, bytes and low bits. This is
+//              the only pass over the values. Chunks that are not plain are split a warp a group.
 //   tally      a block a tile of 4096 groups: counts of classes, lengths of runs
 //   books      a block a chunk: which book a class has, and where the groups of each tile go
 //   place      a block a tile: groups sorted by book; symbols of classes
@@ -58,6 +59,9 @@ struct Work {
     uint32_t* tickets;
     uint32_t n_chunks;
     uint32_t launch;
+    // Blocks that split a plain chunk.
+    uint32_t split_blocks;
+    uint32_t reserved;
 };
 
 // What those get that look at values.
@@ -139,6 +143,7 @@ DEVICE void choose_order(const EncodeJob<T>& job, OrderShared& s) {
         bool is_fine = job.coding.quantize(*(const T*)chunk.values, first);
         state.origin = typename Real<T>::Signed(first);
         state.is_odd = !is_fine || job.coding.is_lossless;
+        state.is_plain = is_plain_order(chunk, state.order);
     }
 }
 
@@ -172,6 +177,7 @@ DEVICE void split(const EncodeJob<T>& job) {
     const uint32_t number = job.tile_chunks[tile];
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
+    if (state.is_plain) return;
     const T* values = (const T*)chunk.values;
     const Walk walk = state.walk;
     const int64_t origin = state.origin;
@@ -192,6 +198,163 @@ DEVICE void split(const EncodeJob<T>& job) {
         take_apart(job, chunk.first_group + group, difference, lane);
     }
     if (is_odd) job.states[number].is_odd = 1;
+}
+
+// Rows that a warp works on at the same time.
+constexpr uint32_t SPLIT_ROWS = 4;
+
+// The integers of a lane's four values, less the origin; false if one of them has none.
+template <class T>
+DEVICE bool quantize_four(const Coding<T>& coding, const T (&x)[4], int64_t origin, uint32_t (&q)[4]) {
+    using R = Real<T>;
+    using Int = typename R::Int;
+    bool is_fine = true;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+        T t = mul_rn(x[k], coding.inv_step);
+        T s = add_rn(t, R::MAGIC);
+        is_fine = is_fine && magnitude(sub_rn(x[k], coding.restored(s))) <= coding.tolerance && magnitude(t) < R::MAX_QUANTUM;
+        Int from_origin = Int(bits_of(s)) - (R::MAGIC_BITS + Int(origin));
+        q[k] = uint32_t(from_origin);
+        if (sizeof(T) == 8) is_fine = is_fine && uint64_t(from_origin) + (MAX_INTEGER - 1) < 2 * MAX_INTEGER - 1;
+    }
+    if (is_fine) return true;
+    is_fine = true;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) is_fine = integer_of(coding, x[k], origin, q[k]) && is_fine;
+    return is_fine;
+}
+
+template <class T>
+DEVICE void load_four(const T* from, T (&x)[4]) {
+    constexpr uint32_t n = 16 / sizeof(T);
+#pragma unroll
+    for (uint32_t i = 0; i < 4 / n; ++i) {
+        Piece<T> piece = ((const Piece<T>*)from)[i];
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) x[i * n + k] = piece.of[k];
+    }
+}
+
+DEVICE uint32_t pack_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+
+// What becomes of a lane's four differences; eight lanes have a group. `at` is their place among all values.
+template <class T>
+DEVICE void take_four_apart(const EncodeJob<T>& job, uint64_t at, const uint32_t (&d)[4], bool exists, uint32_t lane) {
+    uint32_t sum = 0;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) sum += min(magnitude_of(d[k]), MAX_MAGNITUDE);
+#pragma unroll
+    for (uint32_t distance = 1; distance < 8; distance *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    uint32_t group_class = 0;
+    if (sum != 0) {
+        // 1 + 2 e + the bit below the highest.
+        const uint32_t exponent = bit_length(sum) - 1;
+        group_class = 2 * exponent + (exponent > 0 ? sum >> (exponent - 1) & 1 : 0) + 1;
+    }
+    const uint32_t k_low = n_low_bits(group_class);
+    uint32_t bytes[4];
+    bool is_wide = false;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+        bytes[k] = uint32_t(int32_t(d[k]) >> k_low) + ZERO;
+        if (bytes[k] - 1 >= 255) {
+            bytes[k] = WIDE;
+            is_wide = true;
+        }
+    }
+    const uint32_t wide = __ballot_sync(ALL_LANES, is_wide);
+    if (!exists) return;
+    if (wide >> lane / 8 * 8 & 0xFF) group_class |= HAS_WIDE;
+    *(uint32_t*)(job.bytes + at) = pack_bytes(bytes[0], bytes[1], bytes[2], bytes[3]);
+    if (lane % 8 == 0) job.classes[at / GROUP] = uint8_t(group_class);
+    for (uint32_t plane = 0; 8 * plane < k_low; ++plane) {
+        const uint32_t shift = 8 * plane;
+        *(uint32_t*)(job.low + plane * job.plane_bytes + at) =
+            pack_bytes(d[0] >> shift, d[1] >> shift, d[2] >> shift, d[3] >> shift);
+    }
+}
+
+template <class T>
+DEVICE void split_plain(const EncodeJob<T>& job) {
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / job.split_blocks;
+    const Chunk& chunk = job.chunks[number];
+    State& state = job.states[number];
+    if (!state.is_plain) return;
+    const uint32_t nz = chunk.dims[1], ny = chunk.dims[2], nx = chunk.dims[3];
+    const uint32_t n_strips = (nx + STRIP - 1) / STRIP;
+    const uint32_t unit = blockIdx.x % job.split_blocks * (blockDim.x / 32) + threadIdx.x / 32;
+    const uint32_t y0 = unit / n_strips * SPLIT_ROWS, x0 = unit % n_strips * STRIP;
+    if (y0 >= ny) return;
+    const T* values = (const T*)chunk.values;
+    const int64_t origin = state.origin;
+    const uint32_t x = x0 + 4 * lane;
+    const bool exists = x < nx;
+    // Differences along y of the plane before, of the lane's values; and of the value before the strip in lane r for row r.
+    uint32_t before[SPLIT_ROWS][4];
+    uint32_t left_before = 0;
+    bool is_odd = false;
+#pragma unroll
+    for (uint32_t r = 0; r < SPLIT_ROWS; ++r) {
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) before[r][k] = 0;
+    }
+    for (uint32_t z = 0; z < nz; ++z) {
+        const T* plane = values + uint64_t(z) * ny * nx;
+        // The row above and those of the warp: row y0 - 1 + r is r.
+        T x_of[SPLIT_ROWS + 1][4];
+#pragma unroll
+        for (uint32_t r = 0; r <= SPLIT_ROWS; ++r) {
+            const uint32_t y = y0 + r - 1;
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) x_of[r][k] = T(0);
+            // Row -1 wraps to far beyond the last.
+            if (exists && y < ny) load_four(plane + uint64_t(y) * nx + x, x_of[r]);
+        }
+        uint32_t left = 0;
+        if (x0 > 0 && lane <= SPLIT_ROWS && y0 + lane - 1 < ny) {
+            integer_of(job.coding, plane[uint64_t(y0 + lane - 1) * nx + x0 - 1], origin, left);
+        }
+        const uint32_t left_along = left - __shfl_up_sync(ALL_LANES, left, 1);
+        const uint32_t left_difference = left_along - left_before;
+        left_before = left_along;
+        uint32_t above[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (uint32_t r = 0; r <= SPLIT_ROWS; ++r) {
+            const uint32_t y = y0 + r - 1;
+            uint32_t q[4] = {0, 0, 0, 0};
+            if (exists && y < ny) {
+                is_odd = !quantize_four(job.coding, x_of[r], origin, q) || is_odd;
+                if (job.coding.n_fills > 0) {
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) is_odd = is_odd || job.coding.fill_of(x_of[r][k]) < 2;
+                }
+            }
+            if (r > 0 && y < ny) {
+                uint32_t d[4];
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) {
+                    const uint32_t along = q[k] - above[k];
+                    d[k] = along - before[r - 1][k];
+                    before[r - 1][k] = along;
+                }
+                uint32_t previous = __shfl_up_sync(ALL_LANES, d[3], 1);
+                const uint32_t edge = __shfl_sync(ALL_LANES, left_difference, r);
+                if (lane == 0) previous = edge;
+                d[3] -= d[2];
+                d[2] -= d[1];
+                d[1] -= d[0];
+                d[0] -= previous;
+                const uint64_t at = chunk.first_group * GROUP + (uint64_t(z) * ny + y) * nx + x;
+                take_four_apart(job, at, d, exists, lane);
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) above[k] = q[k];
+        }
+    }
+    if (is_odd) state.is_odd = 1;
 }
 
 // ---- alphabets, layout ----
@@ -809,8 +972,8 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     }
     __syncthreads();
     // The sizes of the streams of all codebooks up to this one come before.
-    uint8_t* body = (uint8_t*)chunk.payload + RESERVE;
-    copy_unaligned(body + 8 * uint64_t(state.first_block[book + 1]) + s.before, s.words, n_bytes);
+    const uint64_t to = RESERVE + 8 * uint64_t(state.first_block[book + 1]) + s.before;
+    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned((uint8_t*)chunk.payload + to, s.words, n_bytes);
 }
 
 // ---- finish ----
@@ -885,7 +1048,13 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     const uint32_t number = job.tile_chunks[blockIdx.x];
     const Chunk& chunk = job.chunks[number];
-    const State& state = job.states[number];
+    State& state = job.states[number];
+    const uint64_t n_body = 8 * uint64_t(state.first_block[N_BOOKS]) + state.stream_bytes + state.low_bytes + 4 * uint64_t(state.n_wide);
+    if (RESERVE + n_body > chunk.payload_bytes) {
+        // Too long to be worth it.
+        if (t == 0) state.is_odd = 1;
+        return;
+    }
     if (blockIdx.x == chunk.first_tile) write_front(job, chunk, number);
     const Tile& tile = job.tiles[blockIdx.x];
     if (tile.low_bytes == 0 && tile.n_wide == 0) return;
@@ -961,6 +1130,9 @@ using namespace balanced;
     KERNEL_BOUNDED(256, 4, balanced_split_##Suffix)(const __grid_constant__ balanced::EncodeJob<T> job) { \
         split(job);                                                                                   \
     }                                                                                                 \
+    KERNEL_BOUNDED(128, 4, balanced_split_plain_##Suffix)(const __grid_constant__ balanced::EncodeJob<T> job) { \
+        split_plain(job);                                                                             \
+    }                                                                                                 \
     KERNEL(balanced_finish_##Suffix)(const __grid_constant__ balanced::EncodeJob<T> job) {            \
         SHARED(FinishShared, shared);                                                                 \
         finish(job, shared);                                                                          \
@@ -968,6 +1140,7 @@ using namespace balanced;
     REGISTER_KERNEL(balanced_sample_##Suffix);                                                        \
     REGISTER_KERNEL(balanced_order_##Suffix);                                                         \
     REGISTER_KERNEL(balanced_split_##Suffix);                                                         \
+    REGISTER_KERNEL(balanced_split_plain_##Suffix);                                                   \
     REGISTER_KERNEL(balanced_finish_##Suffix)
 
 KERNELS_OF_VALUES(f32, float);

@@ -1,5 +1,12 @@
 // Codec `balanced`, decoding: differences to values, by sums along the axes of an order.
 //
+// A plain chunk, whose differences are taken along all of its axes, is taken in patches of 8 rows of 128 values:
+//   edges       a warp a patch: sums of its columns, and of its rows
+//   columns     a thread a column: sums of all patches above
+//   strips      a warp a row: sums of all strips before; then a warp a strip (lines): of all rows above
+//   sum         a warp a patch, plane after plane: along z in registers, along y from row to row, along x between lanes;
+//               what is outside of the patch is in the sums made before. Values are written once.
+//
 // Any order of any chunk: the differences are put where the values go (join), and summed up there along one axis after the
 // other: starts of rows (starts), rows (rows), and the axes across them (across). Then they become values (restore).
 #include "balanced_decode.cuh"
@@ -149,13 +156,244 @@ DEVICE void restore_values(const DecodeJob<T>& job) {
     }
 }
 
+// ---- Plain chunks ----
+
+// Rows of a patch.
+constexpr uint32_t PATCH = 8;
+constexpr uint32_t PLAIN_THREADS = 128;
+
+// Where the patches of a plain chunk are.
+struct Patches {
+    uint32_t nz, ny, nx, n_strips, n_segments;
+
+    DEVICE explicit Patches(const Chunk& chunk) {
+        nz = chunk.dims[1];
+        ny = chunk.dims[2];
+        nx = chunk.dims[3];
+        n_strips = (nx + STRIP - 1) / STRIP;
+        n_segments = (ny + PATCH - 1) / PATCH;
+    }
+    // In the sums of rows: rows of a strip of a plane follow each other.
+    DEVICE uint64_t edge(uint32_t z, uint32_t strip, uint32_t y) const {
+        return (uint64_t(z) * n_strips + strip) * ny + y;
+    }
+    // In the sums of columns.
+    DEVICE uint64_t column(uint32_t z, uint32_t segment, uint32_t x) const {
+        return (uint64_t(z) * n_segments + segment) * nx + x;
+    }
+};
+
+// Classes and bytes of a lane's part of each row of a patch; zeros where there is none.
+DEVICE void load_patch(const DecodeWork& work, const Chunk& chunk, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x,
+                       uint32_t (&flags)[PATCH], uint32_t (&bytes)[PATCH]) {
+    const uint64_t first = chunk.first_group * GROUP + (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+#pragma unroll
+    for (uint32_t r = 0; r < PATCH; ++r) {
+        flags[r] = 0;
+        bytes[r] = 0x80808080;
+        if (x < patches.nx && y0 + r < patches.ny) {
+            const uint64_t at = first + uint64_t(r) * patches.nx;
+            flags[r] = work.classes[at / GROUP];
+            // Empty groups have no bytes.
+            bytes[r] = *(const uint32_t*)(work.bytes + at);
+        }
+        if (flags[r] == 0) bytes[r] = 0x80808080;
+    }
+}
+
+DEVICE void find_edges(const DecodeWork& work) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t block = blockIdx.x % work.plane_blocks, rest = blockIdx.x / work.plane_blocks;
+    const uint32_t number = rest / work.n_planes, z = rest % work.n_planes;
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    if (state.is_odd || !state.is_plain) return;
+    const Patches patches(chunk);
+    const uint32_t unit = block * (PLAIN_THREADS / 32) + threadIdx.x / 32;
+    const uint32_t segment = unit / patches.n_strips, strip = unit % patches.n_strips;
+    if (z >= patches.nz || segment >= patches.n_segments) return;
+    const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
+    uint32_t flags[PATCH], bytes[PATCH];
+    load_patch(work, chunk, patches, z, y0, x, flags, bytes);
+    const uint64_t first = chunk.first_group * GROUP + (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+    uint32_t columns[4] = {0, 0, 0, 0}, own = 0;
+#pragma unroll
+    for (uint32_t r = 0; r < PATCH; ++r) {
+        uint32_t d[4];
+        load_four_differences(work, chunk, first + uint64_t(r) * patches.nx, flags[r], bytes[r], d);
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
+        const uint32_t sum = __reduce_add_sync(ALL_LANES, d[0] + d[1] + d[2] + d[3]);
+        if (lane == r) own = sum;
+    }
+    if (x < patches.nx) {
+        *(Piece<uint32_t>*)(work.columns + chunk.first_column + patches.column(z, segment, x)) =
+            Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+    }
+    if (lane < PATCH && y0 + lane < patches.ny) work.edges[chunk.first_edge + patches.edge(z, strip, y0 + lane)] = own;
+}
+
+// Each becomes the sum of those before it, of `n` that are `stride` apart; by one thread.
+DEVICE void sum_columns(const DecodeWork& work) {
+    const uint32_t number = blockIdx.x / work.edge_blocks;
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    if (state.is_odd || !state.is_plain) return;
+    const Patches patches(chunk);
+    uint32_t* columns = work.columns + chunk.first_column;
+    const uint32_t first = blockIdx.x % work.edge_blocks * SUM_THREADS + threadIdx.x;
+    for (uint32_t i = first; i < patches.nz * patches.nx; i += work.edge_blocks * SUM_THREADS) {
+        const uint32_t z = i / patches.nx, x = i % patches.nx;
+        uint32_t sum = 0;
+        uint32_t* at = columns + patches.column(z, 0, x);
+        constexpr uint32_t AT_ONCE = 8;
+        for (uint32_t segment = 0; segment < patches.n_segments; segment += AT_ONCE) {
+            uint32_t own[AT_ONCE];
+#pragma unroll
+            for (uint32_t k = 0; k < AT_ONCE; ++k) {
+                own[k] = segment + k < patches.n_segments ? at[uint64_t(k) * patches.nx] : 0;
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < AT_ONCE; ++k) {
+                if (segment + k < patches.n_segments) at[uint64_t(k) * patches.nx] = sum;
+                sum += own[k];
+            }
+            at += AT_ONCE * uint64_t(patches.nx);
+        }
+    }
+}
+
+// Sums of rows become those of all strips before, then of all rows up to each.
+template <bool ALONG_ROWS>
+DEVICE void sum_edges(const DecodeWork& work) {
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / work.edge_blocks;
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    if (state.is_odd || !state.is_plain) return;
+    const Patches patches(chunk);
+    uint32_t* edges = work.edges + chunk.first_edge;
+    const uint32_t n_lines = patches.nz * (ALONG_ROWS ? patches.ny : patches.n_strips);
+    const uint32_t length = ALONG_ROWS ? patches.n_strips : patches.ny;
+    const uint32_t first = (blockIdx.x % work.edge_blocks * SUM_THREADS + threadIdx.x) / 32;
+    for (uint32_t line = first; line < n_lines; line += work.edge_blocks * SUM_THREADS / 32) {
+        uint32_t before = 0;
+        for (uint32_t i = 0; i < length; i += 32) {
+            const bool exists = i + lane < length;
+            const uint64_t at = ALONG_ROWS ? patches.edge(line / patches.ny, i + lane, line % patches.ny)
+                                           : uint64_t(line) * patches.ny + i + lane;
+            const uint32_t own = exists ? edges[at] : 0;
+            const uint32_t upto = before + prefix_of_warp(own, lane);
+            if (exists) edges[at] = ALONG_ROWS ? upto - own : upto;
+            before = __shfl_sync(ALL_LANES, upto, 31);
+        }
+    }
+}
+
+template <class T>
+DEVICE void store_four(T* to, const T (&x)[4]) {
+    constexpr uint32_t n = 16 / sizeof(T);
+#pragma unroll
+    for (uint32_t i = 0; i < 4 / n; ++i) {
+        Piece<T> piece;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) piece.of[k] = x[i * n + k];
+        ((Piece<T>*)to)[i] = piece;
+    }
+}
+
+template <class T>
+DEVICE void sum_plain(const DecodeJob<T>& job) {
+    using Int = typename Real<T>::Int;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t number = blockIdx.x / job.plane_blocks, block = blockIdx.x % job.plane_blocks;
+    const Chunk& chunk = job.chunks[number];
+    const State& state = job.states[number];
+    if (state.is_odd || !state.is_plain) return;
+    const Patches patches(chunk);
+    const uint32_t unit = block * (PLAIN_THREADS / 32) + threadIdx.x / 32;
+    const uint32_t segment = unit / patches.n_strips, strip = unit % patches.n_strips;
+    if (segment >= patches.n_segments) return;
+    const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
+    const bool exists = x < patches.nx;
+    T* values = (T*)chunk.values;
+    const Int base = Int(state.origin) + Real<T>::MAGIC_BITS;
+    const uint32_t* columns = job.columns + chunk.first_column;
+    const uint32_t* edges = job.edges + chunk.first_edge;
+
+    // Along z: of the lane's values, of the columns above, and in lane r of what is left of row r.
+    uint32_t sums[PATCH][4], above[4] = {0, 0, 0, 0}, left = 0;
+#pragma unroll
+    for (uint32_t r = 0; r < PATCH; ++r) {
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
+    }
+    for (uint32_t z = 0; z < patches.nz; ++z) {
+        uint32_t flags[PATCH], bytes[PATCH];
+        load_patch(job, chunk, patches, z, y0, x, flags, bytes);
+        if (exists) {
+            const Piece<uint32_t> piece = *(const Piece<uint32_t>*)(columns + patches.column(z, segment, x));
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) above[k] += piece.of[k];
+        }
+        if (lane < PATCH && y0 + lane < patches.ny) left += edges[patches.edge(z, strip, y0 + lane)];
+        uint32_t upto[4];
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) upto[k] = above[k];
+        const uint64_t first = (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+#pragma unroll
+        for (uint32_t r = 0; r < PATCH; ++r) {
+            if (y0 + r >= patches.ny) break;
+            uint32_t d[4];
+            const uint64_t at = first + uint64_t(r) * patches.nx;
+            load_four_differences(job, chunk, chunk.first_group * GROUP + at, flags[r], bytes[r], d);
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) {
+                sums[r][k] += d[k];
+                upto[k] += sums[r][k];
+            }
+            // Along x.
+            uint32_t along[4];
+            along[0] = upto[0];
+            along[1] = along[0] + upto[1];
+            along[2] = along[1] + upto[2];
+            along[3] = along[2] + upto[3];
+            const uint32_t before = prefix_of_warp(along[3], lane) - along[3] + __shfl_sync(ALL_LANES, left, r);
+            if (exists) {
+                T restored[4];
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) {
+                    const Int q = base + Int(typename Real<T>::Signed(int32_t(along[k] + before)));
+                    restored[k] = job.coding.restored(of_bits<T>(q));
+                }
+                store_four(values + at, restored);
+            }
+        }
+    }
+}
+
 }  // namespace balanced
 
 using namespace balanced;
 
+KERNEL_BOUNDED(128, 8, balanced_edges)(const __grid_constant__ DecodeWork work) { find_edges(work); }
+
+KERNEL_BOUNDED(256, 4, balanced_columns)(const __grid_constant__ DecodeWork work) { sum_columns(work); }
+
+KERNEL_BOUNDED(256, 4, balanced_strips)(const __grid_constant__ DecodeWork work) { sum_edges<true>(work); }
+
+KERNEL_BOUNDED(256, 4, balanced_lines)(const __grid_constant__ DecodeWork work) { sum_edges<false>(work); }
+
+REGISTER_KERNEL(balanced_edges);
+REGISTER_KERNEL(balanced_columns);
+REGISTER_KERNEL(balanced_strips);
+REGISTER_KERNEL(balanced_lines);
+
 #define KERNELS_OF_VALUES(Suffix, T)                                                                \
     KERNEL_BOUNDED(256, 4, balanced_join_##Suffix)(const __grid_constant__ DecodeJob<T> job) {      \
         join_groups(job);                                                                           \
+    }                                                                                               \
+    KERNEL_BOUNDED(128, 6, balanced_sum_##Suffix)(const __grid_constant__ DecodeJob<T> job) {       \
+        sum_plain(job);                                                                             \
     }                                                                                               \
     KERNEL_BOUNDED(256, 4, balanced_starts_##Suffix)(const __grid_constant__ DecodeJob<T> job) {    \
         sum_starts(job);                                                                            \
@@ -170,6 +408,7 @@ using namespace balanced;
     KERNEL_BOUNDED(256, 4, balanced_restore_##Suffix)(const __grid_constant__ DecodeJob<T> job) {   \
         restore_values(job);                                                                        \
     }                                                                                               \
+    REGISTER_KERNEL(balanced_sum_##Suffix);                                                         \
     REGISTER_KERNEL(balanced_join_##Suffix);                                                        \
     REGISTER_KERNEL(balanced_starts_##Suffix);                                                      \
     REGISTER_KERNEL(balanced_rows_##Suffix);                                                        \
