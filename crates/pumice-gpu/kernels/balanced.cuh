@@ -106,7 +106,7 @@ struct State {
     uint32_t first_unit[N_BOOKS + 1];
     uint32_t body_at, low_at, wide_at;
     uint32_t n_escapes;
-    // Whether differences are taken once along every axis of a chunk of at most three, whose rows are whole groups.
+    // See `Plain`.
     uint32_t is_plain;
     uint32_t reserved[16];
 };
@@ -288,10 +288,29 @@ DEVICE uint32_t magnitude_of(uint32_t difference) {
 // Values of a row that a warp works on, four a lane.
 constexpr uint32_t STRIP = 128;
 
+// A plain chunk: at most three axes, whose rows are whole groups, and differences at most once along each. Where they are
+// taken along the fastest only, the others are as one.
+struct Plain {
+    uint32_t nz, ny, nx, n_strips;
+    bool has_x, has_y, has_z;
+
+    DEVICE Plain(const Chunk& chunk, uint32_t order) {
+        has_x = order >> 3 & 1;
+        has_y = order >> 2 & 1;
+        has_z = order >> 1 & 1;
+        nz = chunk.dims[1];
+        ny = chunk.dims[2];
+        nx = chunk.dims[3];
+        if (has_x && !has_y && !has_z) {
+            ny *= nz;
+            nz = 1;
+        }
+        n_strips = (nx + STRIP - 1) / STRIP;
+    }
+};
+
 DEVICE bool is_plain_order(const Chunk& chunk, uint32_t order) {
-    const uint32_t(&dims)[4] = chunk.dims;
-    uint32_t is_long = (dims[1] > 1 ? 2 : 0) | (dims[2] > 1 ? 4 : 0) | 8;
-    return dims[0] == 1 && dims[3] % GROUP == 0 && chunk.values % 16 == 0 && (order & is_long) == is_long && order < 16;
+    return chunk.dims[0] == 1 && chunk.dims[3] % GROUP == 0 && chunk.values % 16 == 0 && order < 16;
 }
 
 // ---- Alphabets ----

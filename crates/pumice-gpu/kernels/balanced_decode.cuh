@@ -32,11 +32,12 @@ struct DecodeWork {
     uint32_t n_chunks;
     // Units of class symbols, and of all symbols, that a chunk may have.
     uint32_t class_units, units;
-    // Blocks that sum a plane of a plain chunk up, and its planes.
-    uint32_t plane_blocks, n_planes, edge_blocks;
-    // Of plain chunks: sums of columns of a few rows, and of strips of rows.
+    // Blocks that sum patches of a chunk up, and their edges.
+    uint32_t patch_blocks, edge_blocks;
+    // Of plain chunks: sums of columns of a few rows, of strips of rows, and of both.
     uint32_t* columns;
     uint32_t* edges;
+    uint32_t* edge_sums;
 };
 
 // Whether a chunk is left to the host; the same for all threads of a block, even if others find out just now.

@@ -277,76 +277,96 @@ DEVICE void take_four_apart(const EncodeJob<T>& job, uint64_t at, const uint32_t
     }
 }
 
+// Differences of rows `y0` on, a strip wide, of all planes; by one warp.
 template <class T>
-DEVICE void split_plain(const EncodeJob<T>& job) {
-    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / job.split_blocks;
-    const Chunk& chunk = job.chunks[number];
-    State& state = job.states[number];
-    if (!state.is_plain) return;
-    const uint32_t nz = chunk.dims[1], ny = chunk.dims[2], nx = chunk.dims[3];
-    const uint32_t n_strips = (nx + STRIP - 1) / STRIP;
-    const uint32_t unit = blockIdx.x % job.split_blocks * (blockDim.x / 32) + threadIdx.x / 32;
-    const uint32_t y0 = unit / n_strips * SPLIT_ROWS, x0 = unit % n_strips * STRIP;
-    if (y0 >= ny) return;
+DEVICE bool split_patch(const EncodeJob<T>& job, const Chunk& chunk, const Plain& plain, int64_t origin, uint32_t y0, uint32_t x0) {
+    const uint32_t lane = threadIdx.x % 32, nx = plain.nx, ny = plain.ny;
+    const bool has_y = plain.has_y, has_z = plain.has_z;
     const T* values = (const T*)chunk.values;
-    const int64_t origin = state.origin;
     const uint32_t x = x0 + 4 * lane;
     const bool exists = x < nx;
-    // Differences along y of the plane before, of the lane's values; and of the value before the strip in lane r for row r.
-    uint32_t before[SPLIT_ROWS][4];
+    // Along z, differences along y of the plane before: of the lane's values, and in lane r of the one left of row r. If
+    // there are none along z, the first row's integers, from which those of its first row are taken along y.
+    uint32_t before[SPLIT_ROWS][4], first_before[4] = {0, 0, 0, 0};
     uint32_t left_before = 0;
-    bool is_odd = false;
+    bool is_fine = true;
 #pragma unroll
     for (uint32_t r = 0; r < SPLIT_ROWS; ++r) {
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) before[r][k] = 0;
     }
-    for (uint32_t z = 0; z < nz; ++z) {
+    for (uint32_t z = 0; z < plain.nz; ++z) {
         const T* plane = values + uint64_t(z) * ny * nx;
-        // The row above and those of the warp: row y0 - 1 + r is r.
+        // The row above and those of the warp: row y0 - 1 + r is r. Row -1 wraps to far beyond the last.
         T x_of[SPLIT_ROWS + 1][4];
 #pragma unroll
         for (uint32_t r = 0; r <= SPLIT_ROWS; ++r) {
             const uint32_t y = y0 + r - 1;
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) x_of[r][k] = T(0);
-            // Row -1 wraps to far beyond the last.
-            if (exists && y < ny) load_four(plane + uint64_t(y) * nx + x, x_of[r]);
+            if (exists && y < ny && (r > 0 || has_y)) load_four(plane + uint64_t(y) * nx + x, x_of[r]);
         }
-        uint32_t left = 0;
-        if (x0 > 0 && lane <= SPLIT_ROWS && y0 + lane - 1 < ny) {
-            integer_of(job.coding, plane[uint64_t(y0 + lane - 1) * nx + x0 - 1], origin, left);
+        // What comes before the first value of each row.
+        uint32_t left_difference = 0;
+        if (plain.has_x && x0 > 0) {
+            uint32_t left = 0;
+            if (lane <= SPLIT_ROWS && y0 + lane - 1 < ny) {
+                integer_of(job.coding, plane[uint64_t(y0 + lane - 1) * nx + x0 - 1], origin, left);
+            }
+            uint32_t left_above = __shfl_up_sync(ALL_LANES, left, 1);
+            if (!has_z && y0 == 0 && lane == 1) left_above = left_before;
+            const uint32_t left_along = has_y ? left - left_above : left;
+            left_difference = has_z ? left_along - left_before : left_along;
+            left_before = has_z ? left_along : left;
+        } else if (plain.has_x && !has_y) {
+            // The start of a row comes after that of the row before.
+            if (lane <= SPLIT_ROWS && lane > 0 && y0 + lane - 1 < ny && y0 + lane > 1) {
+                const T* start = plane + uint64_t(y0 + lane - 2) * nx;
+                integer_of(job.coding, *start, origin, left_difference);
+                if (has_z && z > 0) {
+                    uint32_t behind;
+                    integer_of(job.coding, *(start - uint64_t(ny) * nx), origin, behind);
+                    left_difference -= behind;
+                }
+            }
         }
-        const uint32_t left_along = left - __shfl_up_sync(ALL_LANES, left, 1);
-        const uint32_t left_difference = left_along - left_before;
-        left_before = left_along;
         uint32_t above[4] = {0, 0, 0, 0};
 #pragma unroll
         for (uint32_t r = 0; r <= SPLIT_ROWS; ++r) {
             const uint32_t y = y0 + r - 1;
             uint32_t q[4] = {0, 0, 0, 0};
+            if (r == 0 && !has_y) continue;
             if (exists && y < ny) {
-                is_odd = !quantize_four(job.coding, x_of[r], origin, q) || is_odd;
+                is_fine = quantize_four(job.coding, x_of[r], origin, q) && is_fine;
                 if (job.coding.n_fills > 0) {
 #pragma unroll
-                    for (uint32_t k = 0; k < 4; ++k) is_odd = is_odd || job.coding.fill_of(x_of[r][k]) < 2;
+                    for (uint32_t k = 0; k < 4; ++k) is_fine = is_fine && job.coding.fill_of(x_of[r][k]) == 2;
                 }
             }
             if (r > 0 && y < ny) {
+                if (r == 1 && y0 == 0 && !has_z) {
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) {
+                        above[k] = first_before[k];
+                        first_before[k] = q[k];
+                    }
+                }
                 uint32_t d[4];
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) {
-                    const uint32_t along = q[k] - above[k];
+                    const uint32_t along = has_y ? q[k] - above[k] : q[k];
                     d[k] = along - before[r - 1][k];
-                    before[r - 1][k] = along;
+                    before[r - 1][k] = has_z ? along : 0;
                 }
-                uint32_t previous = __shfl_up_sync(ALL_LANES, d[3], 1);
-                const uint32_t edge = __shfl_sync(ALL_LANES, left_difference, r);
-                if (lane == 0) previous = edge;
-                d[3] -= d[2];
-                d[2] -= d[1];
-                d[1] -= d[0];
-                d[0] -= previous;
+                if (plain.has_x) {
+                    uint32_t previous = __shfl_up_sync(ALL_LANES, d[3], 1);
+                    const uint32_t edge = __shfl_sync(ALL_LANES, left_difference, r);
+                    if (lane == 0) previous = edge;
+                    d[3] -= d[2];
+                    d[2] -= d[1];
+                    d[1] -= d[0];
+                    d[0] -= previous;
+                }
                 const uint64_t at = chunk.first_group * GROUP + (uint64_t(z) * ny + y) * nx + x;
                 take_four_apart(job, at, d, exists, lane);
             }
@@ -354,7 +374,24 @@ DEVICE void split_plain(const EncodeJob<T>& job) {
             for (uint32_t k = 0; k < 4; ++k) above[k] = q[k];
         }
     }
-    if (is_odd) state.is_odd = 1;
+    return is_fine;
+}
+
+template <class T>
+DEVICE void split_plain(const EncodeJob<T>& job) {
+    const uint32_t number = blockIdx.x / job.split_blocks, n_warps = blockDim.x / 32;
+    const Chunk& chunk = job.chunks[number];
+    State& state = job.states[number];
+    if (!state.is_plain) return;
+    const Plain plain(chunk, state.order);
+    const uint32_t n_units = (plain.ny + SPLIT_ROWS - 1) / SPLIT_ROWS * plain.n_strips;
+    bool is_fine = true;
+    for (uint32_t unit = blockIdx.x % job.split_blocks * n_warps + threadIdx.x / 32; unit < n_units;
+         unit += job.split_blocks * n_warps) {
+        const uint32_t y0 = unit / plain.n_strips * SPLIT_ROWS, x0 = unit % plain.n_strips * STRIP;
+        is_fine = split_patch(job, chunk, plain, state.origin, y0, x0) && is_fine;
+    }
+    if (!is_fine) state.is_odd = 1;
 }
 
 // ---- alphabets, layout ----

@@ -1,9 +1,10 @@
 // Codec `balanced`, decoding: differences to values, by sums along the axes of an order.
 //
-// A plain chunk, whose differences are taken along all of its axes, is taken in patches of 8 rows of 128 values:
+// Plain chunks (balanced.cuh) are taken in patches of 8 rows of 128 values:
 //   edges       a warp a patch: sums of its columns, and of its rows
-//   columns     a thread a column: sums of all patches above
-//   strips      a warp a row: sums of all strips before; then a warp a strip (lines): of all rows above
+//   columns     a thread four columns: sums of all patches above
+//   strips      a warp a row, or a block where rows are long: sums of all strips before
+//   lines       a block a strip of all rows of a plane: sums of all rows above
 //   sum         a warp a patch, plane after plane: along z in registers, along y from row to row, along x between lanes;
 //               what is outside of the patch is in the sums made before. Values are written once.
 //
@@ -163,19 +164,14 @@ constexpr uint32_t PATCH = 8;
 constexpr uint32_t PLAIN_THREADS = 128;
 
 // Where the patches of a plain chunk are.
-struct Patches {
-    uint32_t nz, ny, nx, n_strips, n_segments;
+struct Patches : Plain {
+    uint32_t n_segments;
 
-    DEVICE explicit Patches(const Chunk& chunk) {
-        nz = chunk.dims[1];
-        ny = chunk.dims[2];
-        nx = chunk.dims[3];
-        n_strips = (nx + STRIP - 1) / STRIP;
-        n_segments = (ny + PATCH - 1) / PATCH;
-    }
-    // In the sums of rows: rows of a strip of a plane follow each other.
+    DEVICE Patches(const Chunk& chunk, uint32_t order) : Plain(chunk, order) { n_segments = (ny + PATCH - 1) / PATCH; }
+
+    // In the sums of rows: rows of a strip of a plane follow each other. Behind the last strip are the starts of rows.
     DEVICE uint64_t edge(uint32_t z, uint32_t strip, uint32_t y) const {
-        return (uint64_t(z) * n_strips + strip) * ny + y;
+        return (uint64_t(z) * (n_strips + 1) + strip) * ny + y;
     }
     // In the sums of columns.
     DEVICE uint64_t column(uint32_t z, uint32_t segment, uint32_t x) const {
@@ -194,97 +190,166 @@ DEVICE void load_patch(const DecodeWork& work, const Chunk& chunk, const Patches
         if (x < patches.nx && y0 + r < patches.ny) {
             const uint64_t at = first + uint64_t(r) * patches.nx;
             flags[r] = work.classes[at / GROUP];
-            // Empty groups have no bytes.
             bytes[r] = *(const uint32_t*)(work.bytes + at);
         }
+        // Empty groups have no bytes.
         if (flags[r] == 0) bytes[r] = 0x80808080;
     }
 }
 
 DEVICE void find_edges(const DecodeWork& work) {
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t block = blockIdx.x % work.plane_blocks, rest = blockIdx.x / work.plane_blocks;
-    const uint32_t number = rest / work.n_planes, z = rest % work.n_planes;
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / work.patch_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
     if (state.is_odd || !state.is_plain) return;
-    const Patches patches(chunk);
-    const uint32_t unit = block * (PLAIN_THREADS / 32) + threadIdx.x / 32;
-    const uint32_t segment = unit / patches.n_strips, strip = unit % patches.n_strips;
-    if (z >= patches.nz || segment >= patches.n_segments) return;
-    const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
-    uint32_t flags[PATCH], bytes[PATCH];
-    load_patch(work, chunk, patches, z, y0, x, flags, bytes);
-    const uint64_t first = chunk.first_group * GROUP + (uint64_t(z) * patches.ny + y0) * patches.nx + x;
-    uint32_t columns[4] = {0, 0, 0, 0}, own = 0;
+    const Patches patches(chunk, state.order);
+    // Where neither is of use, there is nothing to do.
+    if (!patches.has_x && !patches.has_y) return;
+    const uint32_t n_units = patches.nz * patches.n_segments * patches.n_strips;
+    for (uint32_t unit = blockIdx.x % work.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
+         unit += work.patch_blocks * (PLAIN_THREADS / 32)) {
+        const uint32_t strip = unit % patches.n_strips, rest = unit / patches.n_strips;
+        const uint32_t segment = rest % patches.n_segments, z = rest / patches.n_segments;
+        const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
+        uint32_t flags[PATCH], bytes[PATCH];
+        load_patch(work, chunk, patches, z, y0, x, flags, bytes);
+        const uint64_t first = chunk.first_group * GROUP + (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+        uint32_t columns[4] = {0, 0, 0, 0}, own = 0, start = 0;
 #pragma unroll
-    for (uint32_t r = 0; r < PATCH; ++r) {
-        uint32_t d[4];
-        load_four_differences(work, chunk, first + uint64_t(r) * patches.nx, flags[r], bytes[r], d);
+        for (uint32_t r = 0; r < PATCH; ++r) {
+            uint32_t d[4];
+            load_four_differences(work, chunk, first + uint64_t(r) * patches.nx, flags[r], bytes[r], d);
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
-        const uint32_t sum = __reduce_add_sync(ALL_LANES, d[0] + d[1] + d[2] + d[3]);
-        if (lane == r) own = sum;
+            for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
+            const uint32_t sum = __reduce_add_sync(ALL_LANES, d[0] + d[1] + d[2] + d[3]);
+            const uint32_t first_of_row = __shfl_sync(ALL_LANES, d[0], 0);
+            if (lane == r) {
+                own = sum;
+                start = first_of_row;
+            }
+        }
+        if (patches.has_y && x < patches.nx) {
+            *(Piece<uint32_t>*)(work.columns + chunk.first_column + patches.column(z, segment, x)) =
+                Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+        }
+        if (patches.has_x && lane < PATCH && y0 + lane < patches.ny) {
+            work.edges[chunk.first_edge + patches.edge(z, strip, y0 + lane)] = own;
+            if (strip == 0) work.edges[chunk.first_edge + patches.edge(z, patches.n_strips, y0 + lane)] = start;
+        }
     }
-    if (x < patches.nx) {
-        *(Piece<uint32_t>*)(work.columns + chunk.first_column + patches.column(z, segment, x)) =
-            Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
-    }
-    if (lane < PATCH && y0 + lane < patches.ny) work.edges[chunk.first_edge + patches.edge(z, strip, y0 + lane)] = own;
 }
 
-// Each becomes the sum of those before it, of `n` that are `stride` apart; by one thread.
+// Sums of columns become those of all patches above.
 DEVICE void sum_columns(const DecodeWork& work) {
     const uint32_t number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
     if (state.is_odd || !state.is_plain) return;
-    const Patches patches(chunk);
+    const Patches patches(chunk, state.order);
+    if (!patches.has_y) return;
     uint32_t* columns = work.columns + chunk.first_column;
+    const uint32_t fours = patches.nx / 4;
     const uint32_t first = blockIdx.x % work.edge_blocks * SUM_THREADS + threadIdx.x;
-    for (uint32_t i = first; i < patches.nz * patches.nx; i += work.edge_blocks * SUM_THREADS) {
-        const uint32_t z = i / patches.nx, x = i % patches.nx;
-        uint32_t sum = 0;
-        uint32_t* at = columns + patches.column(z, 0, x);
-        constexpr uint32_t AT_ONCE = 8;
+    for (uint32_t i = first; i < patches.nz * fours; i += work.edge_blocks * SUM_THREADS) {
+        const uint32_t z = i / fours, x = i % fours * 4;
+        uint32_t sum[4] = {0, 0, 0, 0};
+        if (!patches.has_z) {
+            // The first row of a plane comes after that of the plane before.
+            for (uint32_t behind = 0; behind < z; ++behind) {
+                const uint64_t at = chunk.first_group * GROUP + uint64_t(behind) * patches.ny * patches.nx + x;
+                const uint32_t flags = work.classes[at / GROUP];
+                uint32_t d[4];
+                load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + at), d);
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) sum[k] += d[k];
+            }
+        }
+        Piece<uint32_t>* at = (Piece<uint32_t>*)(columns + patches.column(z, 0, x));
+        constexpr uint32_t AT_ONCE = 4;
         for (uint32_t segment = 0; segment < patches.n_segments; segment += AT_ONCE) {
-            uint32_t own[AT_ONCE];
+            Piece<uint32_t> own[AT_ONCE];
 #pragma unroll
-            for (uint32_t k = 0; k < AT_ONCE; ++k) {
-                own[k] = segment + k < patches.n_segments ? at[uint64_t(k) * patches.nx] : 0;
+            for (uint32_t j = 0; j < AT_ONCE; ++j) {
+                if (segment + j < patches.n_segments) own[j] = at[uint64_t(j) * fours];
             }
 #pragma unroll
-            for (uint32_t k = 0; k < AT_ONCE; ++k) {
-                if (segment + k < patches.n_segments) at[uint64_t(k) * patches.nx] = sum;
-                sum += own[k];
+            for (uint32_t j = 0; j < AT_ONCE; ++j) {
+                if (segment + j < patches.n_segments) {
+                    at[uint64_t(j) * fours] = Piece<uint32_t>{{sum[0], sum[1], sum[2], sum[3]}};
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) sum[k] += own[j].of[k];
+                }
             }
-            at += AT_ONCE * uint64_t(patches.nx);
+            at += AT_ONCE * uint64_t(fours);
         }
     }
 }
 
-// Sums of rows become those of all strips before, then of all rows up to each.
-template <bool ALONG_ROWS>
-DEVICE void sum_edges(const DecodeWork& work) {
-    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / work.edge_blocks;
+// Rows of more strips than this are a block's work.
+constexpr uint32_t MANY_STRIPS = 256;
+
+// Sums of rows become those of all strips before.
+DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
+    const uint32_t t = threadIdx.x, lane = t % 32, number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (state.is_odd || !state.is_plain) return;
-    const Patches patches(chunk);
+    if (is_odd(state) || !state.is_plain) return;
+    const Patches patches(chunk, state.order);
+    if (!patches.has_x) return;
     uint32_t* edges = work.edges + chunk.first_edge;
-    const uint32_t n_lines = patches.nz * (ALONG_ROWS ? patches.ny : patches.n_strips);
-    const uint32_t length = ALONG_ROWS ? patches.n_strips : patches.ny;
-    const uint32_t first = (blockIdx.x % work.edge_blocks * SUM_THREADS + threadIdx.x) / 32;
-    for (uint32_t line = first; line < n_lines; line += work.edge_blocks * SUM_THREADS / 32) {
+    const uint32_t block = blockIdx.x % work.edge_blocks, n_rows = patches.nz * patches.ny;
+    if (patches.n_strips > MANY_STRIPS) {
+        for (uint32_t row = block; row < n_rows; row += work.edge_blocks) {
+            uint32_t before = 0, all;
+            for (uint32_t i = 0; i < patches.n_strips; i += SUM_THREADS) {
+                const bool exists = i + t < patches.n_strips;
+                const uint64_t at = patches.edge(row / patches.ny, i + t, row % patches.ny);
+                const uint32_t sum = prefix_of_block<SUM_THREADS>(exists ? edges[at] : 0, s.sums, all);
+                if (exists) edges[at] = before + sum;
+                before += all;
+            }
+        }
+        return;
+    }
+    for (uint32_t row = block * (SUM_THREADS / 32) + t / 32; row < n_rows; row += work.edge_blocks * (SUM_THREADS / 32)) {
         uint32_t before = 0;
-        for (uint32_t i = 0; i < length; i += 32) {
-            const bool exists = i + lane < length;
-            const uint64_t at = ALONG_ROWS ? patches.edge(line / patches.ny, i + lane, line % patches.ny)
-                                           : uint64_t(line) * patches.ny + i + lane;
+        for (uint32_t i = 0; i < patches.n_strips; i += 32) {
+            const bool exists = i + lane < patches.n_strips;
+            const uint64_t at = patches.edge(row / patches.ny, i + lane, row % patches.ny);
             const uint32_t own = exists ? edges[at] : 0;
             const uint32_t upto = before + prefix_of_warp(own, lane);
-            if (exists) edges[at] = ALONG_ROWS ? upto - own : upto;
+            if (exists) edges[at] = upto - own;
             before = __shfl_sync(ALL_LANES, upto, 31);
+        }
+    }
+}
+
+// What is left of each strip of each row, with all rows above or with the start of the row.
+DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
+    const uint32_t t = threadIdx.x, number = blockIdx.x / work.edge_blocks;
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    if (is_odd(state) || !state.is_plain) return;
+    const Patches patches(chunk, state.order);
+    if (!patches.has_x) return;
+    const uint32_t* edges = work.edges + chunk.first_edge;
+    uint32_t* sums = work.edge_sums + chunk.first_edge;
+    for (uint32_t line = blockIdx.x % work.edge_blocks; line < patches.nz * patches.n_strips; line += work.edge_blocks) {
+        const uint32_t z = line / patches.n_strips, strip = line % patches.n_strips;
+        uint32_t before = 0, all;
+        if (patches.has_y && !patches.has_z) {
+            // The first row of a plane comes after that of the plane before.
+            uint32_t sum = 0;
+            for (uint32_t i = t; i < z; i += SUM_THREADS) sum += edges[patches.edge(i, strip, 0)];
+            prefix_of_block<SUM_THREADS>(sum, s.sums, before);
+        }
+        for (uint32_t y = t; y < patches.ny + t; y += SUM_THREADS) {
+            const bool exists = y < patches.ny;
+            const uint32_t own = exists ? edges[patches.edge(z, strip, y)] : 0;
+            const uint32_t added = patches.has_y ? own : exists ? edges[patches.edge(z, patches.n_strips, y)] : 0;
+            const uint32_t sum = before + prefix_of_block<SUM_THREADS>(added, s.sums, all);
+            if (exists) sums[patches.edge(z, strip, y)] = sum + own;
+            before += all;
         }
     }
 }
@@ -301,24 +366,20 @@ DEVICE void store_four(T* to, const T (&x)[4]) {
     }
 }
 
+// Values of a patch; by one warp.
 template <class T>
-DEVICE void sum_plain(const DecodeJob<T>& job) {
+DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t segment,
+                      uint32_t strip) {
     using Int = typename Real<T>::Int;
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t number = blockIdx.x / job.plane_blocks, block = blockIdx.x % job.plane_blocks;
-    const Chunk& chunk = job.chunks[number];
-    const State& state = job.states[number];
-    if (state.is_odd || !state.is_plain) return;
-    const Patches patches(chunk);
-    const uint32_t unit = block * (PLAIN_THREADS / 32) + threadIdx.x / 32;
-    const uint32_t segment = unit / patches.n_strips, strip = unit % patches.n_strips;
-    if (segment >= patches.n_segments) return;
     const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
     const bool exists = x < patches.nx;
     T* values = (T*)chunk.values;
-    const Int base = Int(state.origin) + Real<T>::MAGIC_BITS;
+    const Int base = Int(origin) + Real<T>::MAGIC_BITS;
     const uint32_t* columns = job.columns + chunk.first_column;
-    const uint32_t* edges = job.edges + chunk.first_edge;
+    const uint32_t* edges = job.edge_sums + chunk.first_edge;
+    // What is kept from plane to plane, and from row to row.
+    const uint32_t kept_z = patches.has_z ? ALL_LANES : 0, kept_y = patches.has_y ? ALL_LANES : 0;
 
     // Along z: of the lane's values, of the columns above, and in lane r of what is left of row r.
     uint32_t sums[PATCH][4], above[4] = {0, 0, 0, 0}, left = 0;
@@ -330,12 +391,14 @@ DEVICE void sum_plain(const DecodeJob<T>& job) {
     for (uint32_t z = 0; z < patches.nz; ++z) {
         uint32_t flags[PATCH], bytes[PATCH];
         load_patch(job, chunk, patches, z, y0, x, flags, bytes);
-        if (exists) {
+        if (patches.has_y && exists) {
             const Piece<uint32_t> piece = *(const Piece<uint32_t>*)(columns + patches.column(z, segment, x));
 #pragma unroll
-            for (uint32_t k = 0; k < 4; ++k) above[k] += piece.of[k];
+            for (uint32_t k = 0; k < 4; ++k) above[k] = (above[k] & kept_z) + piece.of[k];
         }
-        if (lane < PATCH && y0 + lane < patches.ny) left += edges[patches.edge(z, strip, y0 + lane)];
+        if (patches.has_x && lane < PATCH && y0 + lane < patches.ny) {
+            left = (left & kept_z) + edges[patches.edge(z, strip, y0 + lane)];
+        }
         uint32_t upto[4];
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) upto[k] = above[k];
@@ -348,26 +411,44 @@ DEVICE void sum_plain(const DecodeJob<T>& job) {
             load_four_differences(job, chunk, chunk.first_group * GROUP + at, flags[r], bytes[r], d);
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) {
-                sums[r][k] += d[k];
-                upto[k] += sums[r][k];
+                sums[r][k] = (sums[r][k] & kept_z) + d[k];
+                upto[k] = (upto[k] & kept_y) + sums[r][k];
             }
-            // Along x.
             uint32_t along[4];
-            along[0] = upto[0];
-            along[1] = along[0] + upto[1];
-            along[2] = along[1] + upto[2];
-            along[3] = along[2] + upto[3];
-            const uint32_t before = prefix_of_warp(along[3], lane) - along[3] + __shfl_sync(ALL_LANES, left, r);
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) along[k] = upto[k];
+            if (patches.has_x) {
+                along[1] += along[0];
+                along[2] += along[1];
+                along[3] += along[2];
+                const uint32_t before = prefix_of_warp(along[3], lane) - along[3] + __shfl_sync(ALL_LANES, left, r);
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) along[k] += before;
+            }
             if (exists) {
                 T restored[4];
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) {
-                    const Int q = base + Int(typename Real<T>::Signed(int32_t(along[k] + before)));
+                    const Int q = base + Int(typename Real<T>::Signed(int32_t(along[k])));
                     restored[k] = job.coding.restored(of_bits<T>(q));
                 }
                 store_four(values + at, restored);
             }
         }
+    }
+}
+
+template <class T>
+DEVICE void sum_plain(const DecodeJob<T>& job) {
+    const uint32_t number = blockIdx.x / job.patch_blocks;
+    const Chunk& chunk = job.chunks[number];
+    const State& state = job.states[number];
+    if (state.is_odd || !state.is_plain) return;
+    const Patches patches(chunk, state.order);
+    const uint32_t n_units = patches.n_segments * patches.n_strips;
+    for (uint32_t unit = blockIdx.x % job.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
+         unit += job.patch_blocks * (PLAIN_THREADS / 32)) {
+        sum_patch(job, chunk, patches, state.origin, unit / patches.n_strips, unit % patches.n_strips);
     }
 }
 
@@ -379,9 +460,15 @@ KERNEL_BOUNDED(128, 8, balanced_edges)(const __grid_constant__ DecodeWork work) 
 
 KERNEL_BOUNDED(256, 4, balanced_columns)(const __grid_constant__ DecodeWork work) { sum_columns(work); }
 
-KERNEL_BOUNDED(256, 4, balanced_strips)(const __grid_constant__ DecodeWork work) { sum_edges<true>(work); }
+KERNEL_BOUNDED(256, 4, balanced_strips)(const __grid_constant__ DecodeWork work) {
+    SHARED(SumShared, shared);
+    sum_strips(work, shared);
+}
 
-KERNEL_BOUNDED(256, 4, balanced_lines)(const __grid_constant__ DecodeWork work) { sum_edges<false>(work); }
+KERNEL_BOUNDED(256, 4, balanced_lines)(const __grid_constant__ DecodeWork work) {
+    SHARED(SumShared, shared);
+    sum_lines(work, shared);
+}
 
 REGISTER_KERNEL(balanced_edges);
 REGISTER_KERNEL(balanced_columns);
