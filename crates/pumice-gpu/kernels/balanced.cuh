@@ -132,6 +132,8 @@ struct Tile {
     uint32_t counts[N_CLASSES];
 };
 
+static_assert(sizeof(Tile) == 304, "as in src/balanced.rs");
+
 DEVICE uint32_t n_low_bits(uint32_t group_class) {
     uint32_t exponent = group_class == 0 ? 0 : (group_class - 1) / 2;
     return exponent < 7 ? 0 : exponent - 7;

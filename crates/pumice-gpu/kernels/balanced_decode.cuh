@@ -34,6 +34,7 @@ struct DecodeWork {
     uint32_t class_units, units;
     // Blocks that sum patches of a chunk up, and their edges.
     uint32_t patch_blocks, edge_blocks;
+    uint32_t reserved;
     // Of plain chunks: sums of columns of a few rows, of strips of rows, and of both.
     uint32_t* columns;
     uint32_t* edges;
@@ -81,9 +82,11 @@ DEVICE uint32_t load_unaligned(const uint8_t* from, const uint8_t* end) {
     return __funnelshift_r(low, high, 8 * uint32_t(uint64_t(from) & 3));
 }
 
-// Low bits and wide differences of four values, of which `bytes` are the bytes.
-DEVICE_CALL void load_rest_of_four(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes,
-                                   uint32_t (&d)[4]) {
+// Differences of four values that have low bits, or of which some are wide; `bytes` are their bytes.
+DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes) {
+    uint32_t d[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) d[i] = (bytes >> 8 * i & 0xFF) - ZERO;
     const uint64_t group = at / GROUP;
     const uint32_t k = n_low_bits(flags & (HAS_WIDE - 1)), place = uint32_t(at % GROUP);
     const uint8_t* payload = (const uint8_t*)chunk.payload;
@@ -121,6 +124,7 @@ DEVICE_CALL void load_rest_of_four(const DecodeWork& work, const Chunk& chunk, u
             }
         }
     }
+    return Piece<uint32_t>{{d[0], d[1], d[2], d[3]}};
 }
 
 // Differences of classes below this have no low bits.
@@ -131,7 +135,11 @@ DEVICE void load_four_differences(const DecodeWork& work, const Chunk& chunk, ui
                                   uint32_t (&d)[4]) {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) d[i] = (bytes >> 8 * i & 0xFF) - ZERO;
-    if (flags >= FIRST_WITH_LOW) load_rest_of_four(work, chunk, at, flags, bytes, d);
+    if (flags >= FIRST_WITH_LOW) {
+        const Piece<uint32_t> careful = load_careful(work, chunk, at, flags, bytes);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) d[i] = careful.of[i];
+    }
 }
 
 }  // namespace balanced

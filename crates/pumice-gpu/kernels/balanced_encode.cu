@@ -24,8 +24,8 @@ namespace balanced {
 constexpr uint32_t SAMPLE_GROUPS = 384;
 constexpr uint32_t SAMPLE_WARPS = 8;
 constexpr uint32_t SAMPLE_BLOCKS = SAMPLE_GROUPS / SAMPLE_WARPS;
-// Groups that a block splits.
-constexpr uint32_t SPLIT_GROUPS = 128;
+// Blocks that split a chunk that is not plain.
+constexpr uint32_t SPLIT_BLOCKS = 64;
 // Blocks of symbols that a block of threads counts.
 constexpr uint32_t COUNT_SLOTS = 8;
 // Room for what stands before the body of a payload.
@@ -172,18 +172,17 @@ DEVICE void take_apart(const EncodeJob<T>& job, uint64_t group, uint32_t differe
 
 template <class T>
 DEVICE void split(const EncodeJob<T>& job) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t tile = blockIdx.x / (TILE / SPLIT_GROUPS), part = blockIdx.x % (TILE / SPLIT_GROUPS);
-    const uint32_t number = job.tile_chunks[tile];
+    const uint32_t lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
+    const uint32_t number = blockIdx.x / SPLIT_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (state.is_plain) return;
     const T* values = (const T*)chunk.values;
     const Walk walk = state.walk;
     const int64_t origin = state.origin;
-    const uint32_t first = (tile - chunk.first_tile) * TILE + part * SPLIT_GROUPS;
     bool is_odd = false;
-    for (uint32_t group = first + warp; group < min(first + SPLIT_GROUPS, chunk.n_groups); group += blockDim.x / 32) {
+    const uint32_t first = blockIdx.x % SPLIT_BLOCKS * n_warps + threadIdx.x / 32;
+    for (uint32_t group = first; group < chunk.n_groups; group += SPLIT_BLOCKS * n_warps) {
         const uint32_t at = group * GROUP + lane;
         uint32_t difference = 0;
         if (at < chunk.n_values) {

@@ -122,6 +122,8 @@ struct BitDecoder {
     DEVICE bool is_at_end() const { return n_read >= n_bytes && !is_past_end(); }
 };
 
+static_assert(sizeof(BitDecoder) == 32, "as in src/balanced.rs");
+
 template <class Coder>
 DEVICE bool code_bit(Coder& coder, uint32_t& model, bool bit, const uint32_t* reciprocals) {
     uint32_t state = model, p = state >> 8;

@@ -22,8 +22,6 @@ struct DecodeJob : DecodeWork {
 };
 
 constexpr uint32_t SUM_THREADS = 256;
-// Groups that a block joins.
-constexpr uint32_t JOIN_GROUPS = 128;
 // Blocks that work on a chunk.
 constexpr uint32_t SUM_BLOCKS = 64;
 
@@ -33,15 +31,13 @@ struct SumShared {
 
 template <class T>
 DEVICE void join_groups(const DecodeJob<T>& job) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t tile = blockIdx.x / (TILE / JOIN_GROUPS), part = blockIdx.x % (TILE / JOIN_GROUPS);
-    const uint32_t number = job.tile_chunks[tile];
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain) return;
     typename Real<T>::Int* out = (typename Real<T>::Int*)chunk.values;
-    const uint32_t first = (tile - chunk.first_tile) * TILE + part * JOIN_GROUPS;
-    for (uint32_t group = first + warp; group < min(first + JOIN_GROUPS, chunk.n_groups); group += SUM_THREADS / 32) {
+    const uint32_t first = (blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x) / 32;
+    for (uint32_t group = first; group < chunk.n_groups; group += SUM_BLOCKS * SUM_THREADS / 32) {
         const uint32_t d = load_difference(job, chunk, chunk.first_group + group, lane);
         if (group * GROUP + lane < chunk.n_values) out[group * GROUP + lane] = d;
     }
@@ -456,7 +452,7 @@ DEVICE void sum_plain(const DecodeJob<T>& job) {
 
 using namespace balanced;
 
-KERNEL_BOUNDED(128, 8, balanced_edges)(const __grid_constant__ DecodeWork work) { find_edges(work); }
+KERNEL_BOUNDED(128, 6, balanced_edges)(const __grid_constant__ DecodeWork work) { find_edges(work); }
 
 KERNEL_BOUNDED(256, 4, balanced_columns)(const __grid_constant__ DecodeWork work) { sum_columns(work); }
 
@@ -479,7 +475,7 @@ REGISTER_KERNEL(balanced_lines);
     KERNEL_BOUNDED(256, 4, balanced_join_##Suffix)(const __grid_constant__ DecodeJob<T> job) {      \
         join_groups(job);                                                                           \
     }                                                                                               \
-    KERNEL_BOUNDED(128, 6, balanced_sum_##Suffix)(const __grid_constant__ DecodeJob<T> job) {       \
+    KERNEL_BOUNDED(128, 4, balanced_sum_##Suffix)(const __grid_constant__ DecodeJob<T> job) {       \
         sum_plain(job);                                                                             \
     }                                                                                               \
     KERNEL_BOUNDED(256, 4, balanced_starts_##Suffix)(const __grid_constant__ DecodeJob<T> job) {    \
