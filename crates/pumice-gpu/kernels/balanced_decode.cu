@@ -31,13 +31,24 @@ DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32
     if (2 * n > chunk.payload_bytes - at) return 0;
     const uint8_t* table = (const uint8_t*)chunk.payload + at;
     at += 2 * n;
-    for (uint32_t first = 0; first < n; first += THREADS) {
-        uint32_t i = first + threadIdx.x, size = i < n ? read_u16(table + 2 * i) : 0, all;
-        uint32_t before = prefix_of_block<THREADS>(size, sums, all);
+    // A thread the streams of a block.
+    for (uint32_t first = 0; first < n; first += THREADS * STREAMS) {
+        const uint32_t i = first + threadIdx.x * STREAMS;
+        uint32_t size[STREAMS], sum = 0, all;
+#pragma unroll
+        for (uint32_t k = 0; k < STREAMS; ++k) {
+            size[k] = i < n ? read_u16(table + 2 * (i + k)) : 0;
+            sum += size[k];
+        }
+        uint32_t before = prefix_of_block<THREADS>(sum, sums, all);
         if (all > chunk.payload_bytes - at) return 0;
-        if (i < n) {
-            stream_at[i] = at + before;
-            sizes[i] = uint16_t(size);
+#pragma unroll
+        for (uint32_t k = 0; k < STREAMS; ++k) {
+            if (i < n) {
+                stream_at[i + k] = at + before;
+                sizes[i + k] = uint16_t(size[k]);
+            }
+            before += size[k];
         }
         at += all;
     }
@@ -533,6 +544,26 @@ DEVICE Runs shuffle_up(const Runs& runs, uint32_t distance) {
     return other;
 }
 
+DEVICE Runs shuffle(const Runs& runs, uint32_t lane) {
+    Runs other;
+    other.n_groups = __shfl_sync(ALL_LANES, runs.n_groups, lane);
+    other.steps = __shfl_sync(ALL_LANES, runs.steps, lane);
+    other.n_leading = __shfl_sync(ALL_LANES, runs.n_leading, lane);
+    other.leading = __shfl_sync(ALL_LANES, runs.leading, lane);
+    other.n_trailing = __shfl_sync(ALL_LANES, runs.n_trailing, lane);
+    other.is_all_digits = __shfl_sync(ALL_LANES, runs.is_all_digits, lane);
+    return other;
+}
+
+// Those of all lanes up to this one.
+DEVICE Runs join_lanes(Runs runs) {
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        Runs other = shuffle_up(runs, distance);
+        if (threadIdx.x % 32 >= distance) runs = join(other, runs);
+    }
+    return runs;
+}
+
 // The runs of a tile of symbols before this thread's, and of all its symbols.
 DEVICE Runs runs_before(const DecodeWork& work, const Chunk& chunk, uint32_t first, uint32_t n, RunsShared& s, Runs& all) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
@@ -545,10 +576,7 @@ DEVICE Runs runs_before(const DecodeWork& work, const Chunk& chunk, uint32_t fir
     for (uint32_t i = 0; i < PER_THREAD; ++i) {
         if (t * PER_THREAD + i < n) runs = join(runs, runs_of(own.of[i]));
     }
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        Runs other = shuffle_up(runs, distance);
-        if (lane >= distance) runs = join(other, runs);
-    }
+    runs = join_lanes(runs);
     if (lane == 31) s.warps[warp] = runs;
     Runs before = shuffle_up(runs, 1);
     if (lane == 0) before = no_runs();
@@ -583,11 +611,15 @@ DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
     if (is_odd(state) || first >= state.n_class_symbols) return;
     const uint32_t n = min(TILE, state.n_class_symbols - first);
-    if (t == 0) {
+    if (t < 32) {
         // What would be digits of a run at the start are none.
         Runs before = Runs{0, 0, 0, 0, 0, 0};
-        for (uint32_t tile = chunk.first_tile; tile < blockIdx.x; ++tile) before = join(before, *runs_of_tile(work, tile));
-        s.before = before;
+        for (uint32_t tile = chunk.first_tile; tile < blockIdx.x; tile += 32) {
+            Runs runs = tile + t < blockIdx.x ? *runs_of_tile(work, tile + t) : no_runs();
+            runs = join_lanes(runs);
+            before = join(before, shuffle(runs, 31));
+        }
+        if (t == 0) s.before = before;
     }
     Runs all;
     const Runs inside = runs_before(work, chunk, first, n, s, all);
@@ -775,19 +807,25 @@ DEVICE void patch(const DecodeWork& work) {
 
 // ---- ends, offsets ----
 
+// By one warp.
 DEVICE void find_ends(const DecodeWork& work) {
-    const uint32_t t = threadIdx.x, number = blockIdx.x;
+    const uint32_t lane = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    if (state.is_odd || t > 0) return;
-    uint64_t n_wide = 0;
-    for (uint32_t i = chunk.first_tile; i < chunk.first_tile + chunk.n_tiles; ++i) {
-        work.tiles[i].wide_before = uint32_t(n_wide);
-        n_wide += work.tiles[i].n_wide;
+    if (is_odd(state)) return;
+    // No more than there are values.
+    uint32_t n_wide = 0;
+    for (uint32_t i = 0; i < chunk.n_tiles; i += 32) {
+        Tile& tile = work.tiles[chunk.first_tile + i + lane];
+        const bool exists = i + lane < chunk.n_tiles;
+        const uint32_t own = exists ? tile.n_wide : 0, upto = prefix_of_warp(own, lane);
+        if (exists) tile.wide_before = n_wide + upto - own;
+        n_wide += __shfl_sync(ALL_LANES, upto, 31);
     }
-    state.n_wide = uint32_t(n_wide);
+    if (lane > 0) return;
+    state.n_wide = n_wide;
     state.is_plain = is_plain_order(chunk, state.order);
-    const uint64_t end = state.wide_at + 4 * n_wide;
+    const uint64_t end = state.wide_at + 4 * uint64_t(n_wide);
     if (end != chunk.payload_bytes) {
         // Unless it was filled up with zeros.
         bool is_padded = end < chunk.payload_bytes && chunk.payload_bytes == max(chunk.n_values / VALUES_PER_BYTE, 3u);

@@ -72,6 +72,16 @@ struct EncodeJob : Work {
 
 // ---- sample, order ----
 
+// What a run of differences, one a lane, costs: about the logarithm of their mean magnitude.
+DEVICE uint32_t cost_of_run(uint32_t difference) {
+    const uint32_t size = magnitude_of(difference);
+    const uint64_t low = __reduce_add_sync(ALL_LANES, size & 0xFFFF), high = __reduce_add_sync(ALL_LANES, size >> 16);
+    const uint64_t scaled = (high << 16) + low + 8;
+    const uint32_t exponent = bit_length(scaled) - 1;
+    // Linear between powers of two, and near 0.
+    return (exponent << 4 | (uint32_t(scaled << 4 >> exponent) & 15)) - 48;
+}
+
 template <class T>
 DEVICE void sample(const EncodeJob<T>& job, uint32_t* costs) {
     const uint32_t t = threadIdx.x, lane = t % 32;
@@ -91,20 +101,45 @@ DEVICE void sample(const EncodeJob<T>& job, uint32_t* costs) {
             integer_of(job.coding, values[place], origin, q);
             return q;
         };
-        for (uint32_t order = 0; order < N_ORDERS; ++order) {
-            if (!is_useful(chunk.dims, order)) continue;
-            const Walk walk = make_walk(chunk.dims, order_bits(order));
-            uint32_t difference = difference_at(walk, at, integer);
-            uint64_t sum = magnitude_of(difference);
+        // Away from all edges, the neighbours along any axes are the same in all orders.
+        const uint32_t nx = chunk.dims[3], ny = chunk.dims[2], nz = chunk.dims[1];
+        const uint32_t x = at % nx, y = at / nx % ny, z = at / nx / ny % nz, b = at / nx / ny / nz;
+        const bool is_inside = x >= 2 && (y > 0 || ny == 1) && (z > 0 || nz == 1) && (b > 0 || chunk.dims[0] == 1);
+        uint32_t own = 0;
+        if (__all_sync(ALL_LANES, is_inside)) {
+            const uint32_t strides[4] = {nx * ny * nz, nx * ny, nx, 1};
+            // Integers at the corners of a box, by the axes along which they lie back; then differences along those.
+            uint32_t corners[16];
 #pragma unroll
-            for (uint32_t distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-            if (lane == 0) {
-                uint64_t scaled = sum + 8;
-                uint32_t exponent = bit_length(scaled) - 1;
-                uint32_t fraction = uint32_t(scaled << 4 >> exponent) & 15;
-                atomicAdd(&costs[order], (exponent << 4 | fraction) - 48);
+            for (uint32_t set = 0; set < 16; ++set) {
+                uint32_t back = 0;
+#pragma unroll
+                for (uint32_t a = 0; a < 4; ++a) back += set >> a & 1 ? strides[a] : 0;
+                corners[set] = set == 0 || is_useful(chunk.dims, set - 1) ? integer(at - back) : 0;
+            }
+            const uint32_t second = corners[0] - 2 * corners[8] + integer(at - 2);
+#pragma unroll
+            for (uint32_t a = 0; a < 4; ++a) {
+#pragma unroll
+                for (uint32_t set = 0; set < 16; ++set) {
+                    if (set >> a & 1) corners[set] = corners[set ^ 1 << a] - corners[set];
+                }
+            }
+#pragma unroll
+            for (uint32_t order = 0; order < N_ORDERS; ++order) {
+                if (!is_useful(chunk.dims, order)) continue;
+                const uint32_t cost = cost_of_run(order == 15 ? second : corners[(order + 1) % 16]);
+                if (lane == order) own = cost;
+            }
+        } else {
+            for (uint32_t order = 0; order < N_ORDERS; ++order) {
+                if (!is_useful(chunk.dims, order)) continue;
+                const Walk walk = make_walk(chunk.dims, order_bits(order));
+                const uint32_t cost = cost_of_run(difference_at(walk, at, integer));
+                if (lane == order) own = cost;
             }
         }
+        if (lane < N_ORDERS) atomicAdd(&costs[lane], own);
     }
     __syncthreads();
     if (t < N_ORDERS) job.sample_costs[blockIdx.x * N_ORDERS + t] = costs[t];

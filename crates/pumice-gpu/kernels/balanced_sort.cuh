@@ -10,6 +10,7 @@ struct SortShared {
     alignas(16) uint8_t classes[TILE];
     uint32_t counts[TILE_THREADS / 32][N_CLASSES];
     uint32_t bases[N_CLASSES];
+    uint32_t book_of[N_CLASSES];
     uint32_t sums[TILE_THREADS / 32 + 1];
 };
 
@@ -102,11 +103,34 @@ DEVICE void tally(const Job& job, SortShared& s) {
     }
 }
 
+constexpr uint32_t BOOKS_THREADS = 128;
+
 struct BooksShared {
     uint32_t n_of_class[N_CLASSES];
+    uint32_t book_of[N_CLASSES];
+    uint32_t starts[N_BOOKS + 1];
+    // Of some of the tiles: symbols, empty groups at both ends, last class.
+    uint32_t tiles[BOOKS_THREADS][4];
+    uint32_t sums[BOOKS_THREADS / 32 + 1];
 };
 
-constexpr uint32_t BOOKS_THREADS = 128;
+// Numbers of tiles become sums over the tiles before; a thread a class.
+DEVICE uint32_t sum_counts(Tile* tiles, uint32_t n_tiles, uint32_t group_class) {
+    // Several at once, since each takes its time to come.
+    constexpr uint32_t AT_ONCE = 8;
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < n_tiles; i += AT_ONCE) {
+        uint32_t counts[AT_ONCE];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; ++k) counts[k] = i + k < n_tiles ? tiles[i + k].counts[group_class] : 0;
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; ++k) {
+            if (i + k < n_tiles) tiles[i + k].counts[group_class] = before;
+            before += counts[k];
+        }
+    }
+    return before;
+}
 
 template <class Job>
 DEVICE void find_books(const Job& job, BooksShared& s) {
@@ -114,53 +138,66 @@ DEVICE void find_books(const Job& job, BooksShared& s) {
     const Chunk& chunk = job.chunks[blockIdx.x];
     State& state = job.states[blockIdx.x];
     Tile* tiles = job.tiles + chunk.first_tile;
-    if (t < N_CLASSES) {
-        uint32_t before = 0;
-        for (uint32_t i = 0; i < chunk.n_tiles; ++i) {
-            uint32_t count = tiles[i].counts[t];
-            tiles[i].counts[t] = before;
-            before += count;
+    if (t < N_CLASSES) s.n_of_class[t] = sum_counts(tiles, chunk.n_tiles, t);
+    uint32_t symbols = 0, n_empty = 0, last = 1, low = 0, wide = 0;
+    for (uint32_t first = 0; first < chunk.n_tiles; first += BOOKS_THREADS) {
+        const bool exists = first + t < chunk.n_tiles;
+        Tile& tile = tiles[first + t];
+        uint32_t own_low = 0, own_wide = 0, all;
+        if (exists) {
+            own_low = tile.low_bytes;
+            own_wide = tile.n_wide;
+            s.tiles[t][0] = tile.n_symbols;
+            s.tiles[t][1] = tile.n_leading;
+            s.tiles[t][2] = tile.n_trailing;
+            s.tiles[t][3] = tile.last_class;
         }
-        s.n_of_class[t] = before;
-    }
-    if (t == N_CLASSES) {
-        uint32_t symbols = 0, n_empty = 0, last = 1;
-        for (uint32_t i = 0; i < chunk.n_tiles; ++i) {
-            Tile& tile = tiles[i];
-            tile.symbols_before = symbols;
-            tile.empty_before = n_empty;
-            tile.class_before = last;
-            if (tile.last_class == 0) {
-                n_empty += tile.n_trailing;
-            } else {
-                symbols += tile.n_symbols + n_digits(n_empty + tile.n_leading);
-                n_empty = tile.n_trailing;
-                last = tile.last_class;
+        const uint32_t low_before = low + prefix_of_block<BOOKS_THREADS>(own_low, s.sums, all);
+        low += all;
+        const uint32_t wide_before = wide + prefix_of_block<BOOKS_THREADS>(own_wide, s.sums, all);
+        wide += all;
+        if (t == 0) {
+            for (uint32_t i = 0; i < min(BOOKS_THREADS, chunk.n_tiles - first); ++i) {
+                const uint32_t own = s.tiles[i][0], n_leading = s.tiles[i][1], n_trailing = s.tiles[i][2];
+                const uint32_t own_last = s.tiles[i][3];
+                s.tiles[i][0] = symbols;
+                s.tiles[i][1] = n_empty;
+                s.tiles[i][2] = last;
+                if (own_last == 0) {
+                    n_empty += n_trailing;
+                } else {
+                    symbols += own + n_digits(n_empty + n_leading);
+                    n_empty = n_trailing;
+                    last = own_last;
+                }
             }
         }
-        state.n_class_symbols = symbols + n_digits(n_empty);
-    }
-    if (t == N_CLASSES + 1) {
-        uint32_t low = 0, wide = 0;
-        for (uint32_t i = 0; i < chunk.n_tiles; ++i) {
-            tiles[i].low_before = low;
-            tiles[i].wide_before = wide;
-            low += tiles[i].low_bytes;
-            wide += tiles[i].n_wide;
+        __syncthreads();
+        if (exists) {
+            tile.symbols_before = s.tiles[t][0];
+            tile.empty_before = s.tiles[t][1];
+            tile.class_before = s.tiles[t][2];
+            tile.low_before = low_before;
+            tile.wide_before = wide_before;
         }
-        state.low_bytes = low;
-        state.n_wide = wide;
+        __syncthreads();
     }
     __syncthreads();
     if (t == 0) {
+        state.n_class_symbols = symbols + n_digits(n_empty);
+        state.low_bytes = low;
+        state.n_wide = wide;
         for (uint32_t c = 0; c < N_CLASSES; ++c) {
-            bool shares = c > 2 && s.n_of_class[c] < OWN_BOOK_GROUPS;
-            state.book_of[c] = shares ? state.book_of[c - 2] : c;
+            const bool shares = c > 2 && s.n_of_class[c] < OWN_BOOK_GROUPS;
+            s.book_of[c] = shares ? s.book_of[c - 2] : c;
         }
-        for (uint32_t b = 0; b <= N_BOOKS; ++b) state.starts[b] = 0;
-        for (uint32_t c = 1; c < N_CLASSES; ++c) state.starts[state.book_of[c] + 1] += s.n_of_class[c];
-        for (uint32_t b = 0; b < N_BOOKS; ++b) state.starts[b + 1] += state.starts[b];
+        for (uint32_t b = 0; b <= N_BOOKS; ++b) s.starts[b] = 0;
+        for (uint32_t c = 1; c < N_CLASSES; ++c) s.starts[s.book_of[c] + 1] += s.n_of_class[c];
+        for (uint32_t b = 0; b < N_BOOKS; ++b) s.starts[b + 1] += s.starts[b];
     }
+    __syncthreads();
+    if (t < N_CLASSES) state.book_of[t] = s.book_of[t];
+    if (t <= N_BOOKS) state.starts[t] = s.starts[t];
 }
 
 template <bool WITH_SYMBOLS, class Job>
@@ -174,10 +211,13 @@ DEVICE void place(const Job& job, SortShared& s) {
     const uint32_t n = load_classes(job, chunk, first, s);
 
     // Groups by book.
-    if (t < N_CLASSES) s.bases[t] = state.starts[t];
+    if (t < N_CLASSES) {
+        s.bases[t] = state.starts[t];
+        s.book_of[t] = state.book_of[t];
+    }
     __syncthreads();
-    if (t > 0 && t < N_CLASSES) atomicAdd(&s.bases[state.book_of[t]], tile.counts[t]);
-    auto book_at = [&](uint32_t i) { return i < n ? state.book_of[s.classes[i] & (HAS_WIDE - 1)] : 0u; };
+    if (t > 0 && t < N_CLASSES) atomicAdd(&s.bases[s.book_of[t]], tile.counts[t]);
+    auto book_at = [&](uint32_t i) { return i < n ? s.book_of[s.classes[i] & (HAS_WIDE - 1)] : 0u; };
     count_keys(s, book_at);
     if (t < N_CLASSES) {
         uint32_t before = s.bases[t];

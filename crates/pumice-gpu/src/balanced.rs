@@ -58,6 +58,13 @@ struct Chunk {
     first_edge: u64,
 }
 
+impl Chunk {
+    /// Whether differences of the usual orders are summed up in patches.
+    fn can_be_plain(&self) -> bool {
+        self.dims[0] == 1 && (self.dims[3] as usize).is_multiple_of(GROUP) && self.values.is_multiple_of(16)
+    }
+}
+
 // SAFETY: numbers; 32 + 16 + 24 + 16 bytes without gaps.
 unsafe impl Plain for Chunk {}
 
@@ -457,6 +464,8 @@ pub(crate) struct BalancedDecoder<T: Kernels> {
     /// The number of each chunk on the device among those given, and how many these are.
     numbers: Vec<usize>,
     n_given: usize,
+    /// Whether some chunk may need sums across its rows that are not those of patches.
+    has_across: bool,
     states: Buffer<State>,
     /// Held because the work refers to them.
     _table: Buffer<Chunk>,
@@ -514,6 +523,7 @@ impl<T: Kernels> BalancedDecoder<T> {
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
+            has_across: tables.chunks.iter().any(|chunk| !chunk.can_be_plain()),
             tables,
             numbers,
             n_given: encoded.len(),
@@ -562,7 +572,7 @@ impl<T: Kernels> BalancedDecoder<T> {
             to.run(of_type::<T>("balanced_join_f32", "balanced_join_f64"), sums, 256, &mut job)?;
             to.run(of_type::<T>("balanced_starts_f32", "balanced_starts_f64"), sums, 256, &mut job)?;
             to.run(of_type::<T>("balanced_rows_f32", "balanced_rows_f64"), sums, 256, &mut job)?;
-            for axis in 0..3 {
+            for axis in 0..if self.has_across { 3 } else { 0 } {
                 job.axis = axis;
                 to.run(of_type::<T>("balanced_across_f32", "balanced_across_f64"), sums, 256, &mut job)?;
             }
