@@ -41,7 +41,7 @@ struct EncodeJob {
 };
 struct DecodeWork {
     uint64_t chunks, states, tile_chunks, classes, bytes, tiles, sorted, class_symbols, rest, lengths, stream_at, sizes,
-        escapes_of, escapes, group_low, group_wide, coders;
+        escapes_of, apart_at, escapes, group_low, group_wide, coders;
     uint32_t n_chunks, class_units, units, patch_blocks, edge_blocks, reserved;
     uint64_t columns, edges, edge_sums;
 };
@@ -251,7 +251,8 @@ int main(int n_arguments, char** arguments) {
     d.stream_at = room(slots * 16);
     d.sizes = room(slots * 8);
     d.escapes_of = room(slots * 16);
-    d.escapes = room(groups * 4 * 8);
+    d.apart_at = room(slots * 16);
+    d.escapes = room(groups * 16 * 2);
     d.group_low = room(groups * 4);
     d.group_wide = room(groups * 4);
     d.coders = room(nc * 64);
@@ -275,7 +276,7 @@ int main(int n_arguments, char** arguments) {
         launch("balanced_parameters", nc, 256, &d);
         launch("balanced_streams", nc * d.units, 128, &d);
         launch("balanced_apart", nc, 256, &d);
-        launch("balanced_patch", nc * 16, 256, &d);
+        launch("balanced_patch", nc * 64, 256, &d);
         launch("balanced_ends", nc, 32, &d);
         launch("balanced_offsets", nc * n_tiles, 256, &d);
         launch("balanced_edges", nc * d.patch_blocks, 128, &d);

@@ -102,10 +102,10 @@ struct State {
     uint32_t first_block[N_BOOKS + 1];
     // Bytes of streams before those of a codebook.
     uint32_t stream_start[N_BOOKS];
-    // Decoding: units of UNIT_BLOCKS blocks before those of a codebook; places in the payload; bytes apart asked for.
+    // Decoding: units of UNIT_BLOCKS blocks before those of a codebook; places in the payload.
     uint32_t first_unit[N_BOOKS + 1];
     uint32_t body_at, low_at, wide_at;
-    uint32_t n_escapes;
+    uint32_t has_escapes;
     // See `Plain`.
     uint32_t is_plain;
     uint32_t reserved[16];
@@ -252,7 +252,7 @@ DEVICE uint32_t difference_at(const Walk& walk, uint32_t at, F integer) {
 #pragma unroll
     for (uint32_t a = 0; a < 3; ++a) ways[1 + a] = a < walk.n_across ? way_back(walk.across[a], at) : 0;
     uint32_t sum = 0;
-#pragma unroll
+#pragma unroll 1
     for (uint32_t set = 0; set < 16; ++set) {
         uint32_t back = 0;
         bool exists = true, is_negative = false;
@@ -281,6 +281,14 @@ DEVICE bool integer_of(const Coding<T>& coding, T x, int64_t origin, uint32_t& q
         is_fine = is_fine && size < MAX_INTEGER;
     }
     return is_fine;
+}
+
+// As `integer_of`, where it is not called often.
+template <class T>
+DEVICE_CALL uint32_t integer_at(const Coding<T>& coding, T x, int64_t origin) {
+    uint32_t q;
+    integer_of(coding, x, origin, q);
+    return q;
 }
 
 DEVICE uint32_t magnitude_of(uint32_t difference) {

@@ -114,7 +114,7 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
         s.is_odd = !open_parameters(chunk, state, coder, s);
         work.coders[number] = coder;
         state.is_odd = s.is_odd;
-        state.n_escapes = 0;
+        state.has_escapes = 0;
         state.n_rest = 0;
         state.is_plain = 0;
     }
@@ -295,11 +295,6 @@ DEVICE void decode_bytes(BitReader& reader, const StreamsShared& s, uint32_t n_s
     }
 }
 
-// An escape: the byte of its chunk where it belongs, its number among those of its stream, and the stream.
-DEVICE uint64_t escape_record(uint32_t byte, uint32_t ordinal, uint32_t stream) {
-    return uint64_t(byte) | uint64_t(ordinal) << 27 | uint64_t(stream) << 37;
-}
-
 // Says that bytes of a group stand for wide differences.
 DEVICE void mark_wide(const DecodeWork& work, const Chunk& chunk, uint32_t group, uint32_t n_wide) {
     const uint64_t at = chunk.first_group + group;
@@ -314,10 +309,12 @@ DEVICE uint32_t n_zero_bytes(uint32_t word) {
 // Symbols of a stream of a book, from its symbol `first` on, to the bytes of groups. Returns how many are escapes.
 template <uint32_t ALPHABET>
 DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State& state, BitReader& reader,
-                              const StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols, uint32_t stream) {
+                              const StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols) {
     constexpr uint32_t WIDTH_LOG2 = ALPHABET == ONES ? 5 : ALPHABET;
     constexpr uint32_t PER_GROUP = GROUP >> WIDTH_LOG2;
-    const uint32_t* sorted = work.sorted + chunk.first_group + state.starts[book] + first / PER_GROUP;
+    const uint64_t first_sorted = chunk.first_group + state.starts[book] + first / PER_GROUP;
+    const uint32_t* sorted = work.sorted + first_sorted;
+    uint16_t* escaped = work.escapes + ESCAPES_PER_GROUP * first_sorted;
     const uint32_t n_groups = n_symbols / PER_GROUP;
     const uint32_t escape = escape_of(ALPHABET);
     uint32_t n_escapes = 0;
@@ -378,13 +375,7 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
         while (escapes != 0) {
             uint32_t place = __ffs(int(escapes)) - 1;
             escapes &= escapes - 1;
-            uint32_t at = atomicAdd(&state.n_escapes, 1u);
-            if (at < ESCAPES_PER_GROUP * chunk.n_groups) {
-                work.escapes[ESCAPES_PER_GROUP * chunk.first_group + at] =
-                    escape_record(group * GROUP + (place << WIDTH_LOG2), n_escapes, stream);
-            } else {
-                state.is_odd = 1;
-            }
+            escaped[n_escapes] = uint16_t(i * PER_GROUP + place);
             ++n_escapes;
         }
     }
@@ -451,17 +442,18 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
         uint8_t* to = book == CLASS_BOOK ? work.class_symbols + chunk.first_group : work.rest + chunk.first_group * GROUP;
         decode_bytes(reader, s, n_symbols, to + first);
     } else if (alphabet == SINGLES) {
-        decode_groups<SINGLES>(work, chunk, state, reader, s, book, first, n_symbols, in_chunk);
+        decode_groups<SINGLES>(work, chunk, state, reader, s, book, first, n_symbols);
     } else if (alphabet == PAIRS) {
-        n_escapes = decode_groups<PAIRS>(work, chunk, state, reader, s, book, first, n_symbols, in_chunk);
+        n_escapes = decode_groups<PAIRS>(work, chunk, state, reader, s, book, first, n_symbols);
     } else if (alphabet == FOURS) {
-        n_escapes = decode_groups<FOURS>(work, chunk, state, reader, s, book, first, n_symbols, in_chunk);
+        n_escapes = decode_groups<FOURS>(work, chunk, state, reader, s, book, first, n_symbols);
     } else if (alphabet == EIGHTS) {
-        n_escapes = decode_groups<EIGHTS>(work, chunk, state, reader, s, book, first, n_symbols, in_chunk);
+        n_escapes = decode_groups<EIGHTS>(work, chunk, state, reader, s, book, first, n_symbols);
     } else {
-        n_escapes = decode_groups<ONES>(work, chunk, state, reader, s, book, first, n_symbols, in_chunk);
+        n_escapes = decode_groups<ONES>(work, chunk, state, reader, s, book, first, n_symbols);
     }
     work.escapes_of[in_all] = n_escapes;
+    if (n_escapes > 0) state.has_escapes = 1;
     if (!reader.is_used_up(work.sizes[in_all])) state.is_odd = 1;
 }
 
@@ -745,14 +737,15 @@ struct ApartShared {
     uint32_t sums[APART_THREADS / 32 + 1];
 };
 
-// Turns the number of escapes of each stream into where its bytes apart begin.
+// From the number of escapes of each stream, where its bytes apart begin.
 DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    if (is_odd(state) || (state.n_rest == 0 && state.n_escapes == 0)) return;
+    if (is_odd(state) || (state.n_rest == 0 && !state.has_escapes)) return;
     const uint32_t n_streams = state.first_block[REST_BOOK] * STREAMS;
-    uint32_t* escapes_of = work.escapes_of + uint64_t(chunk.first_slot) * STREAMS;
+    const uint32_t* escapes_of = work.escapes_of + uint64_t(chunk.first_slot) * STREAMS;
+    uint32_t* apart_at = work.apart_at + uint64_t(chunk.first_slot) * STREAMS;
     uint32_t at = 0;
     constexpr uint32_t EACH = 4;
     for (uint32_t first = 0; first < n_streams; first += APART_THREADS * EACH) {
@@ -769,7 +762,7 @@ DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
         uint32_t before = at + prefix_of_block<APART_THREADS>(sum, s.sums, all);
         for (uint32_t k = 0; k < EACH; ++k) {
             const uint32_t i = first + t * EACH + k;
-            if (i < n_streams) escapes_of[i] = before;
+            if (i < n_streams) apart_at[i] = before;
             before += n[k];
         }
         at += all;
@@ -779,29 +772,41 @@ DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
 
 constexpr uint32_t PATCH_THREADS = 256;
 // Blocks that patch a chunk.
-constexpr uint32_t PATCH_BLOCKS = 16;
+constexpr uint32_t PATCH_BLOCKS = 64;
 
+// A warp a stream.
 DEVICE void patch(const DecodeWork& work) {
-    const uint32_t number = blockIdx.x / PATCH_BLOCKS;
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / PATCH_BLOCKS;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (is_odd(state)) return;
-    const uint32_t* rest_at = work.escapes_of + uint64_t(chunk.first_slot) * STREAMS;
+    if (is_odd(state) || !state.has_escapes) return;
     const uint8_t* rest = work.rest + chunk.first_group * GROUP;
-    const uint32_t first = blockIdx.x % PATCH_BLOCKS * PATCH_THREADS + threadIdx.x;
-    for (uint32_t i = first; i < state.n_escapes; i += PATCH_BLOCKS * PATCH_THREADS) {
-        const uint64_t record = work.escapes[ESCAPES_PER_GROUP * chunk.first_group + i];
-        const uint32_t byte = uint32_t(record) & ((1u << 27) - 1), ordinal = uint32_t(record >> 27) & 0x3FF;
-        const uint32_t stream = uint32_t(record >> 37);
-        const uint32_t width = width_log2(state.alphabets[book_of_block(state, stream / STREAMS, REST_BOOK)]);
-        const uint8_t* from = rest + rest_at[stream] + (ordinal << width);
-        uint8_t* to = work.bytes + chunk.first_group * GROUP + byte;
-        uint32_t n_wide = 0;
-        for (uint32_t k = 0; k < 1u << width; ++k) {
-            to[k] = from[k];
-            n_wide += from[k] == WIDE;
+    const uint32_t first = (blockIdx.x % PATCH_BLOCKS * PATCH_THREADS + threadIdx.x) / 32;
+    const uint32_t n_streams = state.first_block[REST_BOOK] * STREAMS;
+    for (uint32_t i = state.first_block[1] * STREAMS + first; i < n_streams; i += PATCH_BLOCKS * PATCH_THREADS / 32) {
+        const uint64_t in_all = uint64_t(chunk.first_slot) * STREAMS + i;
+        const uint32_t n_escapes = work.escapes_of[in_all];
+        if (n_escapes == 0) continue;
+        const uint32_t block = i / STREAMS, book = book_of_block(state, block, REST_BOOK);
+        const uint32_t width = width_log2(state.alphabets[book]);
+        // Where the stream wrote what it found: as in `decode_groups`.
+        const uint32_t in_book = (block - state.first_block[book]) * BLOCK;
+        const uint32_t start = in_book + stream_start(min(state.n_symbols[book] - in_book, BLOCK), i % STREAMS) * 32;
+        const uint64_t first_sorted = chunk.first_group + state.starts[book] + (start << width) / GROUP;
+        const uint16_t* escaped = work.escapes + ESCAPES_PER_GROUP * first_sorted;
+        const uint32_t apart_at = work.apart_at[in_all];
+        for (uint32_t k = lane; k < n_escapes; k += 32) {
+            const uint32_t in_stream = uint32_t(escaped[k]) << width;
+            const uint32_t byte = work.sorted[first_sorted + in_stream / GROUP] * GROUP + in_stream % GROUP;
+            const uint8_t* from = rest + apart_at + (k << width);
+            uint8_t* to = work.bytes + chunk.first_group * GROUP + byte;
+            uint32_t n_wide = 0;
+            for (uint32_t j = 0; j < 1u << width; ++j) {
+                to[j] = from[j];
+                n_wide += from[j] == WIDE;
+            }
+            if (n_wide > 0) mark_wide(work, chunk, byte / GROUP, n_wide);
         }
-        if (n_wide > 0) mark_wide(work, chunk, byte / GROUP, n_wide);
     }
 }
 

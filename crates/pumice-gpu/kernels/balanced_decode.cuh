@@ -5,8 +5,8 @@
 
 namespace balanced {
 
-// Room for escapes; a chunk with more is odd.
-constexpr uint32_t ESCAPES_PER_GROUP = 4;
+// Symbols of a group that can be escapes, at most.
+constexpr uint32_t ESCAPES_PER_GROUP = GROUP / 2;
 
 struct DecodeWork {
     const Chunk* chunks;
@@ -19,12 +19,14 @@ struct DecodeWork {
     uint8_t* class_symbols;
     uint8_t* rest;
     uint8_t* lengths;
-    // Of each stream: where it is in the payload, its size, and how many of its symbols are escapes.
+    // Of each stream: where it is in the payload, its size, how many of its symbols are escapes, and where the bytes apart of
+    // these begin.
     uint32_t* stream_at;
     uint16_t* sizes;
     uint32_t* escapes_of;
-    // Escapes of all streams, in any order.
-    uint64_t* escapes;
+    uint32_t* apart_at;
+    // Which symbols of a stream are escapes; those of a stream from its first group on.
+    uint16_t* escapes;
     // Of each group: where its low bits and wide differences are.
     uint32_t* group_low;
     uint32_t* group_wide;

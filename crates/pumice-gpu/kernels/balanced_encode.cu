@@ -96,11 +96,7 @@ DEVICE void sample(const EncodeJob<T>& job, uint32_t* costs) {
         typename Real<T>::Int first = 0;
         job.coding.quantize(values[0], first);
         const int64_t origin = typename Real<T>::Signed(first);
-        auto integer = [&](uint32_t place) {
-            uint32_t q;
-            integer_of(job.coding, values[place], origin, q);
-            return q;
-        };
+        auto integer = [&](uint32_t place) { return integer_at(job.coding, values[place], origin); };
         // Away from all edges, the neighbours along any axes are the same in all orders.
         const uint32_t nx = chunk.dims[3], ny = chunk.dims[2], nz = chunk.dims[1];
         const uint32_t x = at % nx, y = at / nx % ny, z = at / nx / ny % nz, b = at / nx / ny / nz;
@@ -237,6 +233,20 @@ DEVICE void split(const EncodeJob<T>& job) {
 // Rows that a warp works on at the same time.
 constexpr uint32_t SPLIT_ROWS = 4;
 
+struct CarefulFour {
+    uint32_t q[4];
+    uint32_t is_fine;
+};
+
+template <class T>
+DEVICE_CALL CarefulFour quantize_carefully(const Coding<T>& coding, T a, T b, T c, T d, int64_t origin) {
+    CarefulFour all;
+    const bool first = integer_of(coding, a, origin, all.q[0]), second = integer_of(coding, b, origin, all.q[1]);
+    const bool third = integer_of(coding, c, origin, all.q[2]), fourth = integer_of(coding, d, origin, all.q[3]);
+    all.is_fine = first && second && third && fourth;
+    return all;
+}
+
 // The integers of a lane's four values, less the origin; false if one of them has none.
 template <class T>
 DEVICE bool quantize_four(const Coding<T>& coding, const T (&x)[4], int64_t origin, uint32_t (&q)[4]) {
@@ -253,10 +263,10 @@ DEVICE bool quantize_four(const Coding<T>& coding, const T (&x)[4], int64_t orig
         if (sizeof(T) == 8) is_fine = is_fine && uint64_t(from_origin) + (MAX_INTEGER - 1) < 2 * MAX_INTEGER - 1;
     }
     if (is_fine) return true;
-    is_fine = true;
+    const CarefulFour careful = quantize_carefully(coding, x[0], x[1], x[2], x[3], origin);
 #pragma unroll
-    for (uint32_t k = 0; k < 4; ++k) is_fine = integer_of(coding, x[k], origin, q[k]) && is_fine;
-    return is_fine;
+    for (uint32_t k = 0; k < 4; ++k) q[k] = careful.q[k];
+    return careful.is_fine;
 }
 
 template <class T>
@@ -345,7 +355,7 @@ DEVICE bool split_patch(const EncodeJob<T>& job, const Chunk& chunk, const Plain
         if (plain.has_x && x0 > 0) {
             uint32_t left = 0;
             if (lane <= SPLIT_ROWS && y0 + lane - 1 < ny) {
-                integer_of(job.coding, plane[uint64_t(y0 + lane - 1) * nx + x0 - 1], origin, left);
+                left = integer_at(job.coding, plane[uint64_t(y0 + lane - 1) * nx + x0 - 1], origin);
             }
             uint32_t left_above = __shfl_up_sync(ALL_LANES, left, 1);
             if (!has_z && y0 == 0 && lane == 1) left_above = left_before;
@@ -356,12 +366,8 @@ DEVICE bool split_patch(const EncodeJob<T>& job, const Chunk& chunk, const Plain
             // The start of a row comes after that of the row before.
             if (lane <= SPLIT_ROWS && lane > 0 && y0 + lane - 1 < ny && y0 + lane > 1) {
                 const T* start = plane + uint64_t(y0 + lane - 2) * nx;
-                integer_of(job.coding, *start, origin, left_difference);
-                if (has_z && z > 0) {
-                    uint32_t behind;
-                    integer_of(job.coding, *(start - uint64_t(ny) * nx), origin, behind);
-                    left_difference -= behind;
-                }
+                left_difference = integer_at(job.coding, *start, origin);
+                if (has_z && z > 0) left_difference -= integer_at(job.coding, *(start - uint64_t(ny) * nx), origin);
             }
         }
         uint32_t above[4] = {0, 0, 0, 0};
@@ -560,6 +566,12 @@ struct Symbols {
     uint32_t n;
 
     DEVICE uint32_t at(uint32_t i) const { return words[i / 4] >> i % 4 * 8 & 0xFF; }
+    DEVICE void put(uint32_t i, uint32_t word) {
+#pragma unroll
+        for (uint32_t k = 0; k < 8; ++k) {
+            if (k == i) words[k] = word;
+        }
+    }
 };
 
 // Where a block of symbols lies.
@@ -610,32 +622,44 @@ DEVICE Place load_symbols(const Work& job, const Chunk& chunk, const State& stat
                 }
             }
             break;
+        // From here on loops that would be long are not unrolled, so that words are put in their places by comparison.
         case FOURS:
-#pragma unroll
+#pragma unroll 2
             for (uint32_t j = 0; j < 4; ++j) {
                 if (8 * j >= symbols.n) break;
                 load_group(bytes, sorted[place.first / 8 + j], words);
+                uint32_t low = 0, high = 0;
 #pragma unroll
-                for (uint32_t i = 0; i < 8; ++i) {
-                    symbols.words[2 * j + i / 4] |= four_of(words[i]) << i % 4 * 8;
+                for (uint32_t i = 0; i < 4; ++i) {
+                    low |= four_of(words[i]) << i * 8;
+                    high |= four_of(words[4 + i]) << i * 8;
                 }
+                symbols.put(2 * j, low);
+                symbols.put(2 * j + 1, high);
             }
             break;
         case EIGHTS:
-#pragma unroll
+#pragma unroll 2
             for (uint32_t j = 0; j < 8; ++j) {
                 if (4 * j >= symbols.n) break;
                 load_group(bytes, sorted[place.first / 4 + j], words);
+                uint32_t word = 0;
 #pragma unroll
-                for (uint32_t i = 0; i < 4; ++i) symbols.words[j] |= eight_of(words[2 * i], words[2 * i + 1]) << i * 8;
+                for (uint32_t i = 0; i < 4; ++i) word |= eight_of(words[2 * i], words[2 * i + 1]) << i * 8;
+                symbols.put(j, word);
             }
             break;
         default:
+#pragma unroll 1
+            for (uint32_t j = 0; j < 8; ++j) {
+                uint32_t word = 0;
 #pragma unroll
-            for (uint32_t j = 0; j < 32; ++j) {
-                if (j >= symbols.n) break;
-                load_group(bytes, sorted[place.first + j], words);
-                symbols.words[j / 4] |= one_of(words) << j % 4 * 8;
+                for (uint32_t i = 0; i < 4; ++i) {
+                    if (4 * j + i >= symbols.n) break;
+                    load_group(bytes, sorted[place.first + 4 * j + i], words);
+                    word |= one_of(words) << i * 8;
+                }
+                symbols.put(j, word);
             }
     }
     return place;
@@ -651,16 +675,23 @@ struct CountShared {
     uint32_t sums[COUNT_THREADS / 32 + 1];
     uint32_t before;
     uint32_t unit;
+    // Whether blocks of the unit have bytes apart.
+    uint32_t has_rest[COUNT_SLOTS];
 };
 
-// Bytes apart of a lane's symbols.
-DEVICE uint32_t rest_bytes(const Place& place, const Symbols& symbols) {
+// Which of a lane's symbols are escapes.
+DEVICE uint32_t escapes_of(const Place& place, const Symbols& symbols) {
     if (place.alphabet == SINGLES) return 0;
-    const uint32_t escape = escape_of(place.alphabet);
-    uint32_t n = 0;
+    const uint32_t escape = escape_of(place.alphabet) * 0x01010101;
+    uint32_t escapes = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < 32; ++i) n += i < symbols.n && symbols.at(i) == escape;
-    return n << width_log2(place.alphabet);
+    for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t x = symbols.words[i] ^ escape;
+        // Bytes that are 0 now. Products of four bits of a word do not meet.
+        const uint32_t is_zero = ~(((x & 0x7F7F7F7F) + 0x7F7F7F7F) | x) & 0x80808080;
+        escapes |= collect(is_zero >> 7) << 4 * i;
+    }
+    return symbols.n == 32 ? escapes : escapes & ((1u << symbols.n) - 1);
 }
 
 DEVICE void count_symbols(const Work& job, CountShared& s) {
@@ -668,6 +699,7 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
     if (t == 0) s.unit = atomicAdd(&job.tickets[0], 1u);
     for (uint32_t i = t; i < MAX_SYMBOLS * COPIES; i += COUNT_THREADS) ((uint32_t*)s.counts)[i] = 0;
     for (uint32_t i = t; i < MAX_SYMBOLS; i += COUNT_THREADS) s.rest_counts[i] = 0;
+    if (t < COUNT_SLOTS) s.has_rest[t] = 0;
     __syncthreads();
     const uint32_t unit = s.unit, number = job.unit_chunks[unit];
     const Chunk& chunk = job.chunks[number];
@@ -701,7 +733,9 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
         }
         Symbols symbols;
         const Place place = load_symbols(job, chunk, state, book, block, stream, lane, symbols);
-        n_rest += rest_bytes(place, symbols);
+        const uint32_t n_here = __popc(escapes_of(place, symbols)) << width_log2(place.alphabet);
+        n_rest += n_here;
+        if (n_here > 0) s.has_rest[block - first] = 1;
 #pragma unroll
         for (uint32_t i = 0; i < 32; ++i) {
             if (i < symbols.n) atomicAdd(&s.counts[symbols.at(i)][lane % COPIES], 1u);
@@ -727,20 +761,16 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
     uint8_t* rest = job.rest + chunk.first_group * GROUP;
     uint32_t at = s.before;
     for (uint32_t block = first; block < end; ++block) {
+        if (!s.has_rest[block - first]) continue;
         Symbols symbols;
         book = book_of_block(state, block, REST_BOOK);
         const Place place = load_symbols(job, chunk, state, book, block, stream, lane, symbols);
-        uint32_t here;
-        uint32_t to = at + prefix_of_block<COUNT_THREADS>(rest_bytes(place, symbols), s.sums, here);
+        const uint32_t width = width_log2(place.alphabet);
+        uint32_t here, escapes = escapes_of(place, symbols);
+        uint32_t to = at + prefix_of_block<COUNT_THREADS>(__popc(escapes) << width, s.sums, here);
         at += here;
-        if (here == 0) continue;
-        const uint32_t width = width_log2(place.alphabet), escape = escape_of(place.alphabet);
-        for (uint32_t i = 0; i < symbols.n; ++i) {
-            uint32_t symbol = 0;
-#pragma unroll
-            for (uint32_t k = 0; k < 8; ++k) symbol = i / 4 == k ? symbols.words[k] >> i % 4 * 8 & 0xFF : symbol;
-            if (symbol != escape) continue;
-            uint32_t from = (place.first + i) << width;
+        for (; escapes != 0; escapes &= escapes - 1) {
+            uint32_t from = (place.first + __ffs(int(escapes)) - 1) << width;
             uint32_t group = job.sorted[chunk.first_group + state.starts[book] + from / GROUP];
             const uint8_t* bytes = job.bytes + (chunk.first_group + group) * GROUP + from % GROUP;
             for (uint32_t k = 0; k < 1u << width; ++k) {
@@ -890,12 +920,14 @@ struct ParametersShared {
     uint8_t before[N_ALPHABETS][MAX_SYMBOLS];
 };
 
+struct BlockShared {
+    uint32_t codes[MAX_SYMBOLS];
+    uint32_t words[BLOCK_WORDS];
+};
+
 struct WriteShared {
     union {
-        struct {
-            uint32_t codes[MAX_SYMBOLS];
-            uint32_t words[BLOCK_WORDS];
-        };
+        BlockShared block;
         ParametersShared parameters;
     };
     uint32_t stream_bits[STREAMS];
@@ -987,15 +1019,15 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     if (block >= state.first_block[N_BOOKS]) return;
     const uint32_t book = book_of_block(state, block, N_BOOKS);
     const uint32_t* codes = job.codes + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS;
-    for (uint32_t i = t; i < MAX_SYMBOLS; i += WRITE_THREADS) s.codes[i] = codes[i];
-    for (uint32_t i = t; i < BLOCK_WORDS; i += WRITE_THREADS) s.words[i] = 0;
+    for (uint32_t i = t; i < MAX_SYMBOLS; i += WRITE_THREADS) s.block.codes[i] = codes[i];
+    for (uint32_t i = t; i < BLOCK_WORDS; i += WRITE_THREADS) s.block.words[i] = 0;
     Symbols symbols;
     load_symbols(job, chunk, state, book, block, stream, lane, symbols);
     __syncthreads();
     uint32_t n_bits = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 32; ++i) {
-        uint32_t code = s.codes[symbols.at(i)];
+        uint32_t code = s.block.codes[symbols.at(i)];
         if (i < symbols.n) n_bits += code & 0xFF;
     }
     const uint32_t upto = prefix_of_warp(n_bits, lane);
@@ -1019,19 +1051,19 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     bool is_shared = n_held > 0;
 #pragma unroll
     for (uint32_t i = 0; i < 32; ++i) {
-        uint32_t code = i < symbols.n ? s.codes[symbols.at(i)] : 0;
+        uint32_t code = i < symbols.n ? s.block.codes[symbols.at(i)] : 0;
         held |= uint64_t(code >> 8) << n_held;
         n_held += code & 0xFF;
         if (n_held >= 32) {
-            if (is_shared) atomicOr(&s.words[word], uint32_t(held));
-            else s.words[word] = uint32_t(held);
+            if (is_shared) atomicOr(&s.block.words[word], uint32_t(held));
+            else s.block.words[word] = uint32_t(held);
             is_shared = false;
             ++word;
             held >>= 32;
             n_held -= 32;
         }
     }
-    if (n_held > 0 && uint32_t(held) != 0) atomicOr(&s.words[word], uint32_t(held));
+    if (n_held > 0 && uint32_t(held) != 0) atomicOr(&s.block.words[word], uint32_t(held));
 
     if (t < 32) {
         uint32_t before = look_back(states, block, job.launch, n_bytes);
@@ -1044,7 +1076,7 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     __syncthreads();
     // The sizes of the streams of all codebooks up to this one come before.
     const uint64_t to = RESERVE + 8 * uint64_t(state.first_block[book + 1]) + s.before;
-    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned((uint8_t*)chunk.payload + to, s.words, n_bytes);
+    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned((uint8_t*)chunk.payload + to, s.block.words, n_bytes);
 }
 
 // ---- finish ----
@@ -1173,10 +1205,8 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
             const bool is_wide = job.bytes[group * GROUP + lane] == WIDE;
             const uint32_t wide = __ballot_sync(ALL_LANES, is_wide);
             if (is_wide) {
-                uint32_t d = difference_at(state.walk, (first + i) * GROUP + lane, [&](uint32_t place) {
-                    uint32_t q;
-                    integer_of(job.coding, values[place], state.origin, q);
-                    return q;
+                const uint32_t d = difference_at(state.walk, (first + i) * GROUP + lane, [&](uint32_t place) {
+                    return integer_at(job.coding, values[place], state.origin);
                 });
                 uint8_t* to = to_wide + 4 * uint64_t(s.wide[i] + __popc(wide & ((1u << lane) - 1)));
                 for (uint32_t b = 0; b < 4; ++b) to[b] = uint8_t(d >> 8 * b);

@@ -28,14 +28,14 @@ const N_ORDERS: usize = 16;
 const STRIP: usize = 128;
 const SPLIT_ROWS: usize = 4;
 const PATCH: usize = 8;
-const ESCAPES_PER_GROUP: usize = 4;
+const ESCAPES_PER_GROUP: usize = GROUP / 2;
 const CODER_BYTES: usize = 32;
 const TILE_BYTES: usize = 76 * 4;
 const STATE_WORDS: usize = 2048 / 4;
 /// Blocks that work on a chunk, in kernels that divide it evenly.
 const SPLIT_BLOCKS: u32 = 64;
 const SUM_BLOCKS: u32 = 64;
-const PATCH_BLOCKS: u32 = 16;
+const PATCH_BLOCKS: u32 = 64;
 const EDGE_BLOCKS: u32 = 64;
 /// Launches are told apart by 30 bits, so that states of earlier ones need not be cleared.
 const MAX_LAUNCHES: u32 = (1 << 30) - 1;
@@ -141,6 +141,7 @@ struct DecodeWork {
     stream_at: DevicePtr,
     sizes: DevicePtr,
     escapes_of: DevicePtr,
+    apart_at: DevicePtr,
     escapes: DevicePtr,
     group_low: DevicePtr,
     group_wide: DevicePtr,
@@ -506,7 +507,8 @@ impl<T: Kernels> BalancedDecoder<T> {
             stream_at: memory.room(n_slots * STREAMS * 4)?,
             sizes: memory.room(n_slots * STREAMS * 2)?,
             escapes_of: memory.room(n_slots * STREAMS * 4)?,
-            escapes: memory.room(n_groups * ESCAPES_PER_GROUP * 8)?,
+            apart_at: memory.room(n_slots * STREAMS * 4)?,
+            escapes: memory.room(n_groups * ESCAPES_PER_GROUP * 2)?,
             group_low: memory.room(n_groups * 4)?,
             group_wide: memory.room(n_groups * 4)?,
             coders: memory.room(n_chunks * CODER_BYTES)?,
