@@ -1,7 +1,7 @@
 // Times each kernel of codec `balanced` on a CUDA device, and checks that what comes back is within the bound:
 //
-//   for f in encode decode sums; do nvcc -arch=sm_90 -std=c++17 --fmad=false -cubin ../kernels/balanced_$f.cu; done
-//   g++ -std=c++17 -O2 -I$CUDA_HOME/include balanced.cpp -o balanced -lcuda && ./balanced [step] [bound-checks: 0 or 1]
+//   for f in split encode decode sums; do nvcc -arch=sm_90 -std=c++17 --fmad=false -cubin ../kernels/balanced_$f.cu; done
+//   g++ -std=c++17 -O2 -I$CUDA_HOME/include balanced.cpp -o balanced -lcuda && ./balanced [step]
 //
 // The array is 512^3 f32 in chunks of 16 x 512 x 512: waves of many lengths and a little noise.
 #include "../kernels/balanced.cuh"
@@ -127,7 +127,7 @@ int main(int n_arguments, char** arguments) {
     CUcontext context;
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
-    for (const char* file : {"balanced_encode.cubin", "balanced_decode.cubin", "balanced_sums.cubin"}) {
+    for (const char* file : {"balanced_split.cubin", "balanced_encode.cubin", "balanced_decode.cubin", "balanced_sums.cubin"}) {
         CUmodule module;
         CHECK(cuModuleLoad(&module, file));
         modules.push_back(module);

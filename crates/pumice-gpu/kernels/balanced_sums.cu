@@ -166,27 +166,23 @@ struct Patches : Plain {
     DEVICE Patches(const Chunk& chunk, uint32_t order) : Plain(chunk, order) { n_segments = (ny + PATCH - 1) / PATCH; }
 
     // In the sums of rows: rows of a strip of a plane follow each other. Behind the last strip are the starts of rows.
-    DEVICE uint64_t edge(uint32_t z, uint32_t strip, uint32_t y) const {
-        return (uint64_t(z) * (n_strips + 1) + strip) * ny + y;
-    }
+    DEVICE uint32_t edge(uint32_t z, uint32_t strip, uint32_t y) const { return (z * (n_strips + 1) + strip) * ny + y; }
     // In the sums of columns.
-    DEVICE uint64_t column(uint32_t z, uint32_t segment, uint32_t x) const {
-        return (uint64_t(z) * n_segments + segment) * nx + x;
-    }
+    DEVICE uint32_t column(uint32_t z, uint32_t segment, uint32_t x) const { return (z * n_segments + segment) * nx + x; }
 };
 
 // Classes and bytes of a lane's part of each row of a patch; zeros where there is none.
-DEVICE void load_patch(const DecodeWork& work, const Chunk& chunk, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x,
-                       uint32_t (&flags)[PATCH], uint32_t (&bytes)[PATCH]) {
-    const uint64_t first = chunk.first_group * GROUP + (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+DEVICE void load_patch(const uint8_t* all_classes, const uint8_t* all_bytes, const Patches& patches, uint32_t z, uint32_t y0,
+                       uint32_t x, uint32_t (&flags)[PATCH], uint32_t (&bytes)[PATCH]) {
+    const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
     for (uint32_t r = 0; r < PATCH; ++r) {
         flags[r] = 0;
         bytes[r] = 0x80808080;
         if (x < patches.nx && y0 + r < patches.ny) {
-            const uint64_t at = first + uint64_t(r) * patches.nx;
-            flags[r] = work.classes[at / GROUP];
-            bytes[r] = *(const uint32_t*)(work.bytes + at);
+            const uint32_t at = first + r * patches.nx;
+            flags[r] = all_classes[at / GROUP];
+            bytes[r] = *(const uint32_t*)(all_bytes + at);
         }
         // Empty groups have no bytes.
         if (flags[r] == 0) bytes[r] = 0x80808080;
@@ -201,6 +197,9 @@ DEVICE void find_edges(const DecodeWork& work) {
     const Patches patches(chunk, state.order);
     // Where neither is of use, there is nothing to do.
     if (!patches.has_x && !patches.has_y) return;
+    const uint64_t first_value = chunk.first_group * GROUP;
+    const uint8_t *classes = work.classes + chunk.first_group, *all_bytes = work.bytes + first_value;
+    uint32_t *all_columns = work.columns + chunk.first_column, *edges = work.edges + chunk.first_edge;
     const uint32_t n_units = patches.nz * patches.n_segments * patches.n_strips;
     for (uint32_t unit = blockIdx.x % work.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
          unit += work.patch_blocks * (PLAIN_THREADS / 32)) {
@@ -208,13 +207,13 @@ DEVICE void find_edges(const DecodeWork& work) {
         const uint32_t segment = rest % patches.n_segments, z = rest / patches.n_segments;
         const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
         uint32_t flags[PATCH], bytes[PATCH];
-        load_patch(work, chunk, patches, z, y0, x, flags, bytes);
-        const uint64_t first = chunk.first_group * GROUP + (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+        load_patch(classes, all_bytes, patches, z, y0, x, flags, bytes);
+        const uint64_t first = first_value + (z * patches.ny + y0) * patches.nx + x;
         uint32_t columns[4] = {0, 0, 0, 0}, own = 0, start = 0;
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
             uint32_t d[4];
-            load_four_differences(work, chunk, first + uint64_t(r) * patches.nx, flags[r], bytes[r], d);
+            load_four_differences(work, chunk, first + r * patches.nx, flags[r], bytes[r], d);
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
             const uint32_t sum = __reduce_add_sync(ALL_LANES, d[0] + d[1] + d[2] + d[3]);
@@ -225,12 +224,12 @@ DEVICE void find_edges(const DecodeWork& work) {
             }
         }
         if (patches.has_y && x < patches.nx) {
-            *(Piece<uint32_t>*)(work.columns + chunk.first_column + patches.column(z, segment, x)) =
+            *(Piece<uint32_t>*)(all_columns + patches.column(z, segment, x)) =
                 Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
         }
         if (patches.has_x && lane < PATCH && y0 + lane < patches.ny) {
-            work.edges[chunk.first_edge + patches.edge(z, strip, y0 + lane)] = own;
-            if (strip == 0) work.edges[chunk.first_edge + patches.edge(z, patches.n_strips, y0 + lane)] = start;
+            edges[patches.edge(z, strip, y0 + lane)] = own;
+            if (strip == 0) edges[patches.edge(z, patches.n_strips, y0 + lane)] = start;
         }
     }
 }
@@ -374,6 +373,8 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
     const Int base = Int(origin) + Real<T>::MAGIC_BITS;
     const uint32_t* columns = job.columns + chunk.first_column;
     const uint32_t* edges = job.edge_sums + chunk.first_edge;
+    const uint64_t first_value = chunk.first_group * GROUP;
+    const uint8_t *classes = job.classes + chunk.first_group, *all_bytes = job.bytes + first_value;
     // What is kept from plane to plane, and from row to row.
     const uint32_t kept_z = patches.has_z ? ALL_LANES : 0, kept_y = patches.has_y ? ALL_LANES : 0;
 
@@ -386,7 +387,7 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
     }
     for (uint32_t z = 0; z < patches.nz; ++z) {
         uint32_t flags[PATCH], bytes[PATCH];
-        load_patch(job, chunk, patches, z, y0, x, flags, bytes);
+        load_patch(classes, all_bytes, patches, z, y0, x, flags, bytes);
         if (patches.has_y && exists) {
             const Piece<uint32_t> piece = *(const Piece<uint32_t>*)(columns + patches.column(z, segment, x));
 #pragma unroll
@@ -398,13 +399,13 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
         uint32_t upto[4];
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) upto[k] = above[k];
-        const uint64_t first = (uint64_t(z) * patches.ny + y0) * patches.nx + x;
+        const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
             if (y0 + r >= patches.ny) break;
             uint32_t d[4];
-            const uint64_t at = first + uint64_t(r) * patches.nx;
-            load_four_differences(job, chunk, chunk.first_group * GROUP + at, flags[r], bytes[r], d);
+            const uint32_t at = first + r * patches.nx;
+            load_four_differences(job, chunk, first_value + at, flags[r], bytes[r], d);
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) {
                 sums[r][k] = (sums[r][k] & kept_z) + d[k];

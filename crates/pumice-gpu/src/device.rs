@@ -178,11 +178,14 @@ pub struct Encoder<'a, T: Element> {
     coder: ChunkEncoder<T>,
 }
 
+/// Where the payload of each chunk is and how long, if it is on the device.
+type Payloads = Vec<Option<(DevicePtr, usize)>>;
+
 /// What encodes chunks.
 #[derive(Debug)]
 enum ChunkEncoder<T: Element> {
     Fast(FastEncoder<T>),
-    Balanced(BalancedEncoder<T>),
+    Balanced(Box<BalancedEncoder<T>>),
 }
 
 impl<'a, T: Element> Encoder<'a, T> {
@@ -200,7 +203,7 @@ impl<'a, T: Element> Encoder<'a, T> {
         let coder = if blueprint.preset() == Preset::Fast || blueprint.quantizer().is_none() {
             ChunkEncoder::Fast(FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?)
         } else {
-            ChunkEncoder::Balanced(BalancedEncoder::new(&runtime, blueprint, Stream::DEFAULT)?)
+            ChunkEncoder::Balanced(Box::new(BalancedEncoder::new(&runtime, blueprint, Stream::DEFAULT)?))
         };
         Ok(Self { runtime, blueprint, boxes, places, gathered, coder })
     }
@@ -248,7 +251,7 @@ impl<'a, T: Element> Encoder<'a, T> {
     }
 
     /// The codec, and where the payload of each chunk is and how long; `None` where the host has to make it. Waits.
-    fn payloads(&self, stream: Stream) -> Result<(Codec, Vec<Option<(DevicePtr, usize)>>)> {
+    fn payloads(&self, stream: Stream) -> Result<(Codec, Payloads)> {
         Ok(match &self.coder {
             ChunkEncoder::Fast(fast) => (Codec::Fast, fast.payloads(stream)?),
             ChunkEncoder::Balanced(balanced) => (Codec::Balanced, balanced.payloads(stream)?),

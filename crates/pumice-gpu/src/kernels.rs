@@ -11,7 +11,8 @@ pub(crate) struct Source {
 }
 
 /// All kernels. Made by `cargo xtask ptx`, which writes the hash of their sources into them.
-pub(crate) const SOURCES: [Source; 6] = [
+pub(crate) const SOURCES: [Source; 7] = [
+    Source { ptx: include_str!("../ptx/balanced_split.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_encode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_decode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_sums.compute_80.ptx") },

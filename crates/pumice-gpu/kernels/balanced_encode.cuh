@@ -1,0 +1,58 @@
+// What the kernels that encode `balanced` share.
+#pragma once
+
+#include "balanced.cuh"
+
+namespace balanced {
+
+
+constexpr uint32_t SAMPLE_GROUPS = 384;
+constexpr uint32_t SAMPLE_WARPS = 8;
+constexpr uint32_t SAMPLE_BLOCKS = SAMPLE_GROUPS / SAMPLE_WARPS;
+// Blocks that split a chunk that is not plain.
+constexpr uint32_t SPLIT_BLOCKS = 64;
+// Blocks of symbols that a block of threads counts.
+constexpr uint32_t COUNT_SLOTS = 8;
+// Room for what stands before the body of a payload.
+constexpr uint32_t RESERVE = 32768;
+constexpr uint32_t CHOOSE_GROUPS = 128;
+constexpr uint32_t REST_BITS = 7;
+
+// What all launches get.
+struct Work {
+    const Chunk* chunks;
+    State* states;
+    // Chunk of each tile, and of each unit of COUNT_SLOTS slots.
+    const uint32_t* tile_chunks;
+    const uint32_t* unit_chunks;
+    uint32_t* sample_costs;
+    uint8_t* classes;
+    uint8_t* bytes;
+    uint8_t* low;
+    uint64_t plane_bytes;
+    Tile* tiles;
+    uint32_t* sorted;
+    uint8_t* class_symbols;
+    uint8_t* rest;
+    uint32_t* counts;
+    uint32_t* codes;
+    uint8_t* lengths;
+    uint16_t* sizes;
+    uint64_t* rest_states;
+    uint64_t* stream_states;
+    uint8_t* parameters;
+    uint32_t* tickets;
+    uint32_t n_chunks;
+    uint32_t launch;
+    // Blocks that split a plain chunk.
+    uint32_t split_blocks;
+    uint32_t reserved;
+};
+
+// What those get that look at values.
+template <class T>
+struct EncodeJob : Work {
+    Coding<T> coding;
+};
+
+}  // namespace balanced
