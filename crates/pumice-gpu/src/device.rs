@@ -184,7 +184,7 @@ type Payloads = Vec<Option<(DevicePtr, usize)>>;
 /// What encodes chunks.
 #[derive(Debug)]
 enum ChunkEncoder<T: Element> {
-    Fast(FastEncoder<T>),
+    Fast(Box<FastEncoder<T>>),
     Balanced(Box<BalancedEncoder<T>>),
 }
 
@@ -201,7 +201,7 @@ impl<'a, T: Element> Encoder<'a, T> {
         };
         // What is exact is coded as `fast` whatever the preset.
         let coder = if blueprint.preset() == Preset::Fast || blueprint.quantizer().is_none() {
-            ChunkEncoder::Fast(FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?)
+            ChunkEncoder::Fast(Box::new(FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?))
         } else {
             ChunkEncoder::Balanced(Box::new(BalancedEncoder::new(&runtime, blueprint, Stream::DEFAULT)?))
         };
