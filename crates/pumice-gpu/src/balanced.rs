@@ -6,10 +6,10 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use pumice::backend::{self, Blueprint};
+use pumice::backend::{self, BalancedView, Blueprint};
 use pumice::{Error, Result};
 
-use crate::kernels::{Coding, Kernels};
+use crate::kernels::{BoxJob, Coding, Kernels, SCAN_THREADS};
 use crate::runtime::{Buffer, DevicePtr, Plain, Runtime, Shape, Stream};
 
 /// What the kernels count in; as in `kernels/balanced*.cu*`.
@@ -170,11 +170,71 @@ fn of_type<T>(f32: &'static str, f64: &'static str) -> &'static str {
     if size_of::<T>() == 4 { f32 } else { f64 }
 }
 
-/// Whether the kernels take a chunk of these extents, and its working axes.
-fn dims_on_device(extents: &[usize]) -> Option<[usize; 4]> {
+/// How the kernels see a chunk of these extents, if they take it.
+fn view_on_device(extents: &[usize]) -> Option<BalancedView> {
     let n_values: usize = extents.iter().product();
     let fits = n_values > 0 && n_values.div_ceil(GROUP) <= MAX_GROUPS;
-    backend::balanced_dims(extents).filter(|_| fits)
+    fits.then(|| backend::balanced_view(extents))
+}
+
+/// Copies of chunks whose working order is not that of memory.
+#[derive(Debug)]
+struct Gathered {
+    /// The number of the chunk, and its values in working order and in memory.
+    jobs: Vec<(usize, BoxJob)>,
+    n_values: usize,
+}
+
+impl Gathered {
+    fn new() -> Self {
+        Self { jobs: Vec::new(), n_values: 0 }
+    }
+
+    /// Makes room for a chunk, if it needs that.
+    fn push(&mut self, number: usize, view: &BalancedView, value_bytes: usize) {
+        if view.is_plain {
+            return;
+        }
+        let n_values: usize = view.dims.iter().product();
+        let mut job = BoxJob {
+            run: (self.n_values * value_bytes) as u64,
+            n_values: n_values as u64,
+            rank: 4,
+            value_bytes: value_bytes as u32,
+            ..BoxJob::default()
+        };
+        for axis in 0..4 {
+            (job.extents[axis], job.strides[axis]) = (view.dims[axis] as u64, view.strides[axis] as u64);
+        }
+        self.jobs.push((number, job));
+        // Values are read in vectors.
+        self.n_values += n_values.next_multiple_of(4);
+    }
+
+    /// Gives the chunks their addresses: from now on their values are in the room at `at`, when copied there.
+    fn place(&mut self, at: DevicePtr) {
+        self.jobs.iter_mut().for_each(|(_, job)| job.run += at);
+    }
+
+    /// Lets chunks refer to their copies.
+    fn redirect(&mut self, chunks: &mut [Chunk]) {
+        for (number, job) in &mut self.jobs {
+            job.array = chunks[*number].values;
+            chunks[*number].values = job.run;
+        }
+    }
+
+    /// # Safety
+    /// The addresses of all chunks are valid.
+    unsafe fn copy(&self, to: &Launcher<'_>, is_scatter: bool) -> Result<()> {
+        for (_, job) in &self.jobs {
+            let mut job = BoxJob { is_scatter: u32::from(is_scatter), ..*job };
+            let blocks = job.n_values.div_ceil(u64::from(SCAN_THREADS) * 4).min(1 << 16) as u32;
+            // SAFETY: the kernel takes one such job; the rest is the caller's contract.
+            unsafe { to.run("copy_box", blocks, SCAN_THREADS, &mut job)? };
+        }
+        Ok(())
+    }
 }
 
 /// Places of chunks in what all of them share.
@@ -266,6 +326,7 @@ pub(crate) struct BalancedEncoder<T: Kernels> {
     /// The id of each chunk on the device, and how many there are in all.
     ids: Vec<usize>,
     n_chunks: usize,
+    gathered: Gathered,
     table: Buffer<Chunk>,
     states: Buffer<State>,
     /// Held because the work refers to them.
@@ -312,22 +373,25 @@ impl<T: Kernels> BalancedEncoder<T> {
     pub(crate) fn new(runtime: &Arc<dyn Runtime>, blueprint: &Blueprint<T>, stream: Stream) -> Result<Self> {
         let mut tables = Tables::default();
         let mut ids = Vec::new();
+        let mut gathered = Gathered::new();
         let mut n_payload = 0;
         if blueprint.quantizer().is_some() {
             for id in 0..blueprint.n_chunks() {
                 let extents = blueprint.chunk(id).extents;
-                let Some(dims) = dims_on_device(&extents) else { continue };
+                let Some(view) = view_on_device(&extents) else { continue };
                 let n_values: usize = extents.iter().product();
                 // What is not half as long as the values is compared with `fast`, by the host.
                 let room = RESERVE + (n_values * size_of::<T>() / 2).next_multiple_of(16) + 16;
                 let chunk = Chunk { payload: n_payload as u64, payload_bytes: room as u64, ..Chunk::default() };
                 n_payload += room;
-                tables.push(dims, chunk)?;
+                gathered.push(ids.len(), &view, size_of::<T>());
+                tables.push(view.dims, chunk)?;
                 ids.push(id);
             }
         }
         let mut memory = Memory::new(runtime);
         let payloads = memory.room(n_payload)?;
+        gathered.place(memory.room(gathered.n_values * size_of::<T>())?);
         tables.chunks.iter_mut().for_each(|chunk| chunk.payload += payloads);
         let (n_chunks, n_groups, n_slots) = (ids.len(), tables.n_groups, tables.n_slots);
         let n_symbols = n_chunks * N_BOOKS * MAX_SYMBOLS;
@@ -370,6 +434,7 @@ impl<T: Kernels> BalancedEncoder<T> {
             n_chunks: blueprint.n_chunks(),
             tables,
             ids,
+            gathered,
             table,
             states,
             memory,
@@ -394,6 +459,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         }
         if self.values.as_deref() != Some(values) {
             self.tables.chunks.iter_mut().zip(&self.ids).for_each(|(chunk, id)| chunk.values = values[*id]);
+            self.gathered.redirect(&mut self.tables.chunks);
             self.table.write(0, &self.tables.chunks, stream)?;
             self.values = Some(values.to_vec());
         }
@@ -412,6 +478,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         let to = Launcher { runtime: &*self.runtime, stream };
         // SAFETY: the kernels take such jobs; all that they refer to was made for these chunks.
         unsafe {
+            self.gathered.copy(&to, false)?;
             to.run(of_type::<T>("balanced_sample_f32", "balanced_sample_f64"), samples, 256, &mut job)?;
             to.run(of_type::<T>("balanced_order_f32", "balanced_order_f64"), n_chunks, 256, &mut job)?;
             let blocks = n_chunks * SPLIT_BLOCKS;
@@ -465,6 +532,7 @@ pub(crate) struct BalancedDecoder<T: Kernels> {
     /// The number of each chunk on the device among those given, and how many these are.
     numbers: Vec<usize>,
     n_given: usize,
+    gathered: Gathered,
     /// Whether some chunk may need sums across its rows that are not those of patches.
     has_across: bool,
     states: Buffer<State>,
@@ -483,13 +551,18 @@ impl<T: Kernels> BalancedDecoder<T> {
     ) -> Result<Self> {
         let mut tables = Tables::default();
         let mut numbers = Vec::new();
+        let mut gathered = Gathered::new();
         for (number, chunk) in encoded.iter().enumerate() {
-            let Some(dims) = dims_on_device(chunk.extents).filter(|_| step.is_some()) else { continue };
+            let Some(view) = view_on_device(chunk.extents).filter(|_| step.is_some()) else { continue };
+            gathered.push(numbers.len(), &view, size_of::<T>());
             let Encoded { values, payload, payload_bytes, .. } = *chunk;
-            tables.push(dims, Chunk { values, payload, payload_bytes: payload_bytes as u64, ..Chunk::default() })?;
+            tables
+                .push(view.dims, Chunk { values, payload, payload_bytes: payload_bytes as u64, ..Chunk::default() })?;
             numbers.push(number);
         }
         let mut memory = Memory::new(runtime);
+        gathered.place(memory.room(gathered.n_values * size_of::<T>())?);
+        gathered.redirect(&mut tables.chunks);
         let (n_chunks, n_groups, n_slots) = (numbers.len(), tables.n_groups, tables.n_slots);
         let table = Buffer::with(runtime, &tables.chunks, stream)?;
         let states = Buffer::with(runtime, &vec![State::default(); n_chunks], stream)?;
@@ -529,6 +602,7 @@ impl<T: Kernels> BalancedDecoder<T> {
             tables,
             numbers,
             n_given: encoded.len(),
+            gathered,
             states,
             _table: table,
             _memory: memory,
@@ -578,7 +652,8 @@ impl<T: Kernels> BalancedDecoder<T> {
                 job.axis = axis;
                 to.run(of_type::<T>("balanced_across_f32", "balanced_across_f64"), sums, 256, &mut job)?;
             }
-            to.run(of_type::<T>("balanced_restore_f32", "balanced_restore_f64"), sums, 256, &mut job)
+            to.run(of_type::<T>("balanced_restore_f32", "balanced_restore_f64"), sums, 256, &mut job)?;
+            self.gathered.copy(&to, true)
         }
     }
 

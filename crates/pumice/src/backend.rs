@@ -71,11 +71,22 @@ pub fn scan<T: Real>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T
     stats::decide(passes, config.fill)
 }
 
-/// The four axes, slowest first, that `balanced` works along in a chunk of these extents (docs/format.md, 7.1), if their
-/// order is that of the chunk.
-pub fn balanced_dims(extents: &[usize]) -> Option<[usize; 4]> {
+/// The axes that `balanced` works along in a chunk (docs/format.md, 7.1), slowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BalancedView {
+    /// Extents.
+    pub dims: [usize; 4],
+    /// Distances of neighbours along each axis in the chunk; 0 where there are none.
+    pub strides: [usize; 4],
+    /// Whether that is the order of the chunk.
+    pub is_plain: bool,
+}
+
+/// The view that `balanced` has of a chunk of these extents.
+pub fn balanced_view(extents: &[usize]) -> BalancedView {
     let view = View::new(extents);
-    view.is_plain().then_some(view.dims)
+    BalancedView { dims: view.dims, strides: view.strides, is_plain: view.is_plain() }
 }
 
 /// The box of the array that a chunk is.

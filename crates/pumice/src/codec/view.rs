@@ -12,7 +12,7 @@ const MIN_ROW: usize = 16;
 pub(crate) struct View {
     pub(crate) dims: Dims,
     /// Distance of neighbours along each working axis in the chunk.
-    strides: Dims,
+    pub(crate) strides: Dims,
 }
 
 impl View {
