@@ -436,23 +436,22 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
     }
 }
 
-// Phase 4 for a line of quantised values: each thread has what it writes.
-template <class T, uint32_t N>
-DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int base,
-                       const typename Real<T>::Int (&v)[N][GROUP]) {
+// Phase 4 for a line of quantised values.
+template <class T>
+DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(T);
-    Piece<T>* to = (Piece<T>*)tile.values + threadIdx.x * (GROUP / n);
+    const Int zero = s.base + Real<T>::MAGIC_BITS;
+    const Piece<Int>* from = (const Piece<Int>*)s.integers + piece_of<Int>(threadIdx.x);
+    Piece<T>* to = (Piece<T>*)tile.values + threadIdx.x;
 #pragma unroll
-    for (uint32_t i = 0; i < N; ++i) {
+    for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
+        Piece<Int> integers = from[i * THREADS];
+        Piece<T> values;
 #pragma unroll
-        for (uint32_t k = 0; k < GROUP; k += n) {
-            Piece<T> values;
-#pragma unroll
-            for (uint32_t j = 0; j < n; ++j) {
-                values.of[j] = coding.restored(of_bits<T>(v[i][k + j] + (base + Real<T>::MAGIC_BITS)));
-            }
-            to[i * Real<T>::DECODE_THREADS * (GROUP / n) + k / n] = values;
-        }
+        for (uint32_t k = 0; k < n; ++k) values.of[k] = coding.restored(of_bits<T>(integers.of[k] + zero));
+        to[i * THREADS] = values;
     }
 }
 
@@ -645,17 +644,14 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
                 sum_rows(tile, s, v);
             }
         }
-        if (shape == LINE) {
-            write_line(coding, tile, s.base, v);
-        } else {
-            __syncthreads();
+        __syncthreads();
 #pragma unroll
-            for (uint32_t i = 0; i < PER_THREAD; ++i) store_group(s.integers, (t + i * THREADS) * GROUP, v[i]);
-            __syncthreads();
-            if (shape == VOLUME) sum_columns<T, Shape<VOLUME>>(coding, tile, s);
-            else if (shape == PLANE) sum_columns<T, Shape<PLANE>>(coding, tile, s);
-            else sum_any(coding, tile, s);
-        }
+        for (uint32_t i = 0; i < PER_THREAD; ++i) store_group(s.integers, (t + i * THREADS) * GROUP, v[i]);
+        __syncthreads();
+        if (shape == VOLUME) sum_columns<T, Shape<VOLUME>>(coding, tile, s);
+        else if (shape == PLANE) sum_columns<T, Shape<PLANE>>(coding, tile, s);
+        else if (shape == LINE) write_line(coding, tile, s);
+        else sum_any(coding, tile, s);
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) apply_holes(coding, tile, s);
 }
@@ -665,7 +661,7 @@ KERNEL_BOUNDED(128, 10, fast_decode_f32)(const __grid_constant__ DecodeJob<float
     decode_tile(job, shared);
 }
 
-KERNEL_BOUNDED(256, 4, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
+KERNEL_BOUNDED(256, 5, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
     SHARED(DecodeShared<double>, shared);
     decode_tile(job, shared);
 }
