@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pumice::backend::{self, Assembler, Blueprint, ChunkBox, Codec, FastCandidate, Frames};
 use pumice::{Array, Config, DecodeOptions, Error, Preset, Result};
 
+use crate::balanced::{self, BalancedDecoder, BalancedEncoder};
 use crate::boxes::{self, Way};
 use crate::cuda::Cuda;
 use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
@@ -174,16 +175,20 @@ pub struct Encoder<'a, T: Element> {
     /// The element at which each chunk starts, in the array or among those that were gathered.
     places: Vec<usize>,
     gathered: Option<Buffer<T>>,
-    fast: FastEncoder<T>,
+    coder: ChunkEncoder<T>,
+}
+
+/// What encodes chunks.
+#[derive(Debug)]
+enum ChunkEncoder<T: Element> {
+    Fast(FastEncoder<T>),
+    Balanced(BalancedEncoder<T>),
 }
 
 impl<'a, T: Element> Encoder<'a, T> {
     /// Allocates working space: room for all payloads, for their directories, and for chunks that are not one run of
     /// memory. An error of kind `Unsupported` says so where there are no kernels for what is asked.
     pub fn new(device: &Device, blueprint: &'a Blueprint<T>) -> Result<Self> {
-        if blueprint.preset() != Preset::Fast {
-            return Err(Error::unsupported("the device encodes the preset fast only; use the CPU for others"));
-        }
         let boxes: Vec<ChunkBox> = (0..blueprint.n_chunks()).map(|id| blueprint.chunk(id)).collect();
         let (places, n_gathered) = places(&boxes);
         let runtime = Arc::clone(&device.runtime);
@@ -191,14 +196,23 @@ impl<'a, T: Element> Encoder<'a, T> {
             0 => None,
             n => Some(Buffer::new(&runtime, n)?),
         };
-        let fast = FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?;
-        Ok(Self { runtime, blueprint, boxes, places, gathered, fast })
+        // What is exact is coded as `fast` whatever the preset.
+        let coder = if blueprint.preset() == Preset::Fast || blueprint.quantizer().is_none() {
+            ChunkEncoder::Fast(FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?)
+        } else {
+            ChunkEncoder::Balanced(BalancedEncoder::new(&runtime, blueprint, Stream::DEFAULT)?)
+        };
+        Ok(Self { runtime, blueprint, boxes, places, gathered, coder })
     }
 
     /// Bytes of device memory that the working space takes.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
-        self.fast.device_bytes() + self.gathered.as_ref().map_or(0, |b| (b.len() * size_of::<T>()) as u64)
+        let coder = match &self.coder {
+            ChunkEncoder::Fast(fast) => fast.device_bytes(),
+            ChunkEncoder::Balanced(balanced) => balanced.device_bytes(),
+        };
+        coder + self.gathered.as_ref().map_or(0, |b| (b.len() * size_of::<T>()) as u64)
     }
 
     fn place(&self, id: usize, values: DevicePtr) -> DevicePtr {
@@ -225,12 +239,25 @@ impl<'a, T: Element> Encoder<'a, T> {
         }
         let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.place(id, values)).collect();
         // SAFETY: the caller's contract.
-        unsafe { self.fast.encode(&at, stream) }
+        unsafe {
+            match &mut self.coder {
+                ChunkEncoder::Fast(fast) => fast.encode(&at, stream),
+                ChunkEncoder::Balanced(balanced) => balanced.encode(&at, stream),
+            }
+        }
+    }
+
+    /// The codec, and where the payload of each chunk is and how long; `None` where the host has to make it. Waits.
+    fn payloads(&self, stream: Stream) -> Result<(Codec, Vec<Option<(DevicePtr, usize)>>)> {
+        Ok(match &self.coder {
+            ChunkEncoder::Fast(fast) => (Codec::Fast, fast.payloads(stream)?),
+            ChunkEncoder::Balanced(balanced) => (Codec::Balanced, balanced.payloads(stream)?),
+        })
     }
 
     /// Waits, and gives the bytes of each chunk's payload.
     pub fn payload_bytes(&self, stream: Stream) -> Result<Vec<usize>> {
-        let payloads = self.fast.payloads(stream)?;
+        let (_, payloads) = self.payloads(stream)?;
         let raw = self.boxes.iter().map(|chunk| chunk.n_values() * size_of::<T>());
         Ok(payloads.iter().zip(raw).map(|(payload, raw)| payload.map_or(raw, |(_, n)| n)).collect())
     }
@@ -241,13 +268,27 @@ impl<'a, T: Element> Encoder<'a, T> {
     /// # Safety
     /// As [`Encoder::encode`].
     pub unsafe fn finish(&self, values: DevicePtr, stream: Stream) -> Result<Vec<u8>> {
-        let payloads = self.fast.payloads(stream)?;
+        let (codec, payloads) = self.payloads(stream)?;
         let mut assembler = Assembler::new(self.blueprint, Vec::new())?;
         for (id, payload) in payloads.iter().enumerate() {
-            let raw_bytes = self.boxes[id].n_values() * size_of::<T>();
+            let n_values = self.boxes[id].n_values();
+            if payload.is_none() && codec == Codec::Balanced {
+                let mut chunk = vec![T::default(); n_values];
+                let n_bytes = size_of_val(&chunk[..]);
+                // SAFETY: the values are there by the caller's contract; `chunk` outlives the wait.
+                unsafe { self.runtime.copy_out(chunk.as_mut_ptr().cast(), self.place(id, values), n_bytes, stream)? };
+                self.runtime.synchronize(stream)?;
+                let mut bytes = Vec::new();
+                let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
+                assembler.chunk(codec, bytes.len(), |to| {
+                    to.copy_from_slice(&bytes);
+                    Ok(())
+                })?;
+                continue;
+            }
             let (codec, from, n_bytes) = match payload {
-                Some((at, n_bytes)) => (Codec::Fast, *at, *n_bytes),
-                None => (Codec::Raw, self.place(id, values), raw_bytes),
+                Some((at, n_bytes)) => (codec, *at, *n_bytes),
+                None => (Codec::Raw, self.place(id, values), n_values * size_of::<T>()),
             };
             assembler.chunk(codec, n_bytes, |to| {
                 // SAFETY: the payload, or the values by the caller's contract, are there; `to` outlives the wait.
@@ -267,9 +308,11 @@ pub struct Decoder<'a, T: Element> {
     shape: Vec<usize>,
     values: DevicePtr,
     boxes: Vec<ChunkBox>,
-    /// Those that the device decodes.
+    /// Those that the device decodes, by codec.
     fast_ids: Vec<usize>,
     fast: FastDecoder<T>,
+    balanced_ids: Vec<usize>,
+    balanced: BalancedDecoder<T>,
     /// Where the values of a chunk are decoded to.
     at: Vec<DevicePtr>,
     /// Held because the device reads and writes them.
@@ -295,41 +338,77 @@ impl<'a, T: Element> Decoder<'a, T> {
             first + (place * size_of::<T>()) as u64
         });
         let at: Vec<DevicePtr> = at.collect();
-        let mut fast_ids = Vec::new();
+        let (mut fast_ids, mut balanced_ids) = (Vec::new(), Vec::new());
         let mut n_payload = 0_usize;
         for id in 0..frames.n_chunks() {
             let frame = frames.frame(id)?;
-            if frame.codec == Codec::Fast && boxes[id].n_values() > 0 {
+            let ids = match frame.codec {
+                Codec::Fast => &mut fast_ids,
+                Codec::Balanced => &mut balanced_ids,
+                _ => continue,
+            };
+            if boxes[id].n_values() > 0 {
                 frames.verify(id)?;
-                fast_ids.push(id);
+                ids.push(id);
                 n_payload += frame.payload.len().next_multiple_of(16);
             }
         }
         let payloads = Buffer::<u8>::new(&runtime, n_payload)?;
         let mut encoded = Vec::with_capacity(fast_ids.len());
         let mut first = 0;
+        let mut send = |payload: &[u8]| {
+            let at = payloads.at() + first as u64;
+            payloads.write(first, payload, stream)?;
+            first += payload.len().next_multiple_of(16);
+            Ok::<_, Error>(at)
+        };
         for &id in &fast_ids {
             let payload = frames.payload(id)?;
             let candidate = FastCandidate::read_from(payload, &boxes[id].extents)?;
-            payloads.write(first, payload, stream)?;
-            let at_payload = payloads.at() + first as u64;
+            let at_payload = send(payload)?;
             encoded.push(Encoded { candidate, payload: at_payload, payload_bytes: payload.len(), values: at[id] });
-            first += payload.len().next_multiple_of(16);
+        }
+        let mut encoded_balanced = Vec::with_capacity(balanced_ids.len());
+        for &id in &balanced_ids {
+            let payload = frames.payload(id)?;
+            encoded_balanced.push(balanced::Encoded {
+                extents: &boxes[id].extents,
+                payload: send(payload)?,
+                payload_bytes: payload.len(),
+                values: at[id],
+            });
         }
         let (step, fills) = (frames.step::<T>()?, frames.fills::<T>()?);
         let fast = FastDecoder::new(&runtime, (step, &fills), &encoded, stream)?;
+        let balanced = BalancedDecoder::new(&runtime, (step, &fills), &encoded_balanced, stream)?;
         let shape = frames.info().shape.clone();
-        Ok(Self { runtime, frames, shape, values, boxes, fast_ids, fast, at, _payloads: payloads, _gathered: gathered })
+        Ok(Self {
+            runtime,
+            frames,
+            shape,
+            values,
+            boxes,
+            fast_ids,
+            fast,
+            balanced_ids,
+            balanced,
+            at,
+            _payloads: payloads,
+            _gathered: gathered,
+        })
     }
 
-    /// Enqueues the decoding of all chunks of codec `fast`, which with [`Decoder::finish`] makes the array.
+    /// Enqueues the decoding of all chunks of codecs `fast` and `balanced`, which with [`Decoder::finish`] makes the array.
     ///
     /// # Safety
     /// The address given to [`Decoder::new`] is valid for the array until the work is done.
     pub unsafe fn decode(&self, stream: Stream) -> Result<()> {
         // SAFETY: the caller's contract.
-        unsafe { self.fast.decode(stream)? };
-        for &id in &self.fast_ids {
+        unsafe {
+            self.fast.decode(stream)?;
+            self.balanced.decode(stream)?;
+        }
+        for &id in self.fast_ids.iter().chain(&self.balanced_ids) {
             // SAFETY: as above.
             unsafe { self.put(id, stream)? };
         }
@@ -355,7 +434,11 @@ impl<'a, T: Element> Decoder<'a, T> {
     /// # Safety
     /// As [`Decoder::decode`].
     pub unsafe fn finish(&self, stream: Stream) -> Result<()> {
-        let mut on_host: Vec<usize> = (0..self.boxes.len()).filter(|id| !self.fast_ids.contains(id)).collect();
+        let left = self.balanced.left_to_host(stream)?;
+        let done = self.balanced_ids.iter().zip(left).filter(|(_, left)| !left).map(|(id, _)| id);
+        let mut is_done = vec![false; self.boxes.len()];
+        self.fast_ids.iter().chain(done).for_each(|id| is_done[*id] = true);
+        let mut on_host: Vec<usize> = (0..self.boxes.len()).filter(|id| !is_done[*id]).collect();
         if let Outcome::Refused(_) = self.fast.outcome(stream)? {
             // The host says what is wrong with it, or decodes what only looked so.
             on_host = (0..self.boxes.len()).collect();

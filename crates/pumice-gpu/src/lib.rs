@@ -7,6 +7,7 @@
 //! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with addresses and streams of their own.
 #![allow(unsafe_code, reason = "talks to a device")]
 
+mod balanced;
 mod boxes;
 mod cuda;
 mod device;

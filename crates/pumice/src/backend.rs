@@ -61,6 +61,7 @@ pub use crate::stats::{FirstPass, Passes, SecondPass, Stats};
 
 use crate::array::Real;
 use crate::chunk::{self, Grid};
+use crate::codec::view::View;
 use crate::config::Config;
 use crate::error::Result;
 use crate::stats;
@@ -68,6 +69,13 @@ use crate::stats;
 /// Range and fill values of an array, as [`compress`](crate::compress) finds them.
 pub fn scan<T: Real>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T>> {
     stats::decide(passes, config.fill)
+}
+
+/// The four axes, slowest first, that `balanced` works along in a chunk of these extents (docs/format.md, 7.1), if their
+/// order is that of the chunk.
+pub fn balanced_dims(extents: &[usize]) -> Option<[usize; 4]> {
+    let view = View::new(extents);
+    view.is_plain().then_some(view.dims)
 }
 
 /// The box of the array that a chunk is.

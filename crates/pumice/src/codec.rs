@@ -51,6 +51,6 @@ mod streams;
 mod tile;
 mod tokens;
 pub(crate) mod value;
-mod view;
+pub(crate) mod view;
 
 pub(crate) use tile::MAX_FILLS;

@@ -1,0 +1,452 @@
+// What the kernels of codec `balanced` share: chunks, walks, groups, books and alphabets (docs/format.md, section 9). The
+// CPU's side is crates/pumice/src/codec/{balanced,differences,groups,alphabet}.rs; both must give the same bytes.
+#pragma once
+
+#include "values.cuh"
+
+namespace balanced {
+
+constexpr uint32_t GROUP = 32;
+constexpr uint32_t N_CLASSES = 65;
+constexpr uint32_t WIDE = 0;
+constexpr uint32_t ZERO = 128;
+constexpr uint32_t MAX_MAGNITUDE = 1u << 26;
+// The class of a group that has wide differences has this bit as well, in memory only.
+constexpr uint32_t HAS_WIDE = 128;
+// Integers lie within this of the origin.
+constexpr uint64_t MAX_INTEGER = 1u << 29;
+
+// Codebooks of a chunk: that of classes, those of books 1 to 64, that of bytes apart.
+constexpr uint32_t CLASS_BOOK = 0;
+constexpr uint32_t REST_BOOK = 65;
+constexpr uint32_t N_BOOKS = 66;
+constexpr uint32_t OWN_BOOK_GROUPS = 64;
+constexpr uint32_t N_DIGITS = 2;
+constexpr uint32_t CLASS_ALPHABET = N_DIGITS + 2 * N_CLASSES;
+constexpr uint32_t MAX_SYMBOLS = 256;
+constexpr uint32_t MAX_BITS = 12;
+constexpr uint32_t NO_CODE = 255;
+
+// Symbols of a block, and its streams.
+constexpr uint32_t BLOCK = 4096;
+constexpr uint32_t STREAMS = 4;
+
+// Blocks whose streams a block of threads decodes, a thread a stream.
+constexpr uint32_t UNIT_BLOCKS = 32;
+
+// Groups of a tile, which one block of threads sorts.
+constexpr uint32_t TILE = 4096;
+constexpr uint32_t TILE_THREADS = 256;
+constexpr uint32_t PER_THREAD = TILE / TILE_THREADS;
+
+// Planes of low bits, each a byte of each value.
+constexpr uint32_t PLANES = 4;
+
+// Payloads have at least a byte for so many values, and never less than three.
+constexpr uint32_t VALUES_PER_BYTE = 1 << 14;
+
+struct Axis {
+    uint32_t extent, stride, n_repeats;
+};
+
+// A chunk along the axes of an order.
+struct Walk {
+    Axis row;
+    uint32_t n_along;
+    Axis across[3];
+    uint32_t n_across;
+};
+
+// A chunk that is one run of memory. The host writes it.
+struct Chunk {
+    uint64_t values;
+    // Encoding: room for the payload, whose body begins RESERVE bytes from its start. Decoding: the payload.
+    uint64_t payload;
+    uint64_t payload_bytes;
+    // Among the groups of all chunks; a multiple of 32.
+    uint64_t first_group;
+    uint32_t dims[4];
+    uint32_t n_values, n_groups;
+    uint32_t first_tile, n_tiles;
+    // Room for its blocks of symbols among those of all chunks.
+    uint32_t first_slot, n_slots;
+    // Decoding: room for sums of columns and of rows among those of all chunks.
+    uint64_t first_column, first_edge;
+};
+
+// Groups of a chunk, at most: then no sum overflows.
+constexpr uint32_t MAX_GROUPS = 1u << 22;
+
+// What is found out about a chunk, on the device.
+struct State {
+    int64_t origin;
+    // Not 0 if the host has to code this chunk.
+    uint32_t is_odd;
+    // Encoding: where in its room the payload starts, and how long it is.
+    uint32_t payload_start;
+    uint32_t payload_bytes;
+    uint32_t order;
+    Walk walk;
+    uint32_t n_class_symbols;
+    uint32_t n_rest;
+    uint32_t n_parameters;
+    uint32_t low_bytes;
+    uint32_t n_wide;
+    uint32_t stream_bytes;
+    uint32_t book_of[N_CLASSES];
+    // Among the sorted groups: of book b from starts[b] up to starts[b + 1].
+    uint32_t starts[N_BOOKS + 1];
+    uint32_t alphabets[N_BOOKS];
+    uint32_t n_symbols[N_BOOKS];
+    // Blocks of symbols before those of a codebook.
+    uint32_t first_block[N_BOOKS + 1];
+    // Bytes of streams before those of a codebook.
+    uint32_t stream_start[N_BOOKS];
+    // Decoding: units of UNIT_BLOCKS blocks before those of a codebook; places in the payload.
+    uint32_t first_unit[N_BOOKS + 1];
+    uint32_t body_at, low_at, wide_at;
+    uint32_t has_escapes;
+    // See `Plain`.
+    uint32_t is_plain;
+    uint32_t reserved[16];
+};
+
+// The host knows where one begins.
+constexpr uint32_t STATE_BYTES = 2048;
+static_assert(sizeof(State) == STATE_BYTES, "as in src/balanced.rs");
+
+// What a tile adds to the sequences of its chunk; the second half is what comes before it.
+struct Tile {
+    // Symbols of classes, without the run of empty groups that ends at its first other one.
+    uint32_t n_symbols;
+    // Empty groups at its start, and at its end.
+    uint32_t n_leading, n_trailing;
+    // 0 if all are empty.
+    uint32_t last_class;
+    uint32_t low_bytes, n_wide;
+
+    uint32_t symbols_before;
+    // Empty groups next to its start, and the class before them.
+    uint32_t empty_before, class_before;
+    uint32_t low_before, wide_before;
+    uint32_t counts[N_CLASSES];
+};
+
+static_assert(sizeof(Tile) == 304, "as in src/balanced.rs");
+
+DEVICE uint32_t n_low_bits(uint32_t group_class) {
+    uint32_t exponent = group_class == 0 ? 0 : (group_class - 1) / 2;
+    return exponent < 7 ? 0 : exponent - 7;
+}
+
+DEVICE uint32_t low_bytes(uint32_t group_class) { return 4 * n_low_bits(group_class); }
+
+// Digits of the length of a run of empty groups.
+DEVICE uint32_t n_digits(uint32_t n_empty) { return bit_length(n_empty + 1) - 1; }
+
+// Inclusive sum over the lanes of a warp.
+DEVICE uint32_t prefix_of_warp(uint32_t sum, uint32_t lane) {
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        uint32_t other = __shfl_up_sync(ALL_LANES, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    return sum;
+}
+
+// Sum over the threads before this one; `all` becomes the sum over all. `sums` has a place for each warp and one more.
+template <uint32_t THREADS>
+DEVICE uint32_t prefix_of_block(uint32_t value, uint32_t* sums, uint32_t& all) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t upto = prefix_of_warp(value, lane);
+    if (lane == 31) sums[warp] = upto;
+    __syncthreads();
+    uint32_t before = 0;
+    all = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < THREADS / 32; ++i) {
+        if (i < warp) before += sums[i];
+        all += sums[i];
+    }
+    __syncthreads();
+    return before + upto - value;
+}
+
+// The largest value of the threads before this one, 0 for the first.
+template <uint32_t THREADS>
+DEVICE uint32_t max_before_in_block(uint32_t value, uint32_t* sums) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t upto = value;
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        uint32_t other = __shfl_up_sync(ALL_LANES, upto, distance);
+        if (lane >= distance) upto = max(upto, other);
+    }
+    if (lane == 31) sums[warp] = upto;
+    uint32_t before = __shfl_up_sync(ALL_LANES, upto, 1);
+    if (lane == 0) before = 0;
+    __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < THREADS / 32; ++i) {
+        if (i < warp) before = max(before, sums[i]);
+    }
+    __syncthreads();
+    return before;
+}
+
+// ---- Differences ----
+
+// Orders of differences by number: first the sets of axes, then twice along the fastest. As stored.
+constexpr uint32_t N_ORDERS = 16;
+
+DEVICE uint32_t order_bits(uint32_t number) { return number == 15 ? 24 : number + 1; }
+
+DEVICE bool is_useful(const uint32_t (&dims)[4], uint32_t number) {
+    uint32_t is_long = (dims[0] > 1 ? 1 : 0) | (dims[1] > 1 ? 2 : 0) | (dims[2] > 1 ? 4 : 0) | 8;
+    return number == 15 || ((number + 1) & ~is_long) == 0;
+}
+
+DEVICE Walk make_walk(const uint32_t (&dims)[4], uint32_t order) {
+    Walk walk;
+    walk.row = Axis{dims[3], 1, 1};
+    walk.n_along = (order >> 3 & 1) + (order >> 4);
+    walk.n_across = 0;
+    walk.across[0] = walk.across[1] = walk.across[2] = Axis{1, 1, 1};
+    uint32_t stride = dims[3];
+#pragma unroll
+    for (int a = 2; a >= 0; --a) {
+        if (order >> a & 1) {
+#pragma unroll
+            for (uint32_t i = 0; i < 3; ++i) {
+                if (i == walk.n_across) walk.across[i] = Axis{dims[a], stride, 1};
+            }
+            ++walk.n_across;
+        } else if (walk.n_across > 0) {
+#pragma unroll
+            for (uint32_t i = 0; i < 3; ++i) {
+                if (i + 1 == walk.n_across) walk.across[i].n_repeats *= dims[a];
+            }
+        } else if (walk.n_along > 0) {
+            walk.row.n_repeats *= dims[a];
+        } else {
+            walk.row.extent *= dims[a];
+        }
+        stride *= dims[a];
+    }
+    return walk;
+}
+
+// How far back the neighbour along an axis is; 0 if there is none.
+DEVICE uint32_t way_back(const Axis& axis, uint32_t at) {
+    uint32_t line = at / axis.stride;
+    if (line % axis.extent > 0) return axis.stride;
+    return line / axis.extent % axis.n_repeats > 0 ? axis.stride * axis.extent : 0;
+}
+
+// The difference at a place, of integers that a function gives.
+template <class F>
+DEVICE uint32_t difference_at(const Walk& walk, uint32_t at, F integer) {
+    if (walk.n_along == 2 && at % walk.row.extent >= 2) return integer(at) - 2 * integer(at - 1) + integer(at - 2);
+    uint32_t ways[4];
+    ways[0] = walk.n_along > 0 ? way_back(walk.row, at) : 0;
+#pragma unroll
+    for (uint32_t a = 0; a < 3; ++a) ways[1 + a] = a < walk.n_across ? way_back(walk.across[a], at) : 0;
+    uint32_t sum = 0;
+#pragma unroll 1
+    for (uint32_t set = 0; set < 16; ++set) {
+        uint32_t back = 0;
+        bool exists = true, is_negative = false;
+#pragma unroll
+        for (uint32_t a = 0; a < 4; ++a) {
+            if (set >> a & 1) {
+                exists = exists && ways[a] > 0;
+                back += ways[a];
+                is_negative = !is_negative;
+            }
+        }
+        if (exists) sum = is_negative ? sum - integer(at - back) : sum + integer(at - back);
+    }
+    return sum;
+}
+
+// The integer of a value, less the origin; false if it has none.
+template <class T>
+DEVICE bool integer_of(const Coding<T>& coding, T x, int64_t origin, uint32_t& q) {
+    typename Real<T>::Int found = 0;
+    bool is_fine = coding.quantize(x, found);
+    int64_t from_origin = int64_t(typename Real<T>::Signed(found)) - origin;
+    q = uint32_t(from_origin);
+    if (sizeof(T) == 8) {
+        uint64_t size = uint64_t(from_origin < 0 ? -from_origin : from_origin);
+        is_fine = is_fine && size < MAX_INTEGER;
+    }
+    return is_fine;
+}
+
+// As `integer_of`, where it is not called often.
+template <class T>
+DEVICE_CALL uint32_t integer_at(const Coding<T>& coding, T x, int64_t origin) {
+    uint32_t q;
+    integer_of(coding, x, origin, q);
+    return q;
+}
+
+DEVICE uint32_t magnitude_of(uint32_t difference) {
+    return int32_t(difference) < 0 ? 0 - difference : difference;
+}
+
+// Values of a row that a warp works on, four a lane.
+constexpr uint32_t STRIP = 128;
+
+// A plain chunk: at most three axes, whose rows are whole groups, and differences at most once along each. Where they are
+// taken along the fastest only, the others are as one.
+struct Plain {
+    uint32_t nz, ny, nx, n_strips;
+    bool has_x, has_y, has_z;
+
+    DEVICE Plain(const Chunk& chunk, uint32_t order) {
+        has_x = order >> 3 & 1;
+        has_y = order >> 2 & 1;
+        has_z = order >> 1 & 1;
+        nz = chunk.dims[1];
+        ny = chunk.dims[2];
+        nx = chunk.dims[3];
+        if (has_x && !has_y && !has_z) {
+            ny *= nz;
+            nz = 1;
+        }
+        n_strips = (nx + STRIP - 1) / STRIP;
+    }
+};
+
+DEVICE bool is_plain_order(const Chunk& chunk, uint32_t order) {
+    return chunk.dims[0] == 1 && chunk.dims[3] % GROUP == 0 && chunk.values % 16 == 0 && order < 16;
+}
+
+// ---- Alphabets ----
+
+constexpr uint32_t N_ALPHABETS = 5;
+constexpr uint32_t SINGLES = 0, PAIRS = 1, FOURS = 2, EIGHTS = 3, ONES = 4;
+
+DEVICE uint32_t width_log2(uint32_t alphabet) { return alphabet == ONES ? 5 : alphabet; }
+
+// How many symbols there are.
+DEVICE uint32_t alphabet_size(uint32_t alphabet) {
+    return alphabet == SINGLES ? 256 : alphabet == PAIRS ? 50 : alphabet == FOURS ? 82 : alphabet == EIGHTS ? 130 : 65;
+}
+
+// The symbol of what follows apart; 256 if there is none.
+DEVICE uint32_t escape_of(uint32_t alphabet) { return alphabet == SINGLES ? 256 : alphabet_size(alphabet) - 1; }
+
+// Adds to each byte, each wrapping for itself.
+DEVICE uint32_t add_bytes(uint32_t bytes, uint32_t summand) {
+    return ((bytes & 0x7F7F7F7F) + summand) ^ (bytes & 0x80808080);
+}
+
+// Two symbols of four bytes.
+DEVICE uint32_t pairs_of(uint32_t bytes) {
+    // 125 becomes 0.
+    uint32_t x = add_bytes(bytes ^ 0x80808080, 0x03030303);
+    uint32_t is_over = (x | ((x & 0x7F7F7F7F) + 0x79797979)) & 0x80808080;
+    uint32_t first = (x & 0xFF) * 7 + (x >> 8 & 0xFF), second = (x >> 16 & 0xFF) * 7 + (x >> 24);
+    if (is_over & 0x8080) first = 49;
+    if (is_over & 0x80800000) second = 49;
+    return first | second << 8;
+}
+
+// One symbol of four bytes.
+DEVICE uint32_t four_of(uint32_t bytes) {
+    uint32_t x = add_bytes(bytes ^ 0x80808080, 0x01010101);
+    uint32_t is_over = (x | ((x & 0x7F7F7F7F) + 0x7D7D7D7D)) & 0x80808080;
+    return is_over ? 81 : (x * (27u << 24 | 9 << 16 | 3 << 8 | 1)) >> 24;
+}
+
+// The lowest bit of each byte.
+DEVICE uint32_t collect(uint32_t bits) { return (bits & 0x01010101) * 0x01020408 >> 24; }
+
+// One symbol of eight bytes.
+DEVICE uint32_t eight_of(uint32_t low, uint32_t high) {
+    uint32_t x = add_bytes(low ^ 0x80808080, 0x01010101), y = add_bytes(high ^ 0x80808080, 0x01010101);
+    uint32_t is_over = (x | ((x & 0x7F7F7F7F) + 0x7D7D7D7D) | y | ((y & 0x7F7F7F7F) + 0x7D7D7D7D)) & 0x80808080;
+    uint32_t set = collect(~x) | collect(~y) << 4, above = collect(x >> 1) | collect(y >> 1) << 4;
+    uint32_t n = __popc(set);
+    if (is_over || n > 2) return 129;
+    if (n == 0) return 0;
+    uint32_t first = __ffs(int(set)) - 1, last = bit_length(set) - 1;
+    uint32_t base = n == 1 ? 1 + 2 * first : 17 + 4 * (last * (last - 1) / 2 + first);
+    uint32_t first_bit = 1u << first;
+    return base + (above & first_bit ? 1 : 0) + (above & ~first_bit ? 2 : 0);
+}
+
+// One symbol of a group.
+DEVICE uint32_t one_of(const uint32_t (&words)[8]) {
+    uint32_t n = 0, place = 0, rest = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) {
+        uint32_t x = words[i] ^ 0x80808080;
+        if (x != 0) {
+            ++n;
+            place = 4 * i;
+            rest = x;
+        }
+    }
+    if (n != 1) return 64;
+    uint32_t byte = (__ffs(int(rest)) - 1) / 8;
+    rest >>= 8 * byte;
+    return rest == 1 ? 2 * (place + byte) + 1 : rest == 0xFF ? 2 * (place + byte) : 64;
+}
+
+// ---- Streams ----
+
+// Groups of 32 symbols before stream `stream` of a block of `n_symbols`.
+DEVICE uint32_t stream_start(uint32_t n_symbols, uint32_t stream) {
+    return (n_symbols + 31) / 32 * stream / STREAMS;
+}
+
+// The last codebook whose blocks start at or before this one.
+DEVICE uint32_t book_of_block(const State& state, uint32_t block, uint32_t n_books) {
+    uint32_t book = 0, end = n_books;
+    while (end - book > 1) {
+        uint32_t middle = (book + end) / 2;
+        if (state.first_block[middle] <= block) book = middle;
+        else end = middle;
+    }
+    return book;
+}
+
+// ---- Order among blocks ----
+
+// States for look-back: flag in bits 0 and 1, the launch in bits 2 to 31, a sum above.
+constexpr uint32_t OWN_SUM = 1;
+constexpr uint32_t SUM_OF_ALL = 2;
+
+DEVICE void publish(uint64_t* states, uint32_t index, uint32_t launch, uint32_t sum) {
+    uint32_t flag = index == 0 ? SUM_OF_ALL : OWN_SUM;
+    store_relaxed(states + index, uint64_t(sum) << 32 | launch << 2 | flag);
+}
+
+// The sum of what all before have published, and publishes that with its own. By one warp.
+DEVICE uint32_t look_back(uint64_t* states, uint32_t index, uint32_t launch, uint32_t own) {
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t before = 0, end = index;
+    while (end > 0) {
+        uint64_t state = launch << 2 | SUM_OF_ALL;
+        if (end > lane) state = load_relaxed(states + (end - 1 - lane));
+        bool is_own = uint32_t(state) == (launch << 2 | OWN_SUM), is_all = uint32_t(state) == (launch << 2 | SUM_OF_ALL);
+        uint32_t all = __ballot_sync(ALL_LANES, is_all);
+        uint32_t known = __ballot_sync(ALL_LANES, is_own || is_all);
+        // Lanes up to the first that knows everything before it.
+        uint32_t needed = all != 0 ? (all & (0 - all)) * 2 - 1 : ALL_LANES;
+        if ((known & needed) != needed) {
+            spin_pause();
+            continue;
+        }
+        before += __reduce_add_sync(ALL_LANES, needed >> lane & 1 ? uint32_t(state >> 32) : 0u);
+        if (all != 0) break;
+        end -= 32;
+    }
+    if (lane == 0 && index > 0) store_relaxed(states + index, uint64_t(before + own) << 32 | launch << 2 | SUM_OF_ALL);
+    return before;
+}
+
+}  // namespace balanced

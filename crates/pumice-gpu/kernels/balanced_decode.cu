@@ -1,0 +1,954 @@
+// Codec `balanced`, decoding: payloads in device memory to values in device memory, by a fixed sequence of launches over all
+// chunks.
+//
+//   open        a block a chunk: what the parameters say of classes, and where their streams are
+//   classes     a thread a stream: symbols of classes
+//   runs        a block a tile of 4096 such symbols: how many groups they stand for
+//   spread      a block a tile: the class of each group
+//   tally, books, place: groups sorted by book, as in balanced_encode.cu
+//   parameters  a block a chunk: alphabets and codebooks, and where streams are
+//   streams     a thread a stream: bytes of groups, at their place; bytes apart
+//   apart       a block a chunk: which of the bytes apart belong to a stream
+//   patch       a thread a symbol: bytes apart, at their place
+//   ends        a block a chunk: wide differences, and whether the payload ends where it should
+//   offsets     a block a tile: where low bits and wide differences of each group are
+//   then differences are summed up along all axes (balanced_sums.cu).
+//
+// Every byte may be hostile: what leads anywhere is checked, and a chunk with anything unusual, if only exceptions, is marked
+// as odd and left to the host, which then finds the proper error, if it is one.
+#include "balanced_decode.cuh"
+#include "balanced_sort.cuh"
+
+namespace balanced {
+
+DEVICE uint32_t read_u16(const uint8_t* from) { return from[0] | uint32_t(from[1]) << 8; }
+
+// Sizes of `n` streams from `at` of a payload on, and where they are. Returns the end of the streams, or 0 if that is not in
+// the payload. By a block.
+template <uint32_t THREADS>
+DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32_t* stream_at, uint16_t* sizes,
+                             uint32_t* sums) {
+    if (2 * n > chunk.payload_bytes - at) return 0;
+    const uint8_t* table = (const uint8_t*)chunk.payload + at;
+    at += 2 * n;
+    // A thread the streams of a block.
+    for (uint32_t first = 0; first < n; first += THREADS * STREAMS) {
+        const uint32_t i = first + threadIdx.x * STREAMS;
+        uint32_t size[STREAMS], sum = 0, all;
+#pragma unroll
+        for (uint32_t k = 0; k < STREAMS; ++k) {
+            size[k] = i < n ? read_u16(table + 2 * (i + k)) : 0;
+            sum += size[k];
+        }
+        uint32_t before = prefix_of_block<THREADS>(sum, sums, all);
+        if (all > chunk.payload_bytes - at) return 0;
+#pragma unroll
+        for (uint32_t k = 0; k < STREAMS; ++k) {
+            if (i < n) {
+                stream_at[i + k] = at + before;
+                sizes[i + k] = uint16_t(size[k]);
+            }
+            before += size[k];
+        }
+        at += all;
+    }
+    return at;
+}
+
+// ---- open ----
+
+constexpr uint32_t OPEN_THREADS = 256;
+
+struct OpenShared {
+    LengthsModel model;
+    uint32_t reciprocals[MAX_SEEN + 1];
+    alignas(16) uint8_t lengths[MAX_SYMBOLS];
+    uint8_t before[N_ALPHABETS][MAX_SYMBOLS];
+    uint32_t sums[OPEN_THREADS / 32 + 1];
+    uint32_t is_odd, at;
+};
+
+// By one lane; false if the chunk is odd.
+DEVICE bool open_parameters(const Chunk& chunk, State& state, BitDecoder& coder, OpenShared& s) {
+    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    if (chunk.n_groups > MAX_GROUPS || chunk.payload_bytes < 3 || chunk.payload_bytes >> 31 != 0) return false;
+    if (payload[0] != 0) return false;
+    uint32_t n_parameters = 0, at = 1;
+    for (uint32_t i = 0;; ++i) {
+        if (i == 3 || at >= chunk.payload_bytes) return false;
+        uint32_t byte = payload[at];
+        ++at;
+        n_parameters |= (byte & 0x7F) << 7 * i;
+        if (byte < 0x80) {
+            if (byte == 0) return false;
+            break;
+        }
+    }
+    if (n_parameters > chunk.payload_bytes - at) return false;
+    coder.from = payload + at;
+    coder.n_bytes = n_parameters;
+    coder.start();
+    state.origin = code_signed_once(coder, 0);
+    state.order = code_raw(coder, 0, 5);
+    const uint32_t axes = state.order & 15;
+    if (axes == 0 || (state.order >> 4 != 0 && axes != 8)) return false;
+    state.walk = make_walk(chunk.dims, state.order);
+    uint64_t n_symbols = code_number_once(coder, 0);
+    if (n_symbols == 0 || n_symbols > chunk.n_groups) return false;
+    state.n_class_symbols = uint32_t(n_symbols);
+    state.n_symbols[CLASS_BOOK] = uint32_t(n_symbols);
+    s.at = at + n_parameters;
+    return code_lengths(coder, s.model, s.lengths, CLASS_ALPHABET, nullptr, s.reciprocals);
+}
+
+DEVICE void open(const DecodeWork& work, OpenShared& s) {
+    const uint32_t t = threadIdx.x, number = blockIdx.x;
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    for (uint32_t i = t; i <= MAX_SEEN; i += OPEN_THREADS) s.reciprocals[i] = reciprocal(i);
+    s.lengths[t] = NO_CODE;
+    if (t < 32) reset(s.model, t);
+    __syncthreads();
+    if (t == 0) {
+        BitDecoder coder;
+        s.is_odd = !open_parameters(chunk, state, coder, s);
+        work.coders[number] = coder;
+        state.is_odd = s.is_odd;
+        state.has_escapes = 0;
+        state.n_rest = 0;
+        state.is_plain = 0;
+    }
+    if (t >= 32) {
+        // Groups are empty unless something else is said. There is room for whole pieces.
+        Piece<uint32_t>* classes = (Piece<uint32_t>*)(work.classes + chunk.first_group);
+        for (uint32_t i = t - 32; i < (chunk.n_groups + 15) / 16; i += OPEN_THREADS - 32) classes[i] = Piece<uint32_t>{};
+    }
+    __syncthreads();
+    if (s.is_odd) return;
+    work.lengths[uint64_t(number) * N_BOOKS * MAX_SYMBOLS + t] = s.lengths[t];
+    const uint32_t n_streams = (state.n_class_symbols + BLOCK - 1) / BLOCK * STREAMS;
+    const uint64_t first = uint64_t(chunk.first_slot) * STREAMS;
+    const uint32_t end = find_streams<OPEN_THREADS>(chunk, s.at, n_streams, work.stream_at + first, work.sizes + first, s.sums);
+    if (t == 0) {
+        state.body_at = end;
+        if (end == 0) state.is_odd = 1;
+    }
+}
+
+// ---- Streams ----
+
+constexpr uint32_t UNIT_THREADS = UNIT_BLOCKS * STREAMS;
+
+struct StreamsShared {
+    // By the next bits: a symbol above the length of its code.
+    uint16_t table[1 << MAX_BITS];
+    // Bytes of symbols of several.
+    uint32_t low[MAX_SYMBOLS], high[MAX_SYMBOLS];
+    uint8_t order[MAX_SYMBOLS];
+    uint32_t counts[MAX_SYMBOLS / 32][MAX_BITS + 1];
+    uint32_t limits[MAX_BITS + 1], offsets[MAX_BITS + 1];
+};
+
+// The table of a codebook; false if its code is not complete. By a block.
+DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths) {
+    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
+    constexpr uint32_t ROUNDS = MAX_SYMBOLS / UNIT_THREADS;
+    uint32_t length[ROUNDS], rank[ROUNDS], n_used = 0, share = 0;
+    for (uint32_t i = t; i < MAX_SYMBOLS / 32 * (MAX_BITS + 1); i += UNIT_THREADS) ((uint32_t*)s.counts)[i] = 0;
+    __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < ROUNDS; ++i) {
+        const uint32_t part = warp * ROUNDS + i;
+        uint32_t n_bits = lengths[part * 32 + lane];
+        bool is_used = n_bits != NO_CODE;
+        if (n_bits > MAX_BITS) n_bits = 0;
+        length[i] = n_bits;
+        n_used += is_used;
+        share += is_used ? 1u << (MAX_BITS - n_bits) : 0;
+        // Of those that have no code and of those that have one of no bits none is counted.
+        uint32_t same = __match_any_sync(ALL_LANES, n_bits);
+        rank[i] = __popc(same & ((1u << lane) - 1));
+        if (rank[i] == 0 && n_bits > 0) s.counts[part][n_bits] = __popc(same);
+        // A symbol that is alone.
+        if (is_used && n_bits == 0) s.order[0] = uint8_t(part * 32 + lane);
+    }
+    n_used = __syncthreads_count(n_used > 0);
+    uint32_t total = __reduce_add_sync(ALL_LANES, share);
+    // Whether the shares of all add up: each warp knows its own.
+    if (lane == 0) s.limits[warp] = total;
+    __syncthreads();
+    total = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < UNIT_THREADS / 32; ++i) total += s.limits[i];
+    __syncthreads();
+    if (total != 1u << MAX_BITS) return false;
+    if (t == 0) {
+        uint32_t code = 0, n_before = 0;
+        for (uint32_t bits = 1; bits <= MAX_BITS; ++bits) {
+            uint32_t n = 0;
+            for (uint32_t i = 0; i < MAX_SYMBOLS / 32; ++i) n += s.counts[i][bits];
+            s.offsets[bits] = n_before - code;
+            n_before += n;
+            s.limits[bits] = (code + n) << (MAX_BITS - bits);
+            code = (code + n) << 1;
+        }
+        s.offsets[0] = n_before;
+    }
+    __syncthreads();
+    const bool is_alone = s.offsets[0] == 0;
+    if (t <= MAX_BITS && t > 0 && !is_alone) {
+        // From here on: where symbols of a length and a part begin in their order.
+        uint32_t at = 0;
+        for (uint32_t bits = 1; bits < t; ++bits) {
+            for (uint32_t i = 0; i < MAX_SYMBOLS / 32; ++i) at += s.counts[i][bits];
+        }
+        // Other threads may still read the counts of this length.
+        __syncwarp((1u << (MAX_BITS + 1)) - 2);
+        for (uint32_t i = 0; i < MAX_SYMBOLS / 32; ++i) {
+            uint32_t n = s.counts[i][t];
+            s.counts[i][t] = at;
+            at += n;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < ROUNDS; ++i) {
+        const uint32_t part = warp * ROUNDS + i;
+        if (length[i] > 0) s.order[s.counts[part][length[i]] + rank[i]] = uint8_t(part * 32 + lane);
+    }
+    __syncthreads();
+    for (uint32_t i = t; i < 1u << MAX_BITS; i += UNIT_THREADS) {
+        const uint32_t bits = __brev(i) >> (32 - MAX_BITS);
+        uint32_t n_bits = 1;
+#pragma unroll
+        for (uint32_t k = 1; k < MAX_BITS; ++k) n_bits += bits >= s.limits[k];
+        uint32_t symbol = is_alone ? s.order[0] : s.order[(s.offsets[n_bits] + (bits >> (MAX_BITS - n_bits))) % MAX_SYMBOLS];
+        s.table[i] = uint16_t(symbol << 4 | (is_alone ? 0 : n_bits));
+    }
+    __syncthreads();
+    return true;
+}
+
+// The bits of a stream.
+struct BitReader {
+    const uint32_t* next;
+    const uint32_t* end;
+    uint64_t held;
+    uint32_t ahead;
+    int32_t n_held;
+    uint64_t start;
+
+    // `end` is that of the payload: beyond it, there are zeros.
+    DEVICE BitReader(const uint8_t* at, const uint8_t* end_of_all) {
+        start = uint64_t(at);
+        next = (const uint32_t*)(start & ~uint64_t(3));
+        end = (const uint32_t*)((uint64_t(end_of_all) + 3) & ~uint64_t(3));
+        const uint32_t n_skipped = 8 * uint32_t(start & 3);
+        held = load() >> n_skipped;
+        n_held = 32 - int32_t(n_skipped);
+        ahead = load();
+    }
+    DEVICE uint32_t load() {
+        uint32_t word = next < end ? *next : 0;
+        ++next;
+        return word;
+    }
+    // Afterwards there are at least 32 bits.
+    DEVICE void refill() {
+        if (n_held < 32) {
+            held |= uint64_t(ahead) << n_held;
+            n_held += 32;
+            ahead = load();
+        }
+    }
+    DEVICE uint32_t symbol(const uint16_t* table) {
+        uint32_t entry = table[uint32_t(held) & ((1u << MAX_BITS) - 1)];
+        held >>= entry & 15;
+        n_held -= entry & 15;
+        return entry >> 4;
+    }
+    // Whether just these bytes were used, and the rest of the last is 0.
+    DEVICE bool is_used_up(uint32_t n_bytes) {
+        refill();
+        // One word was read ahead.
+        int64_t n_bits = 8 * (int64_t(uint64_t(next - 1)) - int64_t(start)) - n_held;
+        uint32_t n_rest = uint32_t(-n_bits) & 7;
+        return (n_bits + 7) / 8 == int64_t(n_bytes) && (uint32_t(held) & ((1u << n_rest) - 1)) == 0;
+    }
+};
+
+// Symbols that are bytes, one after the other.
+DEVICE void decode_bytes(BitReader& reader, const StreamsShared& s, uint32_t n_symbols, uint8_t* to) {
+    uint32_t at = 0;
+    for (; at + 4 <= n_symbols; at += 4) {
+        uint32_t word = 0;
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) {
+            if (k % 2 == 0) reader.refill();
+            word |= reader.symbol(s.table) << 8 * k;
+        }
+        *(uint32_t*)(to + at) = word;
+    }
+    for (; at < n_symbols; ++at) {
+        reader.refill();
+        to[at] = uint8_t(reader.symbol(s.table));
+    }
+}
+
+// Says that bytes of a group stand for wide differences.
+DEVICE void mark_wide(const DecodeWork& work, const Chunk& chunk, uint32_t group, uint32_t n_wide) {
+    const uint64_t at = chunk.first_group + group;
+    atomicOr((uint32_t*)(work.classes + (at & ~uint64_t(3))), HAS_WIDE << 8 * uint32_t(at & 3));
+    atomicAdd(&work.tiles[chunk.first_tile + group / TILE].n_wide, n_wide);
+}
+
+DEVICE uint32_t n_zero_bytes(uint32_t word) {
+    return __popc(~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080);
+}
+
+// Symbols of a stream of a book, from its symbol `first` on, to the bytes of groups. Returns how many are escapes.
+template <uint32_t ALPHABET>
+DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State& state, BitReader& reader,
+                              const StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols) {
+    constexpr uint32_t WIDTH_LOG2 = ALPHABET == ONES ? 5 : ALPHABET;
+    constexpr uint32_t PER_GROUP = GROUP >> WIDTH_LOG2;
+    const uint64_t first_sorted = chunk.first_group + state.starts[book] + first / PER_GROUP;
+    const uint32_t* sorted = work.sorted + first_sorted;
+    uint16_t* escaped = work.escapes + ESCAPES_PER_GROUP * first_sorted;
+    const uint32_t n_groups = n_symbols / PER_GROUP;
+    const uint32_t escape = escape_of(ALPHABET);
+    uint32_t n_escapes = 0;
+    // Two codes fit into what a refill leaves.
+    auto next = [&](bool refills) {
+        if (refills) reader.refill();
+        return reader.symbol(s.table);
+    };
+    for (uint32_t i = 0; i < n_groups; ++i) {
+        const uint32_t group = sorted[i];
+        uint32_t words[8], n_wide = 0, escapes = 0;
+        if (ALPHABET == SINGLES) {
+#pragma unroll
+            for (uint32_t w = 0; w < 8; ++w) {
+                uint32_t word = 0;
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) word |= next(k % 2 == 0) << 8 * k;
+                words[w] = word;
+                n_wide |= (word - 0x01010101) & ~word & 0x80808080;
+            }
+            if (n_wide != 0) {
+                n_wide = 0;
+#pragma unroll
+                for (uint32_t w = 0; w < 8; ++w) n_wide += n_zero_bytes(words[w]);
+                mark_wide(work, chunk, group, n_wide);
+            }
+        } else if (ALPHABET == PAIRS) {
+#pragma unroll
+            for (uint32_t w = 0; w < 8; ++w) {
+                uint32_t a = next(true), b = next(false);
+                words[w] = s.low[a] | s.low[b] << 16;
+                escapes |= (a == escape ? 1u : 0) << 2 * w | (b == escape ? 2u : 0) << 2 * w;
+            }
+        } else if (ALPHABET == FOURS) {
+#pragma unroll
+            for (uint32_t w = 0; w < 8; ++w) {
+                uint32_t a = next(w % 2 == 0);
+                words[w] = s.low[a];
+                escapes |= (a == escape ? 1u : 0) << w;
+            }
+        } else if (ALPHABET == EIGHTS) {
+#pragma unroll
+            for (uint32_t w = 0; w < 8; w += 2) {
+                uint32_t a = next(w % 4 == 0);
+                words[w] = s.low[a];
+                words[w + 1] = s.high[a];
+                escapes |= (a == escape ? 1u : 0) << w / 2;
+            }
+        } else {
+            uint32_t a = next(true);
+            escapes = a == escape;
+#pragma unroll
+            for (uint32_t w = 0; w < 8; ++w) words[w] = a / 8 == w ? s.low[a] : 0x80808080;
+        }
+        Piece<uint32_t>* to = (Piece<uint32_t>*)(work.bytes + (chunk.first_group + group) * GROUP);
+        to[0] = Piece<uint32_t>{{words[0], words[1], words[2], words[3]}};
+        to[1] = Piece<uint32_t>{{words[4], words[5], words[6], words[7]}};
+        while (escapes != 0) {
+            uint32_t place = __ffs(int(escapes)) - 1;
+            escapes &= escapes - 1;
+            escaped[n_escapes] = uint16_t(i * PER_GROUP + place);
+            ++n_escapes;
+        }
+    }
+    return n_escapes;
+}
+
+// Bytes of the symbols of an alphabet. By a block.
+DEVICE void make_bytes(StreamsShared& s, uint32_t alphabet) {
+    for (uint32_t symbol = threadIdx.x; symbol < alphabet_size(alphabet); symbol += UNIT_THREADS) {
+        uint32_t low = 0x80808080, high = 0x80808080;
+        const bool is_escape = symbol == escape_of(alphabet);
+        if (alphabet == PAIRS) {
+            low = is_escape ? 0x8080 : (125 + symbol / 7) | (125 + symbol % 7) << 8;
+        } else if (alphabet == FOURS && !is_escape) {
+            low = (127 + symbol / 27) | (127 + symbol / 9 % 3) << 8 | (127 + symbol / 3 % 3) << 16 | (127 + symbol % 3) << 24;
+        } else if (alphabet == EIGHTS && !is_escape && symbol > 0) {
+            uint32_t first = (symbol - 1) / 2, second = 8, signs = (symbol - 1) % 2;
+            if (symbol >= 17) {
+                uint32_t pair = (symbol - 17) / 4;
+                second = 1;
+                while ((second + 1) * second / 2 <= pair) ++second;
+                first = pair - second * (second - 1) / 2;
+                signs = (symbol - 17) % 4;
+            }
+            // 127 or 129 where there is 128 otherwise.
+            uint64_t all = uint64_t(signs & 1 ? 0x01 : 0xFF) << 8 * first;
+            if (second < 8) all |= uint64_t(signs & 2 ? 0x01 : 0xFF) << 8 * second;
+            low ^= uint32_t(all);
+            high ^= uint32_t(all >> 32);
+        } else if (alphabet == ONES && !is_escape) {
+            // The word that is not all zeros.
+            low ^= (symbol % 2 == 1 ? 0x01u : 0xFFu) << 8 * (symbol / 2 % 4);
+        }
+        s.low[symbol] = low;
+        s.high[symbol] = high;
+    }
+    __syncthreads();
+}
+
+// Decodes up to UNIT_BLOCKS blocks of a codebook, from `block` of the chunk on. By a block.
+DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, uint32_t unit, StreamsShared& s) {
+    const uint32_t t = threadIdx.x;
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    if (!make_table(s, work.lengths + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS)) {
+        if (t == 0) state.is_odd = 1;
+        return;
+    }
+    const bool is_plain = book == CLASS_BOOK || book == REST_BOOK;
+    const uint32_t alphabet = is_plain ? SINGLES : state.alphabets[book];
+    if (alphabet != SINGLES) make_bytes(s, alphabet);
+    const uint32_t block = unit * UNIT_BLOCKS + t / STREAMS, stream = t % STREAMS;
+    if (block * BLOCK >= state.n_symbols[book]) return;
+    const uint32_t n_block = min(state.n_symbols[book] - block * BLOCK, BLOCK);
+    const uint32_t start = min(stream_start(n_block, stream) * 32, n_block);
+    const uint32_t n_symbols = min(stream_start(n_block, stream + 1) * 32, n_block) - start;
+    const uint32_t first = block * BLOCK + start;
+    const uint32_t in_chunk = (book == CLASS_BOOK ? block : state.first_block[book] + block) * STREAMS + stream;
+    const uint64_t in_all = uint64_t(chunk.first_slot) * STREAMS + in_chunk;
+    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    BitReader reader(payload + work.stream_at[in_all], payload + chunk.payload_bytes);
+    uint32_t n_escapes = 0;
+    if (is_plain) {
+        uint8_t* to = book == CLASS_BOOK ? work.class_symbols + chunk.first_group : work.rest + chunk.first_group * GROUP;
+        decode_bytes(reader, s, n_symbols, to + first);
+    } else if (alphabet == SINGLES) {
+        decode_groups<SINGLES>(work, chunk, state, reader, s, book, first, n_symbols);
+    } else if (alphabet == PAIRS) {
+        n_escapes = decode_groups<PAIRS>(work, chunk, state, reader, s, book, first, n_symbols);
+    } else if (alphabet == FOURS) {
+        n_escapes = decode_groups<FOURS>(work, chunk, state, reader, s, book, first, n_symbols);
+    } else if (alphabet == EIGHTS) {
+        n_escapes = decode_groups<EIGHTS>(work, chunk, state, reader, s, book, first, n_symbols);
+    } else {
+        n_escapes = decode_groups<ONES>(work, chunk, state, reader, s, book, first, n_symbols);
+    }
+    work.escapes_of[in_all] = n_escapes;
+    if (n_escapes > 0) state.has_escapes = 1;
+    if (!reader.is_used_up(work.sizes[in_all])) state.is_odd = 1;
+}
+
+DEVICE void decode_classes(const DecodeWork& work, StreamsShared& s) {
+    const uint32_t number = blockIdx.x / work.class_units, unit = blockIdx.x % work.class_units;
+    const State& state = work.states[number];
+    if (is_odd(state) || unit * UNIT_BLOCKS * BLOCK >= state.n_class_symbols) return;
+    decode_unit(work, number, CLASS_BOOK, unit, s);
+}
+
+DEVICE void decode_books(const DecodeWork& work, StreamsShared& s) {
+    const uint32_t number = blockIdx.x / work.units, unit = blockIdx.x % work.units;
+    const State& state = work.states[number];
+    if (is_odd(state) || unit >= state.first_unit[N_BOOKS]) return;
+    uint32_t book = 0, end = N_BOOKS;
+    while (end - book > 1) {
+        uint32_t middle = (book + end) / 2;
+        if (state.first_unit[middle] <= unit) book = middle;
+        else end = middle;
+    }
+    decode_unit(work, number, book, unit - state.first_unit[book], s);
+}
+
+// ---- runs, spread ----
+
+// What symbols of classes stand for: an operation that can be put together.
+struct Runs {
+    // Groups, but for leading digits, and the sum of steps.
+    uint32_t n_groups;
+    int32_t steps;
+    // Leading digits: how many, and what they stand for by themselves.
+    uint32_t n_leading, leading;
+    // Digits at the end; all of them, if there is nothing else.
+    uint32_t n_trailing;
+    uint32_t is_all_digits;
+};
+
+// More groups than any chunk has: larger sums are taken as this.
+constexpr uint32_t TOO_MANY = 2 * MAX_GROUPS;
+
+// What digits stand for behind `n_before` others.
+DEVICE uint32_t shifted(uint32_t digits, uint32_t n_before) {
+    return digits == 0 ? 0 : n_before >= 24 ? TOO_MANY : uint32_t(min(uint64_t(digits) << n_before, uint64_t(TOO_MANY)));
+}
+
+DEVICE Runs join(const Runs& a, const Runs& b) {
+    Runs all;
+    const uint32_t leading = shifted(b.leading, a.n_trailing);
+    all.is_all_digits = a.is_all_digits & b.is_all_digits;
+    all.n_leading = a.is_all_digits ? min(a.n_leading + b.n_leading, 64u) : a.n_leading;
+    all.leading = a.is_all_digits ? min(a.leading + leading, TOO_MANY) : a.leading;
+    all.n_groups = min((a.is_all_digits ? 0 : a.n_groups + leading) + b.n_groups, TOO_MANY);
+    all.n_trailing = b.is_all_digits ? min(a.n_trailing + b.n_trailing, 64u) : b.n_trailing;
+    all.steps = a.steps + b.steps;
+    return all;
+}
+
+DEVICE Runs no_runs() { return Runs{0, 0, 0, 0, 0, 1}; }
+
+DEVICE Runs runs_of(uint32_t symbol) {
+    if (symbol < N_DIGITS) return Runs{0, 0, 1, 1 + symbol, 1, 1};
+    int32_t step = int32_t(symbol - N_DIGITS);
+    return Runs{1, (step >> 1) ^ -(step & 1), 0, 0, 0, 0};
+}
+
+struct RunsShared {
+    alignas(16) uint8_t symbols[TILE];
+    Runs warps[TILE_THREADS / 32];
+    Runs before;
+};
+
+DEVICE Runs shuffle_up(const Runs& runs, uint32_t distance) {
+    Runs other;
+    other.n_groups = __shfl_up_sync(ALL_LANES, runs.n_groups, distance);
+    other.steps = __shfl_up_sync(ALL_LANES, runs.steps, distance);
+    other.n_leading = __shfl_up_sync(ALL_LANES, runs.n_leading, distance);
+    other.leading = __shfl_up_sync(ALL_LANES, runs.leading, distance);
+    other.n_trailing = __shfl_up_sync(ALL_LANES, runs.n_trailing, distance);
+    other.is_all_digits = __shfl_up_sync(ALL_LANES, runs.is_all_digits, distance);
+    return other;
+}
+
+DEVICE Runs shuffle(const Runs& runs, uint32_t lane) {
+    Runs other;
+    other.n_groups = __shfl_sync(ALL_LANES, runs.n_groups, lane);
+    other.steps = __shfl_sync(ALL_LANES, runs.steps, lane);
+    other.n_leading = __shfl_sync(ALL_LANES, runs.n_leading, lane);
+    other.leading = __shfl_sync(ALL_LANES, runs.leading, lane);
+    other.n_trailing = __shfl_sync(ALL_LANES, runs.n_trailing, lane);
+    other.is_all_digits = __shfl_sync(ALL_LANES, runs.is_all_digits, lane);
+    return other;
+}
+
+// Those of all lanes up to this one.
+DEVICE Runs join_lanes(Runs runs) {
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        Runs other = shuffle_up(runs, distance);
+        if (threadIdx.x % 32 >= distance) runs = join(other, runs);
+    }
+    return runs;
+}
+
+// The runs of a tile of symbols before this thread's, and of all its symbols.
+DEVICE Runs runs_before(const DecodeWork& work, const Chunk& chunk, uint32_t first, uint32_t n, RunsShared& s, Runs& all) {
+    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
+    const Piece<uint8_t>* from = (const Piece<uint8_t>*)(work.class_symbols + chunk.first_group + first);
+    Piece<uint8_t> own{};
+    if (t * PER_THREAD < n) own = from[t];
+    ((Piece<uint8_t>*)s.symbols)[t] = own;
+    Runs runs = no_runs();
+#pragma unroll
+    for (uint32_t i = 0; i < PER_THREAD; ++i) {
+        if (t * PER_THREAD + i < n) runs = join(runs, runs_of(own.of[i]));
+    }
+    runs = join_lanes(runs);
+    if (lane == 31) s.warps[warp] = runs;
+    Runs before = shuffle_up(runs, 1);
+    if (lane == 0) before = no_runs();
+    __syncthreads();
+    Runs warps_before = no_runs();
+    all = no_runs();
+    for (uint32_t i = 0; i < TILE_THREADS / 32; ++i) {
+        if (i == warp) warps_before = all;
+        all = join(all, s.warps[i]);
+    }
+    return join(warps_before, before);
+}
+
+// Where the runs of a tile are kept until its own fields are set.
+DEVICE Runs* runs_of_tile(const DecodeWork& work, uint32_t tile) { return (Runs*)&work.tiles[tile]; }
+
+DEVICE void sum_runs(const DecodeWork& work, RunsShared& s) {
+    const uint32_t number = work.tile_chunks[blockIdx.x];
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
+    if (is_odd(state) || first >= state.n_class_symbols) return;
+    Runs all;
+    runs_before(work, chunk, first, min(TILE, state.n_class_symbols - first), s, all);
+    if (threadIdx.x == 0) *runs_of_tile(work, blockIdx.x) = all;
+}
+
+DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
+    const uint32_t t = threadIdx.x, number = work.tile_chunks[blockIdx.x];
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
+    if (is_odd(state) || first >= state.n_class_symbols) return;
+    const uint32_t n = min(TILE, state.n_class_symbols - first);
+    if (t < 32) {
+        // What would be digits of a run at the start are none.
+        Runs before = Runs{0, 0, 0, 0, 0, 0};
+        for (uint32_t tile = chunk.first_tile; tile < blockIdx.x; tile += 32) {
+            Runs runs = tile + t < blockIdx.x ? *runs_of_tile(work, tile + t) : no_runs();
+            runs = join_lanes(runs);
+            before = join(before, shuffle(runs, 31));
+        }
+        if (t == 0) s.before = before;
+    }
+    Runs all;
+    const Runs inside = runs_before(work, chunk, first, n, s, all);
+    __syncthreads();
+    Runs runs = join(s.before, inside);
+    uint8_t* classes = work.classes + chunk.first_group;
+    bool is_wrong = false;
+    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
+        const uint32_t symbol = s.symbols[i];
+        const uint32_t at = runs.n_groups;
+        runs = join(runs, runs_of(symbol));
+        if (symbol >= N_DIGITS) {
+            const int32_t group_class = 1 + runs.steps;
+            if (group_class < 1 || group_class >= int32_t(N_CLASSES) || at >= chunk.n_groups) is_wrong = true;
+            else classes[at] = uint8_t(group_class);
+        }
+    }
+    // Who has the last symbol knows how many groups there are.
+    const uint32_t last = n - 1;
+    if (first + n == state.n_class_symbols && t == last / PER_THREAD && runs.n_groups != chunk.n_groups) is_wrong = true;
+    if (is_wrong) state.is_odd = 1;
+}
+
+// ---- parameters ----
+
+// By one warp, of which one lane reads; false if the chunk is odd.
+DEVICE bool read_books(const DecodeWork& work, uint32_t number, OpenShared& s) {
+    const uint32_t lane = threadIdx.x;
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    BitDecoder coder = work.coders[number];
+    uint32_t has_before = 0;
+    for (uint32_t book = 1; book < N_BOOKS; ++book) {
+        uint32_t alphabet = SINGLES, n_symbols = 0, is_fine = 1;
+        if (book == REST_BOOK) {
+            if (lane == 0) {
+                uint64_t n_rest = code_number_once(coder, 0);
+                if (n_rest > chunk.n_values + GROUP || n_rest > uint64_t(chunk.n_groups) * GROUP) is_fine = 0;
+                n_symbols = uint32_t(n_rest);
+                state.n_rest = n_symbols;
+            }
+        } else {
+            const uint32_t n_groups = state.starts[book + 1] - state.starts[book];
+            if (n_groups > 0 && lane == 0) {
+                alphabet = code_raw(coder, 0, 3);
+                if (alphabet >= N_ALPHABETS) is_fine = 0;
+                else n_symbols = n_groups * (GROUP >> width_log2(alphabet));
+                state.alphabets[book] = alphabet;
+            }
+        }
+        if (lane == 0) state.n_symbols[book] = n_symbols;
+        is_fine = __shfl_sync(ALL_LANES, is_fine, 0);
+        if (!is_fine) return false;
+        n_symbols = __shfl_sync(ALL_LANES, n_symbols, 0);
+        if (n_symbols == 0) continue;
+        alphabet = __shfl_sync(ALL_LANES, alphabet, 0);
+        for (uint32_t i = lane; i < MAX_SYMBOLS; i += 32) s.lengths[i] = NO_CODE;
+        __syncwarp();
+        if (lane == 0) {
+            const uint8_t* before = has_before >> alphabet & 1 ? s.before[alphabet] : nullptr;
+            is_fine = code_lengths(coder, s.model, s.lengths, alphabet_size(alphabet), before, s.reciprocals);
+        }
+        is_fine = __shfl_sync(ALL_LANES, is_fine, 0);
+        if (!is_fine) return false;
+        has_before |= 1u << alphabet;
+        uint8_t* to = work.lengths + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS;
+        for (uint32_t i = lane; i < MAX_SYMBOLS; i += 32) {
+            s.before[alphabet][i] = s.lengths[i];
+            to[i] = s.lengths[i];
+        }
+        __syncwarp();
+    }
+    return __shfl_sync(ALL_LANES, uint32_t(coder.is_at_end()), 0) != 0;
+}
+
+DEVICE void read_parameters(const DecodeWork& work, OpenShared& s) {
+    const uint32_t t = threadIdx.x, number = blockIdx.x;
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    if (is_odd(state)) return;
+    for (uint32_t i = t; i <= MAX_SEEN; i += OPEN_THREADS) s.reciprocals[i] = reciprocal(i);
+    if (t < 32) reset(s.model, t);
+    __syncthreads();
+    if (t < 32) {
+        bool is_fine = read_books(work, number, s);
+        if (t == 0) {
+            uint32_t blocks = 0, units = 0;
+            for (uint32_t book = 0; book < N_BOOKS && is_fine; ++book) {
+                uint32_t n_blocks = (state.n_symbols[book] + BLOCK - 1) / BLOCK;
+                state.first_block[book] = blocks;
+                state.first_unit[book] = units;
+                blocks += n_blocks;
+                // Those of classes are decoded already.
+                if (book != CLASS_BOOK) units += (n_blocks + UNIT_BLOCKS - 1) / UNIT_BLOCKS;
+            }
+            state.first_block[N_BOOKS] = blocks;
+            state.first_unit[N_BOOKS] = units;
+            s.is_odd = !is_fine || blocks > chunk.n_slots || units > work.units;
+        }
+    }
+    __syncthreads();
+    uint32_t at = state.body_at;
+    const uint64_t first = uint64_t(chunk.first_slot) * STREAMS;
+    for (uint32_t book = 1; book < N_BOOKS && at != 0 && !s.is_odd; ++book) {
+        const uint32_t n_streams = (state.first_block[book + 1] - state.first_block[book]) * STREAMS;
+        const uint64_t to = first + state.first_block[book] * STREAMS;
+        if (n_streams > 0) {
+            at = find_streams<OPEN_THREADS>(chunk, at, n_streams, work.stream_at + to, work.sizes + to, s.sums);
+        }
+    }
+    if (t == 0) {
+        state.low_at = at;
+        state.wide_at = at + state.low_bytes;
+        if (s.is_odd || at == 0 || state.low_bytes > chunk.payload_bytes - at) state.is_odd = 1;
+    }
+}
+
+// ---- apart, patch ----
+
+constexpr uint32_t APART_THREADS = 256;
+
+struct ApartShared {
+    uint32_t sums[APART_THREADS / 32 + 1];
+};
+
+// From the number of escapes of each stream, where its bytes apart begin.
+DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
+    const uint32_t t = threadIdx.x, number = blockIdx.x;
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    if (is_odd(state) || (state.n_rest == 0 && !state.has_escapes)) return;
+    const uint32_t n_streams = state.first_block[REST_BOOK] * STREAMS;
+    const uint32_t* escapes_of = work.escapes_of + uint64_t(chunk.first_slot) * STREAMS;
+    uint32_t* apart_at = work.apart_at + uint64_t(chunk.first_slot) * STREAMS;
+    uint32_t at = 0;
+    constexpr uint32_t EACH = 4;
+    for (uint32_t first = 0; first < n_streams; first += APART_THREADS * EACH) {
+        uint32_t n[EACH], sum = 0, all;
+        for (uint32_t k = 0; k < EACH; ++k) {
+            const uint32_t i = first + t * EACH + k;
+            n[k] = 0;
+            if (i < n_streams) {
+                const uint32_t book = book_of_block(state, i / STREAMS, REST_BOOK);
+                n[k] = book == CLASS_BOOK ? 0 : escapes_of[i] << width_log2(state.alphabets[book]);
+            }
+            sum += n[k];
+        }
+        uint32_t before = at + prefix_of_block<APART_THREADS>(sum, s.sums, all);
+        for (uint32_t k = 0; k < EACH; ++k) {
+            const uint32_t i = first + t * EACH + k;
+            if (i < n_streams) apart_at[i] = before;
+            before += n[k];
+        }
+        at += all;
+    }
+    if (t == 0 && at != state.n_rest) state.is_odd = 1;
+}
+
+constexpr uint32_t PATCH_THREADS = 256;
+// Blocks that patch a chunk.
+constexpr uint32_t PATCH_BLOCKS = 64;
+
+// A warp a stream.
+DEVICE void patch(const DecodeWork& work) {
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / PATCH_BLOCKS;
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    if (is_odd(state) || !state.has_escapes) return;
+    const uint8_t* rest = work.rest + chunk.first_group * GROUP;
+    const uint32_t first = (blockIdx.x % PATCH_BLOCKS * PATCH_THREADS + threadIdx.x) / 32;
+    const uint32_t n_streams = state.first_block[REST_BOOK] * STREAMS;
+    for (uint32_t i = state.first_block[1] * STREAMS + first; i < n_streams; i += PATCH_BLOCKS * PATCH_THREADS / 32) {
+        const uint64_t in_all = uint64_t(chunk.first_slot) * STREAMS + i;
+        const uint32_t n_escapes = work.escapes_of[in_all];
+        if (n_escapes == 0) continue;
+        const uint32_t block = i / STREAMS, book = book_of_block(state, block, REST_BOOK);
+        const uint32_t width = width_log2(state.alphabets[book]);
+        // Where the stream wrote what it found: as in `decode_groups`.
+        const uint32_t in_book = (block - state.first_block[book]) * BLOCK;
+        const uint32_t start = in_book + stream_start(min(state.n_symbols[book] - in_book, BLOCK), i % STREAMS) * 32;
+        const uint64_t first_sorted = chunk.first_group + state.starts[book] + (start << width) / GROUP;
+        const uint16_t* escaped = work.escapes + ESCAPES_PER_GROUP * first_sorted;
+        const uint32_t apart_at = work.apart_at[in_all];
+        for (uint32_t k = lane; k < n_escapes; k += 32) {
+            const uint32_t in_stream = uint32_t(escaped[k]) << width;
+            const uint32_t byte = work.sorted[first_sorted + in_stream / GROUP] * GROUP + in_stream % GROUP;
+            const uint8_t* from = rest + apart_at + (k << width);
+            uint8_t* to = work.bytes + chunk.first_group * GROUP + byte;
+            uint32_t n_wide = 0;
+            for (uint32_t j = 0; j < 1u << width; ++j) {
+                to[j] = from[j];
+                n_wide += from[j] == WIDE;
+            }
+            if (n_wide > 0) mark_wide(work, chunk, byte / GROUP, n_wide);
+        }
+    }
+}
+
+// ---- ends, offsets ----
+
+// By one warp.
+DEVICE void find_ends(const DecodeWork& work) {
+    const uint32_t lane = threadIdx.x, number = blockIdx.x;
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    if (is_odd(state)) return;
+    // No more than there are values.
+    uint32_t n_wide = 0;
+    for (uint32_t i = 0; i < chunk.n_tiles; i += 32) {
+        Tile& tile = work.tiles[chunk.first_tile + i + lane];
+        const bool exists = i + lane < chunk.n_tiles;
+        const uint32_t own = exists ? tile.n_wide : 0, upto = prefix_of_warp(own, lane);
+        if (exists) tile.wide_before = n_wide + upto - own;
+        n_wide += __shfl_sync(ALL_LANES, upto, 31);
+    }
+    if (lane > 0) return;
+    state.n_wide = n_wide;
+    state.is_plain = is_plain_order(chunk, state.order);
+    const uint64_t end = state.wide_at + 4 * uint64_t(n_wide);
+    if (end != chunk.payload_bytes) {
+        // Unless it was filled up with zeros.
+        bool is_padded = end < chunk.payload_bytes && chunk.payload_bytes == max(chunk.n_values / VALUES_PER_BYTE, 3u);
+        for (uint64_t i = end; is_padded && i < chunk.payload_bytes; ++i) {
+            is_padded = ((const uint8_t*)chunk.payload)[i] == 0;
+        }
+        if (!is_padded) state.is_odd = 1;
+    }
+}
+
+struct OffsetsShared {
+    uint32_t sums[TILE_THREADS / 32 + 1];
+};
+
+DEVICE void find_offsets(const DecodeWork& work, OffsetsShared& s) {
+    const uint32_t t = threadIdx.x, number = work.tile_chunks[blockIdx.x];
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    const Tile& tile = work.tiles[blockIdx.x];
+    if (is_odd(state) || (tile.low_bytes == 0 && tile.n_wide == 0)) return;
+    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE, n = min(TILE, chunk.n_groups - first);
+    const uint64_t at = chunk.first_group + first;
+    auto n_wide_at = [&](uint32_t i) {
+        uint32_t n_wide = 0;
+        if (work.classes[at + i] & HAS_WIDE) {
+            const uint32_t* words = (const uint32_t*)(work.bytes + (at + i) * GROUP);
+            for (uint32_t k = 0; k < 8; ++k) n_wide += n_zero_bytes(words[k]);
+        }
+        return n_wide;
+    };
+    uint32_t low = 0, n_wide = 0, all;
+    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
+        low += low_bytes(work.classes[at + i] & (HAS_WIDE - 1));
+        n_wide += n_wide_at(i);
+    }
+    low = state.low_at + tile.low_before + prefix_of_block<TILE_THREADS>(low, s.sums, all);
+    n_wide = tile.wide_before + prefix_of_block<TILE_THREADS>(n_wide, s.sums, all);
+    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
+        work.group_low[at + i] = low;
+        work.group_wide[at + i] = state.wide_at + 4 * n_wide;
+        low += low_bytes(work.classes[at + i] & (HAS_WIDE - 1));
+        n_wide += n_wide_at(i);
+    }
+}
+
+}  // namespace balanced
+
+using namespace balanced;
+
+KERNEL_BOUNDED(256, 1, balanced_open)(const __grid_constant__ DecodeWork work) {
+    SHARED(OpenShared, shared);
+    open(work, shared);
+}
+
+KERNEL_BOUNDED(128, 4, balanced_classes)(const __grid_constant__ DecodeWork work) {
+    SHARED(StreamsShared, shared);
+    decode_classes(work, shared);
+}
+
+KERNEL_BOUNDED(256, 2, balanced_runs)(const __grid_constant__ DecodeWork work) {
+    SHARED(RunsShared, shared);
+    sum_runs(work, shared);
+}
+
+KERNEL_BOUNDED(256, 2, balanced_spread)(const __grid_constant__ DecodeWork work) {
+    SHARED(RunsShared, shared);
+    spread_classes(work, shared);
+}
+
+KERNEL_BOUNDED(256, 2, balanced_decode_tally)(const __grid_constant__ DecodeWork work) {
+    SHARED(SortShared, shared);
+    if (!is_odd(work.states[work.tile_chunks[blockIdx.x]])) tally(work, shared);
+}
+
+KERNEL_BOUNDED(128, 1, balanced_decode_books)(const __grid_constant__ DecodeWork work) {
+    SHARED(BooksShared, shared);
+    if (!is_odd(work.states[blockIdx.x])) find_books(work, shared);
+}
+
+KERNEL_BOUNDED(256, 2, balanced_decode_place)(const __grid_constant__ DecodeWork work) {
+    SHARED(SortShared, shared);
+    if (!is_odd(work.states[work.tile_chunks[blockIdx.x]])) place<false>(work, shared);
+}
+
+KERNEL_BOUNDED(256, 1, balanced_parameters)(const __grid_constant__ DecodeWork work) {
+    SHARED(OpenShared, shared);
+    read_parameters(work, shared);
+}
+
+KERNEL_BOUNDED(128, 8, balanced_streams)(const __grid_constant__ DecodeWork work) {
+    SHARED(StreamsShared, shared);
+    decode_books(work, shared);
+}
+
+KERNEL_BOUNDED(256, 1, balanced_apart)(const __grid_constant__ DecodeWork work) {
+    SHARED(ApartShared, shared);
+    find_apart(work, shared);
+}
+
+KERNEL_BOUNDED(256, 4, balanced_patch)(const __grid_constant__ DecodeWork work) { patch(work); }
+
+KERNEL_BOUNDED(32, 1, balanced_ends)(const __grid_constant__ DecodeWork work) { find_ends(work); }
+
+KERNEL_BOUNDED(256, 4, balanced_offsets)(const __grid_constant__ DecodeWork work) {
+    SHARED(OffsetsShared, shared);
+    find_offsets(work, shared);
+}
+
+REGISTER_KERNEL(balanced_open);
+REGISTER_KERNEL(balanced_classes);
+REGISTER_KERNEL(balanced_runs);
+REGISTER_KERNEL(balanced_spread);
+REGISTER_KERNEL(balanced_decode_tally);
+REGISTER_KERNEL(balanced_decode_books);
+REGISTER_KERNEL(balanced_decode_place);
+REGISTER_KERNEL(balanced_parameters);
+REGISTER_KERNEL(balanced_streams);
+REGISTER_KERNEL(balanced_apart);
+REGISTER_KERNEL(balanced_patch);
+REGISTER_KERNEL(balanced_ends);
+REGISTER_KERNEL(balanced_offsets);

@@ -1,0 +1,137 @@
+//! Codec `balanced`: what the device writes is what the CPU writes, byte for byte, and what it restores is what the CPU
+//! restores. Runs on the emulator, or with `PUMICE_DEVICE=cuda` on the first CUDA device, where arrays are larger.
+
+use std::fmt::Debug;
+
+use pumice::{Bound, Config, DecodeOptions, Fill, Preset};
+use pumice_gpu::{Device, Element};
+use pumice_testkit::Float;
+use pumice_testkit::fields::Field;
+
+/// Whether the suite runs on a real device.
+fn on_cuda() -> bool {
+    std::env::var("PUMICE_DEVICE").is_ok_and(|name| name == "cuda")
+}
+
+fn device(seed: u64) -> Device {
+    if on_cuda() { Device::cuda(0).expect("there is a CUDA device") } else { Device::emulated(seed) }
+}
+
+fn balanced(bound: Bound) -> Config {
+    Config::new(bound).preset(Preset::Balanced)
+}
+
+/// Compresses and decompresses on the device, and compares with the CPU.
+fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usize], config: &Config, what: &str) {
+    let expected = pumice::compress(values, shape, config).expect("the CPU can compress it");
+    let bytes = device.compress(values, shape, config).unwrap_or_else(|e| panic!("{what}: {e}"));
+    if bytes != expected {
+        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
+        panic!("{what}: {} bytes instead of {}, the first other one at {at:?}", bytes.len(), expected.len());
+    }
+    let back = device.decompress::<T>(&expected, &DecodeOptions::new()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let restored = pumice::decompress::<T>(&expected).expect("the CPU can decompress it");
+    assert_eq!(back.shape, restored.shape);
+    let bits = |values: &[T]| pumice_testkit::check::bits(values);
+    assert!(bits(&back.data) == bits(&restored.data), "{what}: values differ");
+}
+
+fn all_fields<T: Element + Float + Debug>() {
+    let shapes: &[&[usize]] = if on_cuda() {
+        &[&[300_000], &[701, 433], &[33, 100, 128], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3], &[20, 256, 512]]
+    } else {
+        &[&[9000], &[70, 131], &[17, 33, 64], &[3, 9, 20, 41], &[40, 9, 3], &[9, 20, 160]]
+    };
+    for (seed, field) in (0..).zip(Field::ALL) {
+        let device = device(seed);
+        for (i, &shape) in shapes.iter().enumerate() {
+            let values: Vec<T> = field.generate(shape, seed);
+            for (j, bound) in [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-3)].into_iter().enumerate() {
+                // The emulator is slow: each field meets each bound and each shape, but not in all combinations.
+                if on_cuda() || (i + j + seed as usize).is_multiple_of(3) {
+                    check(&device, &values, shape, &balanced(bound), &format!("{field:?} {shape:?} {bound:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn all_fields_f32() {
+    all_fields::<f32>();
+}
+
+#[test]
+fn all_fields_f64() {
+    all_fields::<f64>();
+}
+
+#[test]
+fn all_sizes() {
+    for n in [0, 1, 7, 31, 32, 33, 63, 64, 65, 127, 128, 129, 2048, 4095, 4096, 4097, 8193] {
+        let values: Vec<f32> = Field::Turbulence.generate(&[n], 3);
+        check(&device(n as u64), &values, &[n], &balanced(Bound::Abs(1e-3)), &format!("{n} values"));
+        let values: Vec<f64> = Field::Walk.generate(&[n], 4);
+        check(&device(n as u64), &values, &[n], &balanced(Bound::Rel(1e-3)), &format!("{n} values"));
+    }
+    check(&device(0), &[3.5_f32], &[], &balanced(Bound::Abs(1e-3)), "a scalar");
+    check::<f32>(&device(0), &[], &[3, 0, 5], &balanced(Bound::Abs(1e-3)), "an empty array");
+    let values: Vec<f32> = Field::Walk.generate(&[3000], 4);
+    check(&device(0), &values, &[3000], &balanced(Bound::Lossless), "lossless");
+}
+
+#[test]
+fn many_chunks_in_one_launch() {
+    let shape = [40, 48, 96];
+    for (seed, chunk_shape) in (0..).zip([[40, 48, 96], [16, 48, 96], [7, 48, 96], [16, 20, 64], [40, 10, 32]]) {
+        let values: Vec<f32> = Field::Turbulence.generate(&shape, seed);
+        let config = balanced(Bound::Rel(1e-3)).chunk_shape(&chunk_shape);
+        check(&device(seed), &values, &shape, &config, &format!("chunks of {chunk_shape:?}"));
+        // Some chunks have fill values, others have none.
+        let mut values = values;
+        values[10_000..30_000].fill(1e20);
+        check(&device(seed), &values, &shape, &config.fill(Fill::Auto), &format!("chunks of {chunk_shape:?}, masked"));
+    }
+}
+
+/// Sums along every set of axes, with edges inside patches and outside of them.
+#[test]
+fn all_orders_of_differences() {
+    for (seed, shape) in (0..).zip([vec![5, 19, 160], vec![3, 8, 128], vec![6, 9, 288], vec![37, 416], vec![40_064]]) {
+        let n: usize = shape.iter().product();
+        let (nx, ny) = (shape[shape.len() - 1], if shape.len() > 1 { shape[shape.len() - 2] } else { 1 });
+        for axes in 1..8_usize {
+            // Rough along all axes that are not in the set, and steep along those that are.
+            let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 20) as f32 / 4096.0;
+            let value = |i: usize| {
+                let (x, y, z) = (i % nx, i / nx % ny, i / nx / ny);
+                let steep = [(x, 4), (y, 2), (z, 1)].map(|(place, bit)| {
+                    if axes & bit != 0 { (place * place) as f32 } else { 1000.0 * noise(place * 7 + bit) }
+                });
+                steep.iter().sum::<f32>() + noise(i)
+            };
+            let values: Vec<f32> = (0..n).map(value).collect();
+            check(&device(seed), &values, &shape, &balanced(Bound::Abs(0.1)), &format!("{shape:?}, axes {axes}"));
+        }
+    }
+}
+
+/// Whatever a damaged stream gives on the CPU, it gives on the device.
+#[test]
+fn damage_is_found_or_makes_no_difference() {
+    let shape = [9, 40, 64];
+    let values: Vec<f32> = Field::Turbulence.generate(&shape, 5);
+    let config = balanced(Bound::Rel(1e-3)).chunk_shape(&[5, 40, 64]);
+    let bytes = pumice::compress(&values, &shape, &config).expect("it can be compressed");
+    let device = device(1);
+    for i in 0..40 {
+        let mut damaged = bytes.clone();
+        let at = bytes.len() * (2 * i + 1) / 80;
+        damaged[at] ^= 1 << (i % 8);
+        let on_device = device.decompress::<f32>(&damaged, &DecodeOptions::new());
+        match pumice::decompress::<f32>(&damaged) {
+            Ok(array) => assert_eq!(on_device.expect("the CPU takes it").data, array.data),
+            Err(error) => assert_eq!(on_device.expect_err("the CPU refuses it").kind(), error.kind()),
+        }
+    }
+}
