@@ -20,7 +20,7 @@ Examples:
   pumice check t_30x192x288.f32 t.pum                    largest error, PSNR, ratio
 
 Exit codes: 0 success, 1 bound broken, 2 wrong arguments, 3 unsupported, 4 corrupt, 5 truncated,
-6 input/output, 7 memory limit.";
+6 input/output, 7 memory limit, 8 no device, or it failed.";
 
 /// Error-bounded compression of floating-point arrays
 ///

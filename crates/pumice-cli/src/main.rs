@@ -1,13 +1,14 @@
 //! The `pumice` command: parse the arguments, run one command, turn its outcome into an exit code.
 //!
 //! Each command lives in a file of its own under `commands/`; what they share is beside them: `input.rs` and
-//! `layout.rs` say what an input file holds, `output.rs` where results go, `compare.rs` whether a bound is
-//! kept, `ui.rs` how things are shown. Exit codes are those of `pumice::ErrorKind`.
+//! `layout.rs` say what an input file holds, `output.rs` where results go, `device.rs` what does the work, `compare.rs`
+//! whether a bound is kept, `ui.rs` how things are shown. Exit codes are those of `pumice::ErrorKind`.
 
 mod bounds;
 mod cli;
 mod commands;
 mod compare;
+mod device;
 mod failure;
 mod input;
 mod layout;

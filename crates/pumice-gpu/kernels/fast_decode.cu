@@ -237,32 +237,53 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
     return 0;
 }
 
+// Eight bytes of shared memory from any address on, of which `width` count; the others are 0.
+DEVICE void read_planes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t& low, uint32_t& high) {
+    const uint32_t* from = words + at / 4;
+    const uint32_t shift = at % 4 * 8;
+    const uint32_t first = from[0], second = from[1];
+    low = __funnelshift_r(first, second, shift);
+    high = width > 4 ? __funnelshift_r(second, from[2], shift) : 0;
+    if (width < 4) low &= (1u << 8 * width) - 1;
+    else if (width < 8) high &= (1u << 8 * (width - 4)) - 1;
+}
+
 // Phase 3: residuals of a group from its planes.
 template <class T>
 DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T>::Int (&v)[GROUP]) {
     using Int = typename Real<T>::Int;
+    using Signed = typename Real<T>::Signed;
     const uint32_t number = group % 8;
     uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
     uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
-    const uint32_t width = s.widths[group];
-#pragma unroll
-    for (uint32_t k = 0; k < GROUP; ++k) v[k] = 0;
-    if (width == 0) return;
-    low = number < 4 ? low & ((1u << 8 * number) - 1) : low;
+    const uint32_t width = (number < 4 ? low : high) >> number % 4 * 8 & 0xFF;
+    // Widths of the groups before.
     high = number > 4 ? high & ((1u << 8 * (number - 4)) - 1) : 0;
-    const uint8_t* from = s.body + s.planes_at[group / 8] + sum_of_bytes(low) + sum_of_bytes(high);
+    low = number < 4 ? low & ((1u << 8 * number) - 1) : low;
+    const uint32_t at = s.planes_at[group / 8] + sum_of_bytes(low) + sum_of_bytes(high);
+    uint32_t first, second;
+    read_planes(s.words, at, min(width, 8u), first, second);
+    transpose_bits(first, second);
+    if (width <= 8) {
+        // Residuals fit a byte: four at a time.
+        first = (first >> 1 & 0x7F7F7F7F) ^ (first & 0x01010101) * 0xFF;
+        second = (second >> 1 & 0x7F7F7F7F) ^ (second & 0x01010101) * 0xFF;
 #pragma unroll
-    for (uint32_t byte = 0; byte < sizeof(T); ++byte) {
+        for (uint32_t k = 0; k < 4; ++k) {
+            v[k] = Int(Signed(int32_t(first << (24 - 8 * k)) >> 24));
+            v[k + 4] = Int(Signed(int32_t(second << (24 - 8 * k)) >> 24));
+        }
+        return;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+        v[k] = first >> 8 * k & 0xFF;
+        v[k + 4] = second >> 8 * k & 0xFF;
+    }
+#pragma unroll
+    for (uint32_t byte = 1; byte < sizeof(T); ++byte) {
         if (width <= 8 * byte) break;
-        uint32_t first = 0, second = 0;
-#pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) {
-            if (width > 8 * byte + k) first |= uint32_t(from[8 * byte + k]) << 8 * k;
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) {
-            if (width > 8 * byte + 4 + k) second |= uint32_t(from[8 * byte + 4 + k]) << 8 * k;
-        }
+        read_planes(s.words, at + 8 * byte, min(width - 8 * byte, 8u), first, second);
         transpose_bits(first, second);
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) {
@@ -274,11 +295,60 @@ DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T
     for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag<T>(v[k]);
 }
 
+// Partial sums along x of rows of 32, all groups of which are with neighbouring lanes.
+template <class T, uint32_t N>
+DEVICE void sum_short_rows(typename Real<T>::Int (&v)[N][GROUP]) {
+    using Int = typename Real<T>::Int;
+    const uint32_t in_row = threadIdx.x % 4;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+#pragma unroll
+        for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
+        // What the groups before in the row add up to.
+        Int one = __shfl_up_sync(ALL_LANES, v[i][GROUP - 1], 1);
+        one = in_row >= 1 ? one : 0;
+        Int sum = one + v[i][GROUP - 1];
+        Int two = __shfl_up_sync(ALL_LANES, sum, 2);
+        const Int before = one + (in_row >= 2 ? two : 0);
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += before;
+    }
+}
+
+// Partial sums along x of a single row of all groups.
+template <class T, uint32_t N>
+DEVICE void sum_line(DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
+    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
+    Int sums[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+#pragma unroll
+        for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
+        const Int upto = prefix_of_warp(v[i][GROUP - 1], lane);
+        sums[i] = upto - v[i][GROUP - 1];
+        if (lane == 31) s.tails[i * WARPS + warp] = upto;
+    }
+    __syncthreads();
+    // 16 tails, in the order of groups.
+    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? s.tails[lane] : Int(0), lane);
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const uint32_t number = i * WARPS + warp;
+        const Int before = __shfl_sync(ALL_LANES, tails, (number + 31) % 32);
+        sums[i] += number > 0 ? before : 0;
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += sums[i];
+    }
+    __syncthreads();
+}
+
 // Partial sums along x of all groups, which are in registers.
 template <class T, uint32_t N>
 DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
     using Int = typename Real<T>::Int;
-    constexpr uint32_t THREADS = Real<T>::THREADS;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     const uint32_t t = threadIdx.x, lane = t % 32;
     const uint32_t groups_per_row = tile.row / GROUP;
     // Whether rows go on from warp to warp.
@@ -319,44 +389,69 @@ DEVICE T value_for(const Coding<T>& coding, uint32_t kind, typename Real<T>::Int
     return kind == EXACT ? of_ordered<T>(q) : coding.restore(q);
 }
 
-// Phase 4 for full tiles of rows of 32: a lane takes a column, a warp `YS` rows of each plane.
-template <class T, uint32_t YS>
+// Phase 4 for planes and volumes of quantised values: a lane takes a column, a warp some rows of each plane.
+template <class T, class S>
 DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     using Int = typename Real<T>::Int;
-    constexpr uint32_t WARPS = Real<T>::THREADS / 32;
+    constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
     constexpr uint32_t ROWS = TILE_VALUES / 32 / WARPS;
+    constexpr uint32_t YS = S::EY / WARPS;
     constexpr uint32_t ZS = ROWS / YS;
-    constexpr uint32_t EY = YS * WARPS;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const Int base = s.base;
-    const uint32_t kind = s.flags & KIND;
+    // Pieces are in another order in every second row.
+    const Int* even = s.integers + warp * YS * 32 + place_of<Int>(lane);
+    const Int* odd = s.integers + warp * YS * 32 + place_of<Int>(32 + lane) - 32;
     Int v[ROWS];
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; ++i) {
-        v[i] = s.integers[place_of<Int>((i / YS * EY + warp * YS + i % YS) * 32 + lane)];
-    }
-    // Always along y: a predictor that uses z uses y.
+    for (uint32_t i = 0; i < ROWS; ++i) v[i] = (i % 2 == 0 ? even : odd)[(i / YS * S::EY + i % YS) * 32];
 #pragma unroll
     for (uint32_t i = 0; i < ROWS; ++i) {
         if (i % YS > 0) v[i] += v[i - 1];
     }
     __syncthreads();
+    Int* totals = s.integers + lane;
 #pragma unroll
-    for (uint32_t z = 0; z < ZS; ++z) s.integers[(warp * ZS + z) * 32 + lane] = v[z * YS + YS - 1];
+    for (uint32_t z = 0; z < ZS; ++z) totals[(warp * ZS + z) * 32] = v[z * YS + YS - 1];
     __syncthreads();
+    Int before[ZS];
+    // What all values have: it need only be added to the first plane.
+    before[0] = s.base + Real<T>::MAGIC_BITS;
 #pragma unroll
-    for (uint32_t z = 0; z < ZS; ++z) {
-        Int before = 0;
-        for (uint32_t w = 0; w < warp; ++w) before += s.integers[(w * ZS + z) * 32 + lane];
+    for (uint32_t z = 1; z < ZS; ++z) before[z] = 0;
 #pragma unroll
-        for (uint32_t y = 0; y < YS; ++y) v[z * YS + y] += before;
+    for (uint32_t w = 0; w + 1 < WARPS; ++w) {
+        if (w < warp) {
+#pragma unroll
+            for (uint32_t z = 0; z < ZS; ++z) before[z] += totals[(w * ZS + z) * 32];
+        }
     }
-    T* to = (T*)tile.values + lane + warp * YS * tile.stride_y;
-    const bool along_z = tile.axes & Z;
+    T* to[YS];
+#pragma unroll
+    for (uint32_t y = 0; y < YS; ++y) to[y] = (T*)tile.values + lane + (warp * YS + y) * tile.stride_y;
 #pragma unroll
     for (uint32_t i = 0; i < ROWS; ++i) {
-        if (along_z && i >= YS) v[i] += v[i - YS];
-        to[i / YS * tile.stride_z + i % YS * tile.stride_y] = value_for(coding, kind, v[i] + base);
+        v[i] += before[i / YS];
+        if (i >= YS) v[i] += v[i - YS];
+        to[i % YS][i / YS * tile.stride_z] = coding.restored(of_bits<T>(v[i]));
+    }
+}
+
+// Phase 4 for a line of quantised values.
+template <class T>
+DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t n = 16 / sizeof(T);
+    const Int zero = s.base + Real<T>::MAGIC_BITS;
+    const Piece<Int>* from = (const Piece<Int>*)s.integers + piece_of<Int>(threadIdx.x);
+    Piece<T>* to = (Piece<T>*)tile.values + threadIdx.x;
+#pragma unroll
+    for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
+        Piece<Int> integers = from[i * THREADS];
+        Piece<T> values;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) values.of[k] = coding.restored(of_bits<T>(integers.of[k] + zero));
+        to[i * THREADS] = values;
     }
 }
 
@@ -364,7 +459,7 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
 template <class T>
 DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     using Int = typename Real<T>::Int;
-    constexpr uint32_t THREADS = Real<T>::THREADS;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     const uint32_t t = threadIdx.x;
     const uint32_t plane = tile.ey * tile.row;
     if (tile.lag > 1) {
@@ -425,7 +520,7 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
 // Puts one value everywhere.
 template <class T>
 DEVICE void fill_tile(const Tile<T>& tile, T value) {
-    constexpr uint32_t THREADS = Real<T>::THREADS;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     T* to = (T*)tile.values;
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
@@ -449,7 +544,7 @@ DEVICE void fill_tile(const Tile<T>& tile, T value) {
 template <class T>
 DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     using Int = typename Real<T>::Int;
-    constexpr uint32_t THREADS = Real<T>::THREADS;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     const uint8_t* from = (const uint8_t*)s.from + s.holes_at;
     T* to = (T*)tile.values;
     const uint32_t mask_bytes = (tile.n_super() + 7) / 8;
@@ -485,8 +580,7 @@ template <class T>
 DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     using R = Real<T>;
     using Int = typename R::Int;
-    constexpr uint32_t THREADS = R::THREADS;
-    constexpr uint32_t WARPS = THREADS / 32;
+    constexpr uint32_t THREADS = R::DECODE_THREADS;
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
@@ -538,28 +632,36 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         Int v[PER_THREAD][GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, t + i * THREADS, v[i]);
+        const uint32_t shape = (flags & KIND) == QUANTISED ? tile.shape : ANY_SHAPE;
         if ((tile.axes & X) && tile.lag == 1) {
-            if (tile.axes & XX) sum_rows(tile, s, v);
-            sum_rows(tile, s, v);
+            if (shape == LINE) {
+                if (tile.axes & XX) sum_line(s, v);
+                sum_line(s, v);
+            } else if (shape != ANY_SHAPE) {
+                sum_short_rows<T>(v);
+            } else {
+                if (tile.axes & XX) sum_rows(tile, s, v);
+                sum_rows(tile, s, v);
+            }
         }
         __syncthreads();
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; ++i) store_group(s.integers, (t + i * THREADS) * GROUP, v[i]);
         __syncthreads();
-        const bool is_plain = tile.full && tile.x_log2 == 5 && (tile.axes & Y);
-        if (is_plain && tile.y_log2 == 4) sum_columns<T, 16 / WARPS>(coding, tile, s);
-        else if (is_plain && tile.y_log2 == 7) sum_columns<T, 128 / WARPS>(coding, tile, s);
+        if (shape == VOLUME) sum_columns<T, Shape<VOLUME>>(coding, tile, s);
+        else if (shape == PLANE) sum_columns<T, Shape<PLANE>>(coding, tile, s);
+        else if (shape == LINE) write_line(coding, tile, s);
         else sum_any(coding, tile, s);
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) apply_holes(coding, tile, s);
 }
 
-KERNEL_BOUNDED(128, 8, fast_decode_f32)(const __grid_constant__ DecodeJob<float> job) {
+KERNEL_BOUNDED(128, 10, fast_decode_f32)(const __grid_constant__ DecodeJob<float> job) {
     SHARED(DecodeShared<float>, shared);
     decode_tile(job, shared);
 }
 
-KERNEL_BOUNDED(256, 4, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
+KERNEL_BOUNDED(256, 5, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
     SHARED(DecodeShared<double>, shared);
     decode_tile(job, shared);
 }

@@ -55,7 +55,8 @@ struct Chunk {
     // Encoding: the sampling of its shape; the index of what was chosen is written by `fast_choose`.
     uint32_t sampling;
     uint32_t choice;
-    uint32_t reserved;
+    // Encoding: the first of its runs of 32 slots.
+    uint32_t first_run;
     // Decoding: bytes of the payload; encoding: written by the kernel.
     uint64_t payload_bytes;
 };
@@ -73,6 +74,8 @@ struct Tile {
     // Whether it is not clipped, so that extents are powers of two, and whether its rows can be read in 16-byte pieces.
     uint8_t full, aligned;
     uint8_t x_log2, y_log2;
+    // One of the shapes below, or ANY_SHAPE.
+    uint8_t shape;
 
     DEVICE uint32_t n_values() const { return ez * ey * ex; }
     DEVICE uint32_t n_super() const { return (n_codes + SUPER - 1) / SUPER; }
@@ -93,6 +96,34 @@ struct Tile {
 };
 
 constexpr uint32_t NO_TILE = 0xFFFFFFFF;
+
+// Tiles that most arrays are made of: full, aligned, and with the differences that the encoder chooses for such a
+// view. Extents are known to the compiler, so that addresses are.
+constexpr uint32_t ANY_SHAPE = 0;
+constexpr uint32_t LINE = 1;
+constexpr uint32_t PLANE = 2;
+constexpr uint32_t VOLUME = 3;
+
+template <uint32_t NUMBER>
+struct Shape;
+
+template <>
+struct Shape<LINE> {
+    static constexpr uint32_t ROW = 4096, EY = 1;
+    static constexpr bool ALONG_Y = false, ALONG_Z = false;
+};
+
+template <>
+struct Shape<PLANE> {
+    static constexpr uint32_t ROW = 32, EY = 128;
+    static constexpr bool ALONG_Y = true, ALONG_Z = false;
+};
+
+template <>
+struct Shape<VOLUME> {
+    static constexpr uint32_t ROW = 32, EY = 16;
+    static constexpr bool ALONG_Y = true, ALONG_Z = true;
+};
 
 // Tile `index` of a chunk.
 template <class T>
@@ -125,6 +156,14 @@ DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, 
     tile.aligned = tile.full && chunk.values % 16 == 0 && view.nx % per_load == 0;
     tile.x_log2 = view.x_log2;
     tile.y_log2 = view.y_log2;
+    tile.shape = ANY_SHAPE;
+    if (tile.aligned && tile.lag == 1) {
+        const uint32_t across = view.axes & (Y | Z);
+        const bool is_twice = view.axes & XX;
+        if (view.x_log2 == 12 && across == 0) tile.shape = LINE;
+        if (view.x_log2 == 5 && view.y_log2 == 7 && across == Y && !is_twice) tile.shape = PLANE;
+        if (view.x_log2 == 5 && view.y_log2 == 4 && across == (Y | Z) && !is_twice) tile.shape = VOLUME;
+    }
 }
 
 // Bytes of a payload before the bodies.

@@ -19,8 +19,9 @@ struct Real<float> {
     static constexpr float MAGIC = 12582912.0f;
     static constexpr Int MAGIC_BITS = 0x4B400000;
     static constexpr float MAX_QUANTUM = 4194304.0f;
-    // Threads that work on a tile: each holds 32 integers of 4 bytes.
-    static constexpr uint32_t THREADS = 128;
+    // Threads that work on a tile. More of them hold less each, but then wait more for each other.
+    static constexpr uint32_t ENCODE_THREADS = 256;
+    static constexpr uint32_t DECODE_THREADS = 128;
 };
 
 template <>
@@ -32,8 +33,8 @@ struct Real<double> {
     static constexpr double MAGIC = 6755399441055744.0;
     static constexpr Int MAGIC_BITS = 0x4338000000000000;
     static constexpr double MAX_QUANTUM = 2251799813685248.0;
-    // Each holds 16 integers of 8 bytes.
-    static constexpr uint32_t THREADS = 256;
+    static constexpr uint32_t ENCODE_THREADS = 256;
+    static constexpr uint32_t DECODE_THREADS = 256;
 };
 
 // Functions that are seldom called and would only cost registers where they are.
@@ -118,6 +119,9 @@ struct Coding {
         if (n_fills > 1 && bits == fills[1]) return 1;
         return 2;
     }
+
+    // Whether `x` is a fill value that could be taken for an ordinary one.
+    DEVICE bool is_mistakable_fill(T x) const { return x == x && fill_of(x) < 2; }
 };
 
 // The bits, mapped so that the order of (signed) integers is the order of values; `of_ordered` is the inverse.

@@ -14,8 +14,8 @@ use crate::runtime::{Buffer, DevicePtr, Runtime, Shape, Stream};
 /// Payloads start at multiples of this.
 const ALIGNMENT: u64 = 16;
 
-/// Launches are told apart by 30 bits, so that states of earlier ones need not be cleared.
-const MAX_LAUNCHES: u32 = (1 << 30) - 1;
+/// Tiles whose sizes are summed up for those that look back.
+const TILES_PER_RUN: u32 = 32;
 
 /// Slots of each chunk, if all but the last have as many; otherwise 0.
 fn regular_slots(chunks: &[Chunk], n_slots: u32) -> u32 {
@@ -38,7 +38,10 @@ pub(crate) struct FastEncoder<T: Kernels> {
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     samplings: Buffer<Sampling>,
-    states: Buffer<u64>,
+    /// Sizes of tiles, and of runs of them their sums and places: by these, tiles find their places.
+    sizes: Buffer<u64>,
+    sums: Buffer<u64>,
+    places: Buffer<u64>,
     tickets: Buffer<u32>,
     payloads: Buffer<u8>,
     /// Where the values were when the table was last written.
@@ -52,7 +55,7 @@ impl<T: Kernels> FastEncoder<T> {
         let mut known: HashMap<Vec<usize>, (u32, u32)> = HashMap::new();
         let (mut choices, mut samplings) = (Vec::new(), Vec::new());
         let (mut chunks, mut raw_bytes) = (Vec::new(), Vec::new());
-        let (mut n_slots, mut n_payload) = (0_u64, 0_u64);
+        let (mut n_slots, mut n_runs, mut n_payload) = (0_u64, 0_u32, 0_u64);
         for id in 0..blueprint.n_chunks() {
             let extents = blueprint.chunk(id).extents;
             let n_values: usize = extents.iter().product();
@@ -65,7 +68,9 @@ impl<T: Kernels> FastEncoder<T> {
             });
             let choice = samplings[sampling as usize].first_choice;
             // Where the payload is, counted from the start of all.
-            chunks.push(Chunk { payload: n_payload, first_slot: n_slots as u32, sampling, choice, ..Chunk::default() });
+            let (payload, first_slot, first_run) = (n_payload, n_slots as u32, n_runs);
+            chunks.push(Chunk { payload, first_slot, sampling, choice, first_run, ..Chunk::default() });
+            n_runs += slots.div_ceil(TILES_PER_RUN);
             let bound = backend::fast_payload_bound(n_values, slots as usize, size_of::<T>()) as u64;
             n_payload += bound.next_multiple_of(ALIGNMENT);
             n_slots += u64::from(slots);
@@ -82,11 +87,13 @@ impl<T: Kernels> FastEncoder<T> {
             table: Buffer::new(runtime, chunks.len())?,
             choices: Buffer::with(runtime, &choices, stream)?,
             samplings: Buffer::with(runtime, &samplings, stream)?,
-            states: Buffer::with(runtime, &vec![0; n_slots as usize], stream)?,
+            sizes: Buffer::with(runtime, &vec![0; n_slots as usize], stream)?,
+            sums: Buffer::new(runtime, n_runs as usize)?,
+            places: Buffer::with(runtime, &vec![0; n_runs as usize], stream)?,
             tickets: Buffer::new(runtime, 1)?,
             payloads,
             values: None,
-            blocks: runtime.resident_blocks(T::FAST_ENCODE, T::TILE_THREADS)?.min(n_slots.max(1)),
+            blocks: runtime.resident_blocks(T::FAST_ENCODE, T::ENCODE_THREADS)?.min(n_slots.max(1)),
             launch: 0,
             chunks,
             raw_bytes,
@@ -95,7 +102,8 @@ impl<T: Kernels> FastEncoder<T> {
 
     /// Bytes of device memory that it holds.
     pub(crate) fn device_bytes(&self) -> u64 {
-        (self.payloads.len() + 8 * self.states.len() + size_of::<Chunk>() * self.table.len()) as u64
+        let looks = self.sizes.len() + self.sums.len() + self.places.len();
+        (self.payloads.len() + 8 * looks + size_of::<Chunk>() * self.table.len()) as u64
     }
 
     /// Enqueues the encoding of all chunks, whose values are at these addresses.
@@ -111,24 +119,23 @@ impl<T: Kernels> FastEncoder<T> {
             self.table.write(0, &self.chunks, stream)?;
             self.values = Some(values.to_vec());
         }
-        if self.launch == MAX_LAUNCHES {
-            // SAFETY: all of the buffer.
-            unsafe { self.runtime.fill(self.states.at(), 0, 8 * self.states.len(), stream)? };
-            self.launch = 0;
-        }
-        self.launch += 1;
+        // What earlier launches left is told apart by their number; 0 is that of none.
+        self.launch = self.launch.checked_add(1).unwrap_or(1);
         let mut choose = ChooseJob {
             coding: self.coding,
             chunks: self.table.at(),
             choices: self.choices.at(),
             samplings: self.samplings.at(),
+            sums: self.sums.at(),
             tickets: self.tickets.at(),
         };
         let mut encode = EncodeJob {
             coding: self.coding,
             chunks: self.table.at(),
             choices: self.choices.at(),
-            states: self.states.at(),
+            sizes: self.sizes.at(),
+            sums: self.sums.at(),
+            places: self.places.at(),
             tickets: self.tickets.at(),
             n_chunks: self.chunks.len() as u32,
             n_slots: self.n_slots,
@@ -139,7 +146,7 @@ impl<T: Kernels> FastEncoder<T> {
         unsafe {
             let shape = Shape { blocks: self.chunks.len() as u32, threads: CHOOSE_THREADS };
             self.runtime.launch(T::FAST_CHOOSE, shape, &mut [(&raw mut choose).cast()], stream)?;
-            let shape = Shape { blocks: self.blocks, threads: T::TILE_THREADS };
+            let shape = Shape { blocks: self.blocks, threads: T::ENCODE_THREADS };
             self.runtime.launch(T::FAST_ENCODE, shape, &mut [(&raw mut encode).cast()], stream)
         }
     }
@@ -255,7 +262,7 @@ impl<T: Kernels> FastDecoder<T> {
             n_chunks: self.n_chunks,
             slots_per_chunk: self.slots_per_chunk,
         };
-        let shape = Shape { blocks: self.n_slots, threads: T::TILE_THREADS };
+        let shape = Shape { blocks: self.n_slots, threads: T::DECODE_THREADS };
         // SAFETY: the kernel takes one such job, and a block for each slot.
         unsafe { self.runtime.launch(T::FAST_DECODE, shape, &mut [(&raw mut job).cast()], stream) }
     }

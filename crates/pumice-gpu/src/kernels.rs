@@ -37,7 +37,8 @@ pub(crate) trait Kernels: Real + Plain {
     const SCAN: &'static str;
     const SAMPLE: &'static str;
     /// Threads that work on a tile of `fast`.
-    const TILE_THREADS: u32;
+    const ENCODE_THREADS: u32;
+    const DECODE_THREADS: u32;
     fn to_plain_bits(self) -> Self::Bits;
     /// The inverse of the order of values that `scan.cu` maps them to.
     fn of_rank(rank: u64) -> Self;
@@ -50,7 +51,8 @@ impl Kernels for f32 {
     const FAST_DECODE: &'static str = "fast_decode_f32";
     const SCAN: &'static str = "scan_f32";
     const SAMPLE: &'static str = "sample_f32";
-    const TILE_THREADS: u32 = 128;
+    const ENCODE_THREADS: u32 = 256;
+    const DECODE_THREADS: u32 = 128;
 
     fn to_plain_bits(self) -> u32 {
         self.to_bits()
@@ -69,7 +71,8 @@ impl Kernels for f64 {
     const FAST_DECODE: &'static str = "fast_decode_f64";
     const SCAN: &'static str = "scan_f64";
     const SAMPLE: &'static str = "sample_f64";
-    const TILE_THREADS: u32 = 256;
+    const ENCODE_THREADS: u32 = 256;
+    const DECODE_THREADS: u32 = 256;
 
     fn to_plain_bits(self) -> u64 {
         self.to_bits()
@@ -156,7 +159,7 @@ pub(crate) struct Chunk {
     pub(crate) first_slot: u32,
     pub(crate) sampling: u32,
     pub(crate) choice: u32,
-    pub(crate) reserved: u32,
+    pub(crate) first_run: u32,
     pub(crate) payload_bytes: u64,
 }
 
@@ -203,6 +206,7 @@ pub(crate) struct ChooseJob<T: Kernels> {
     pub(crate) chunks: DevicePtr,
     pub(crate) choices: DevicePtr,
     pub(crate) samplings: DevicePtr,
+    pub(crate) sums: DevicePtr,
     pub(crate) tickets: DevicePtr,
 }
 
@@ -212,7 +216,9 @@ pub(crate) struct EncodeJob<T: Kernels> {
     pub(crate) coding: Coding<T>,
     pub(crate) chunks: DevicePtr,
     pub(crate) choices: DevicePtr,
-    pub(crate) states: DevicePtr,
+    pub(crate) sizes: DevicePtr,
+    pub(crate) sums: DevicePtr,
+    pub(crate) places: DevicePtr,
     pub(crate) tickets: DevicePtr,
     pub(crate) n_chunks: u32,
     pub(crate) n_slots: u32,

@@ -48,9 +48,9 @@ fn bounds() -> [Bound; 4] {
 
 fn all_fields<T: Element + Float + Debug>() {
     let shapes: &[&[usize]] = if on_cuda() {
-        &[&[300_000], &[701, 433], &[33, 100, 130], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3]]
+        &[&[300_000], &[701, 433], &[512, 512], &[33, 100, 130], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3]]
     } else {
-        &[&[9000], &[70, 131], &[17, 33, 65], &[3, 9, 20, 41]]
+        &[&[8192 + 700], &[70, 131], &[17, 33, 65], &[3, 9, 20, 41], &[130, 64], &[16, 32, 36]]
     };
     for (seed, field) in (0..).zip(Field::ALL) {
         let device = device(seed);
@@ -235,7 +235,10 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
             to.copy_from_slice(&forged);
             Ok(())
         };
-        assembler.chunk(codec, forged.len(), put).unwrap();
+        if assembler.chunk(codec, forged.len(), put).is_err() {
+            // Too short for any payload.
+            continue;
+        }
         let bytes = assembler.finish().unwrap();
         let expected = pumice::decompress::<f32>(&bytes);
         let found = device.decompress::<f32>(&bytes, &DecodeOptions::new());

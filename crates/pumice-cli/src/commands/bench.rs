@@ -5,36 +5,52 @@
 //! the best of each counts. The time of a relative bound includes finding the value range.
 //!
 //! Of targets (`--psnr`, `--l2`, `--ratio`) it is not the speed that is measured but how well they are met: `targets.rs`.
+//! On a device the yardstick is a copy in its memory: `device.rs`.
 
+#[cfg(feature = "cuda")]
+mod device;
 mod targets;
 
+use std::fs;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Real, metrics, with_dtype};
+use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, Real, metrics, with_dtype};
 use serde::Serialize;
 
 use crate::bounds;
 use crate::cli::LayoutArgs;
 use crate::commands::compress::{PresetArg, preset};
+use crate::device::{DeviceArg, Job, Place};
 use crate::failure::{Failure, Result};
 use crate::input::Input;
 use crate::parse;
 use crate::text::{self, Table};
 use crate::ui::Ui;
 
+/// Smaller inputs are repeated up to this size: beyond the caches of a core.
+const MIN_BYTES: u64 = 64 << 20;
+
+/// Beyond the caches of a device, and work for all of it.
+const MIN_DEVICE_BYTES: u64 = 256 << 20;
+
+/// Device memory that measuring takes, in sizes of the array: what coding takes, a copy, and what is restored.
+const MEASURING_ARRAYS: u64 = crate::device::CODING_ARRAYS + 2;
+
 const AFTER_HELP: &str = "\
 Examples:
   pumice bench t_30x192x288.f32
   pumice bench *.f32 --preset fast,small --ratio 5,10,20,50   how well ratios are met
   pumice bench *.f32 --pwrel 1e-2,1e-3 --preset fast,small --min-size 0 --runs 1
-  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json";
+  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --threads 2 --json > bench.json
+  pumice bench *.f32 --rel 1e-2,1e-3,1e-4 --device cuda --check-bytes";
 
 /// Measure speed and ratio on your files
 ///
-/// Speeds are in GB of array per second; memcpy of the same buffer in the same run is the yardstick.
+/// Speeds are in GB of array per second; memcpy of the same buffer in the same run is the yardstick. With --device cuda
+/// arrays and streams stay in device memory, times are those of the device, and the yardstick is a copy there.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -42,8 +58,8 @@ pub(crate) struct Args {
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
-    /// Presets to measure
-    #[arg(long, value_delimiter = ',', default_value = "small", value_parser = preset)]
+    /// Presets to measure; small if none is given, or fast on a device
+    #[arg(long, value_delimiter = ',', value_parser = preset)]
     preset: Vec<PresetArg>,
 
     /// Relative bounds to measure; 1e-3 if no bound is given
@@ -61,6 +77,7 @@ pub(crate) struct Args {
     /// Ratios to aim at
     #[arg(long, value_name = "R,..", value_delimiter = ',', value_parser = parse::ratio, conflicts_with_all = ["rel", "pwrel"])]
     ratio: Vec<f64>,
+
     /// Bounds relative to each value to measure
     #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse::bound)]
     pwrel: Vec<f64>,
@@ -69,9 +86,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
 
-    /// Repeat smaller inputs up to this size (suffixes k, M, G); 0 takes them as they are
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse::size)]
-    min_size: u64,
+    /// What does the work; CUDA has the preset fast, with --rel
+    #[arg(long, value_enum, default_value_t)]
+    device: DeviceArg,
+
+    /// Compress and restore on the CPU as well, and compare with what the device gives
+    #[arg(long)]
+    check_bytes: bool,
+
+    /// Repeat smaller inputs up to this size (suffixes k, M, G); 0 takes them as they are [default: 64M, 256M on a device]
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    min_size: Option<u64>,
 
     /// Runs of which the best counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -85,6 +110,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Row {
     file: String,
+    device: &'static str,
     preset: &'static str,
     bound_kind: &'static str,
     rel: f64,
@@ -105,13 +131,43 @@ impl Args {
         let bounds: Vec<Bound> = rel.chain(self.pwrel.iter().map(|e| Bound::PwRel(*e))).collect();
         if bounds.is_empty() { vec![Bound::Rel(1e-3)] } else { bounds }
     }
+
+    fn presets(&self, default: Preset) -> Vec<Preset> {
+        if self.preset.is_empty() { vec![default] } else { self.preset.iter().map(|preset| preset.0).collect() }
+    }
+
+    /// Where to measure: on a device only if it can do all that was asked for.
+    fn place(&self) -> Result<Place> {
+        let bounds = [self.bounds(), targets::of(self)].concat();
+        let presets = self.presets(Preset::Fast);
+        let configs = presets.iter().flat_map(|preset| bounds.iter().map(|b| Config::new(*b).preset(*preset)));
+        let sizes = self.files.iter().map(|path| fs::metadata(path).map_or(0, |file| file.len()));
+        let largest = sizes.max().unwrap_or(0).max(self.min_size.unwrap_or(MIN_DEVICE_BYTES));
+        let job = Job {
+            shape: &[0],
+            configs: &configs.collect::<Vec<_>>(),
+            device_bytes: largest.saturating_mul(MEASURING_ARRAYS),
+        };
+        self.device.place::<f32>(&job)
+    }
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
-    if !targets::of(args).is_empty() {
-        return targets::run(args, ui);
+    if args.check_bytes && args.device == DeviceArg::Cpu {
+        return Err(Failure::invalid("--check-bytes compares a device with the CPU").hint("add --device cuda"));
     }
-    let n_steps = args.files.len() * args.preset.len() * args.bounds().len();
+    match args.place()? {
+        #[cfg(feature = "cuda")]
+        Place::Cuda(cuda) => device::run(args, &cuda, ui),
+        #[cfg(not(feature = "cuda"))]
+        Place::Cuda(cuda) => match cuda {},
+        Place::Cpu { .. } if !targets::of(args).is_empty() => targets::run(args, ui),
+        place @ Place::Cpu { .. } => run_on_cpu(args, &place, ui),
+    }
+}
+
+fn run_on_cpu(args: &Args, place: &Place, ui: &Ui) -> Result<()> {
+    let n_steps = args.files.len() * args.presets(Preset::Small).len() * args.bounds().len();
     let bar = ui.steps_bar(n_steps as u64, "measuring");
     let mut rows = Vec::with_capacity(n_steps);
     for path in &args.files {
@@ -119,13 +175,16 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         with_dtype!(input.layout.dtype, T => bench_file::<T>(&input, path, args, &bar, &mut rows))?;
     }
     bar.finish_and_clear();
-    ui.report(&rows, || describe(&rows))?;
+    ui.report(&rows, || describe(&rows) + &place.report().text())?;
     match rows.iter().find(|row| !row.bound_kept) {
-        Some(row) => {
-            Err(Failure::new(ErrorKind::BoundBroken, format!("{} at {:e}: the bound is broken", row.file, row.rel)))
-        }
+        Some(row) => Err(broken(&row.file, row.rel)),
         None => Ok(()),
     }
+}
+
+/// A value that came back differs by more than it may.
+fn broken(file: &str, bound: f64) -> Failure {
+    Failure::new(ErrorKind::BoundBroken, format!("{file} at {bound:e}: the bound is broken"))
 }
 
 /// An array to measure with, and the part of it that is the file itself.
@@ -162,9 +221,9 @@ impl<T: Real> Sample<T> {
 }
 
 fn bench_file<T: Real>(input: &Input, path: &Path, args: &Args, bar: &ProgressBar, rows: &mut Vec<Row>) -> Result<()> {
-    let sample = Sample::<T>::read(input, args.min_size).map_err(|f| f.at(path))?;
+    let sample = Sample::<T>::read(input, args.min_size.unwrap_or(MIN_BYTES)).map_err(|f| f.at(path))?;
     let mut restored = vec![T::default(); sample.values.len()];
-    for &preset in &args.preset {
+    for preset in args.presets(Preset::Small) {
         for bound in args.bounds() {
             rows.push(measure(&sample, path, args, preset, bound, &mut restored)?);
             bar.inc(1);
@@ -177,11 +236,11 @@ fn measure<T: Real>(
     sample: &Sample<T>,
     path: &Path,
     args: &Args,
-    preset: PresetArg,
+    preset: Preset,
     bound: Bound,
     restored: &mut [T],
 ) -> Result<Row> {
-    let config = Config::new(bound).preset(preset.0).threads(args.threads);
+    let config = Config::new(bound).preset(preset).threads(args.threads);
     let options = DecodeOptions::new().threads(args.threads);
     let ratio = sample.file_ratio(&config)?;
     let values = sample.values.as_slice();
@@ -207,7 +266,8 @@ fn measure<T: Real>(
     let gbps = best.map(|seconds| size_of_val(values) as f64 / seconds / 1e9);
     Ok(Row {
         file: path.display().to_string(),
-        preset: preset.0.name(),
+        device: "cpu",
+        preset: preset.name(),
         bound_kind,
         rel: bound.unwrap_or(0.0),
         threads: args.threads,
@@ -234,8 +294,7 @@ fn describe(rows: &[Row]) -> String {
         ["file", "preset", "bound", "ratio", "compress", "of memcpy", "decompress", "of memcpy", "memcpy", "max error"];
     let mut table = Table::new(&heading, 2);
     for row in rows {
-        let file = Path::new(&row.file).file_name().map_or_else(|| row.file.clone(), |n| n.to_string_lossy().into());
-        let mut cells = vec![file, row.preset.into(), format!("{} {:e}", row.bound_kind, row.rel)];
+        let mut cells = vec![file_name(&row.file), row.preset.into(), format!("{} {:e}", row.bound_kind, row.rel)];
         cells.extend(figures(|f| f(row)));
         cells.push(text::percent(row.max_err_over_bound, 2) + if row.bound_kept { "" } else { " BROKEN" });
         table.row(cells);
@@ -250,6 +309,11 @@ fn describe(rows: &[Row]) -> String {
         n => format!("{n} threads"),
     };
     format!("{}speeds in GB/s of array, {threads}; errors in percent of the bound\n", table.render())
+}
+
+/// The last part of a path.
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.into(), |name| name.to_string_lossy().into())
 }
 
 /// The measured columns; `pick` says what to make of one figure of a row.

@@ -2,20 +2,21 @@
 //!
 //! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives where the
 //! bound is known beforehand; otherwise (REL without `--range`, a target, or `--verify`) it is first kept in an unnamed
-//! temporary file.
+//! temporary file. A device takes the array as a whole, so that memory holds all of it.
 
 use std::fs;
-use std::io::{self, BufWriter, Read};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice::metrics::Guarantee;
-use pumice::{Bound, Config, ErrorKind, Fill, Preset, Real, Summary, Writer, with_dtype};
+use pumice::{Achieved, Bound, Config, ErrorKind, Fill, Preset, Real, Summary, Writer, with_dtype};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
 use crate::cli::{BoundArgs, LayoutArgs, is_stdio};
 use crate::compare;
+use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceReport, Element, Job, Place};
 use crate::failure::{Failure, Result, io_context};
 use crate::input::{self, Input, Stream, is_stream};
 use crate::layout::Layout;
@@ -35,6 +36,7 @@ Examples:
   pumice compress t.npy -o t.pum --abs 0.01 --attr units=K --verify
   pumice compress t.npy -o t.pum --psnr 60
   pumice compress t.npy -o t.pum --ratio 20
+  pumice compress t.npy -o t.pum --rel 1e-3 --preset fast --device auto
   pumice compress t.npy -o t.pum --pwrel 1e-3 --abs 0.5     both hold
   pumice compress t.npy -o t.pum --abs 0.5 --bin 1,2,2 --roi :,40:80,100:200=abs:1e-3
   pumice compress t.dat -o t.pum --dtype f64 --dims 288,192,30 --rel 1e-4 --fill 1e20
@@ -86,6 +88,10 @@ pub(crate) struct Args {
     /// Chunk extents, slowest axis first: the unit of partial reads and of parallel work
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
     chunk: Option<Extents>,
+
+    /// What does the work; the output does not depend on it. CUDA has the preset fast, with --abs, --rel and --lossless
+    #[arg(long, value_enum, default_value_t)]
+    device: DeviceArg,
 
     /// Worker threads; 0 means one per core. The output does not depend on it
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -170,8 +176,26 @@ struct Report {
     target: Option<target::Report>,
     preset: &'static str,
     n_chunks: u64,
+    #[serde(flatten)]
+    device: DeviceReport,
     verified: bool,
     seconds: f64,
+}
+
+/// What a compression did, wherever it was done.
+struct Outcome {
+    raw_bytes: u64,
+    compressed_bytes: u64,
+    abs_bound: f64,
+    n_chunks: u64,
+    target: Option<Achieved>,
+}
+
+impl From<Summary> for Outcome {
+    fn from(summary: Summary) -> Self {
+        let Summary { raw_bytes, compressed_bytes, abs_bound, n_chunks, target, .. } = summary;
+        Self { raw_bytes, compressed_bytes, abs_bound, n_chunks, target }
+    }
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
@@ -181,48 +205,67 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
             .hint("write to a file with -o FILE"));
     }
     output::refuse_same_file(&args.input, &args.output)?;
-    let (layout, summary) = compress(args, ui)?;
-    let report = report(args, layout, &summary, start.elapsed().as_secs_f64());
-    let bound = bounds::describe(&args.bound.bounds(), summary.abs_bound);
+    let (layout, place, outcome) = compress(args, ui)?;
+    let report = report(args, layout, &place, &outcome, start.elapsed().as_secs_f64());
+    let bound = bounds::describe(&args.bound.bounds(), outcome.abs_bound);
     ui.summary(&report, is_stdio(&args.output), || describe(&report, &bound))
 }
 
-fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Summary)> {
+fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Place, Outcome)> {
     if !is_stream(&args.input) {
         let input = Input::open(&args.input, &args.layout)?;
         let config = args.config(&input.layout.shape)?;
-        let summary = with_dtype!(input.layout.dtype, T => from_file::<T>(&input, args, &config, ui))?;
-        return Ok((input.layout, summary));
+        let place = place(args, &input.layout, &config)?;
+        let outcome = with_dtype!(input.layout.dtype, T => from_file::<T>(&input, args, &config, &place, ui))?;
+        return Ok((input.layout, place, outcome));
     }
     let mut stream = Stream::open(&args.input, &args.layout)?;
     let layout = stream.layout.clone();
     let config = args.config(&layout.shape)?;
-    let summary = if args.one_pass() && layout.n_values() != Some(0) && !layout.shape.is_empty() {
+    let place = place(args, &layout, &config)?;
+    let by_rows = matches!(place, Place::Cpu { .. }) && layout.n_values() != Some(0) && !layout.shape.is_empty();
+    let outcome = if args.one_pass() && by_rows {
         with_dtype!(layout.dtype, T => from_stream::<T>(&mut stream, args, &config, ui))?
     } else {
         let input = spool(&mut stream, &args.input, &spool_directory(&args.output), ui)?;
-        with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, ui))?
+        with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, &place, ui))?
     };
-    Ok((layout, summary))
+    Ok((layout, place, outcome))
 }
 
-fn from_file<T: Real>(input: &Input, args: &Args, config: &Config, ui: &Ui) -> Result<Summary> {
+fn place(args: &Args, layout: &Layout, config: &Config) -> Result<Place> {
+    let job = Job {
+        shape: &layout.shape,
+        configs: std::slice::from_ref(config),
+        device_bytes: layout.n_bytes().unwrap_or(u64::MAX).saturating_mul(CODING_ARRAYS),
+    };
+    with_dtype!(layout.dtype, T => args.device.place::<T>(&job))
+}
+
+fn from_file<T: Element>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
     if !args.verify {
-        return write::<T>(input, &args.output, config, ui);
+        return write::<T>(input, &args.output, config, place, ui);
     }
     // What is still to be verified gets its name only afterwards; a link stays, and its target is replaced.
     let target = args.output.canonicalize().unwrap_or_else(|_| args.output.clone());
     let staged = target.with_added_extension("unverified");
-    let summary = write::<T>(input, &staged, config, ui)?;
+    let outcome = write::<T>(input, &staged, config, place, ui)?;
     if let Err(failure) = verify::<T>(input, &staged, args, ui) {
         fs::remove_file(&staged).map_err(io_context("remove", &staged))?;
         return Err(failure);
     }
     fs::rename(&staged, &target).map_err(io_context("write", &target))?;
-    Ok(summary)
+    Ok(outcome)
 }
 
-fn write<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Result<Summary> {
+fn write<T: Element>(input: &Input, output: &Path, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
+    match place {
+        Place::Cpu { .. } => write_by_cpu::<T>(input, output, config, ui),
+        Place::Cuda(cuda) => write_by_device::<T>(input, output, config, cuda),
+    }
+}
+
+fn write_by_cpu<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Result<Outcome> {
     let source = input.source()?;
     let bar = ui.bytes_bar(input.n_bytes(), "compressing");
     let mut out = Output::create(output)?;
@@ -236,7 +279,23 @@ fn write<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Res
     let summary = pumice::compress_from::<T, _>(&source, config, &mut out, &progress)?;
     out.commit()?;
     bar.finish_and_clear();
-    Ok(summary)
+    Ok(summary.into())
+}
+
+fn write_by_device<T: Element>(input: &Input, output: &Path, config: &Config, cuda: &Cuda) -> Result<Outcome> {
+    let mut out = Output::create(output)?;
+    let values = input.read::<T>()?;
+    let bytes = cuda.compress(&values, &input.layout.shape, config).map_err(device::advise)?;
+    out.write_all(&bytes)?;
+    out.commit()?;
+    let info = pumice::inspect(&bytes)?;
+    Ok(Outcome {
+        raw_bytes: info.raw_bytes,
+        compressed_bytes: info.compressed_bytes,
+        abs_bound: info.abs_bound,
+        n_chunks: info.n_chunks,
+        target: None,
+    })
 }
 
 /// Compares what was written with the input.
@@ -257,7 +316,7 @@ fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Resul
         .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
 }
 
-fn from_stream<T: Real>(stream: &mut Stream, args: &Args, config: &Config, ui: &Ui) -> Result<Summary> {
+fn from_stream<T: Real>(stream: &mut Stream, args: &Args, config: &Config, ui: &Ui) -> Result<Outcome> {
     let row_shape = &stream.layout.shape[1..];
     let (n_bytes, row_bytes) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "compressing");
@@ -279,7 +338,7 @@ fn from_stream<T: Real>(stream: &mut Stream, args: &Args, config: &Config, ui: &
     let (out, summary) = writer.finish()?;
     bar.finish_and_clear();
     out.commit()?;
-    Ok(summary)
+    Ok(summary.into())
 }
 
 /// Beside the output, where there is room for what is to come.
@@ -332,28 +391,29 @@ fn expect_end(stream: &mut dyn Read, expected: u64) -> Result<()> {
     }
 }
 
-fn report(args: &Args, layout: Layout, summary: &Summary, seconds: f64) -> Report {
+fn report(args: &Args, layout: Layout, place: &Place, outcome: &Outcome, seconds: f64) -> Report {
     let given = args.bound.bounds();
     let (bound_kind, bound) = bounds::parts(given[0]);
-    let n_values = summary.raw_bytes as f64 / layout.dtype.size() as f64;
+    let n_values = outcome.raw_bytes as f64 / layout.dtype.size() as f64;
     Report {
         input: name(&args.input),
         output: name(&args.output),
         dtype: layout.dtype.name(),
         shape: layout.shape,
-        raw_bytes: summary.raw_bytes,
-        compressed_bytes: summary.compressed_bytes,
-        ratio: summary.ratio(),
-        bits_per_value: summary.compressed_bytes as f64 * 8.0 / n_values,
+        raw_bytes: outcome.raw_bytes,
+        compressed_bytes: outcome.compressed_bytes,
+        ratio: outcome.raw_bytes as f64 / outcome.compressed_bytes as f64,
+        bits_per_value: outcome.compressed_bytes as f64 * 8.0 / n_values,
         bound_kind,
         bound,
         bounds: given.iter().map(BoundReport::from).collect(),
         n_regions: args.roi.len(),
         bin: args.bin.as_ref().map(|bin| bin.0.clone()),
-        abs_bound: summary.abs_bound,
-        target: summary.target.as_ref().map(target::Report::of),
+        abs_bound: outcome.abs_bound,
+        target: outcome.target.as_ref().map(target::Report::of),
         preset: args.preset.0.name(),
-        n_chunks: summary.n_chunks,
+        n_chunks: outcome.n_chunks,
+        device: place.report(),
         verified: args.verify,
         seconds,
     }
@@ -367,7 +427,7 @@ fn describe(report: &Report, bound: &str) -> String {
     let verified = if report.verified { ", verified" } else { "" };
     let target = report.target.as_ref().map_or(String::new(), target::Report::text);
     format!(
-        "{}: {} {}, {} -> {} ({})\nbound: {bound}{verified}; {}, {}\n{target}",
+        "{}: {} {}, {} -> {} ({})\nbound: {bound}{verified}; {}, {}\n{target}{}",
         report.output,
         text::shape(&report.shape),
         report.dtype,
@@ -376,5 +436,6 @@ fn describe(report: &Report, bound: &str) -> String {
         text::ratio(report.ratio),
         text::seconds(report.seconds),
         text::speed(report.raw_bytes, report.seconds),
+        report.device.text(),
     )
 }

@@ -1,31 +1,37 @@
 //! `pumice decompress`: a Pumice file, or a box of it, becomes a raw or `.npy` file.
 //!
 //! A whole array is written chunk by chunk at the place of each; a region, and anything for standard output, is written
-//! in order, one row of chunks at a time.
+//! in order, one row of chunks at a time. A device restores whole arrays only.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pumice::{Info, Reader, Real, with_dtype};
+use pumice::{Bound, Config, DecodeOptions, Info, Reader, Real, with_dtype};
 use serde::Serialize;
 
 use crate::cli::is_stdio;
-use crate::failure::{Failure, Result};
+use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceReport, Element, Job, Place};
+use crate::failure::{Failure, Result, io_context};
 use crate::input;
 use crate::layout::Layout;
 use crate::output::{self, ArrayFile, Output};
 use crate::region;
+use crate::target;
 use crate::text;
 use crate::ui::Ui;
+
+/// Values turned into bytes at a time.
+const BLOCK: usize = 1 << 20;
 
 const AFTER_HELP: &str = "\
 Examples:
   pumice decompress t.pum -o t.f32
   pumice decompress t.pum -o t.npy --region 0:10,:,5:9
-  pumice decompress t.pum -o - --region -1 | plot";
+  pumice decompress t.pum -o - --region -1 | plot
+  pumice decompress t.pum -o t.f32 --device cuda";
 
 /// Restore an array or a part of it
 ///
@@ -44,6 +50,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SLICES", allow_hyphen_values = true)]
     region: Option<String>,
 
+    /// What does the work; the output does not depend on it. CUDA restores whole files of the preset fast
+    #[arg(long, value_enum, default_value_t)]
+    device: DeviceArg,
+
     /// Worker threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
@@ -59,6 +69,8 @@ struct Report {
     region: Option<String>,
     compressed_bytes: u64,
     raw_bytes: u64,
+    #[serde(flatten)]
+    device: DeviceReport,
     seconds: f64,
 }
 
@@ -73,8 +85,14 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         None => info.shape.clone(),
     };
     let layout = Layout { dtype: info.dtype, shape };
-    with_dtype!(info.dtype, T => write::<T>(&reader, args, region.as_deref(), &layout, ui))
-        .map_err(|failure| input::damage_hint(failure, &args.input))?;
+    let place = with_dtype!(info.dtype, T => place::<T>(args, info))?;
+    let written = match &place {
+        Place::Cpu { .. } => {
+            with_dtype!(info.dtype, T => write_by_cpu::<T>(&reader, args, region.as_deref(), &layout, ui))
+        }
+        Place::Cuda(cuda) => with_dtype!(info.dtype, T => write_by_device::<T>(args, &layout, cuda)),
+    };
+    written.map_err(|failure| input::damage_hint(failure, &args.input))?;
     let report = Report {
         input: args.input.display().to_string(),
         output: args.output.display().to_string(),
@@ -83,12 +101,48 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         shape: layout.shape,
         region: region.as_deref().map(text::region),
         compressed_bytes: info.compressed_bytes,
+        device: place.report(),
         seconds: start.elapsed().as_secs_f64(),
     };
     ui.summary(&report, is_stdio(&args.output), || describe(&report))
 }
 
-fn write<T: Real>(
+fn place<T: Element>(args: &Args, info: &Info) -> Result<Place> {
+    if args.region.is_some() {
+        return match args.device {
+            DeviceArg::Cpu => Ok(Place::Cpu { reason: None }),
+            DeviceArg::Auto => Ok(Place::cpu_because("a region is restored from its chunks alone")),
+            DeviceArg::Cuda => Err(device::advise(pumice::Error::unsupported("the device restores whole arrays only"))),
+        };
+    }
+    let job = Job {
+        shape: &info.shape,
+        configs: &[config_of(info)],
+        device_bytes: info.raw_bytes.saturating_mul(CODING_ARRAYS),
+    };
+    args.device.place::<T>(&job)
+}
+
+/// What a device would have to write to get such a stream. A target is not part of it: it has become an absolute bound.
+fn config_of(info: &Info) -> Config {
+    let config = Config::new(Bound::Abs(info.abs_bound.min(f64::MAX))).preset(info.preset).bin(&info.bin);
+    let config = info.bounds.iter().filter(|bound| !target::is_target(**bound)).fold(config, |c, bound| c.and(*bound));
+    info.regions.iter().fold(config, |c, region| c.region(&region.ranges, region.bound))
+}
+
+/// What does not fit in the device's memory is refused before memory is taken for it here.
+fn write_by_device<T: Element>(args: &Args, layout: &Layout, cuda: &Cuda) -> Result<()> {
+    let mut out = Output::create(&args.output)?;
+    let bytes = fs::read(&args.input).map_err(io_context("read", &args.input))?;
+    let (free, _) = cuda.memory().map_err(device::advise)?;
+    let options = DecodeOptions::new().threads(args.threads).max_bytes(free);
+    let array = cuda.decompress::<T>(&bytes, &options).map_err(device::advise)?;
+    out.write_all(&output::header_for(&args.output, layout))?;
+    array.data.chunks(BLOCK).try_for_each(|values| write_values(&mut out, values))?;
+    out.commit()
+}
+
+fn write_by_cpu<T: Real>(
     reader: &Reader<File>,
     args: &Args,
     region: Option<&[Range<usize>]>,
@@ -151,12 +205,13 @@ fn row_blocks(info: &Info, region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
 
 fn describe(report: &Report) -> String {
     format!(
-        "{}: {} {}, {}; {}, {}\n",
+        "{}: {} {}, {}; {}, {}\n{}",
         report.output,
         text::shape(&report.shape),
         report.dtype,
         text::bytes(report.raw_bytes),
         text::seconds(report.seconds),
         text::speed(report.raw_bytes, report.seconds),
+        report.device.text(),
     )
 }

@@ -16,6 +16,16 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn devices_and_their_exit_code_are_in_the_help() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run("--help").contains("8 no device"));
+    for command in ["compress", "decompress", "bench"] {
+        let help = sandbox.run(&format!("{command} --help"));
+        assert!(help.contains("--device <DEVICE>") && help.contains("- auto:"), "{help}");
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_are_made() {
     let sandbox = Sandbox::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -5,6 +5,7 @@ mod atomic;
 mod bench_and_demo;
 mod bounds;
 mod check;
+mod device;
 mod help;
 mod layout;
 mod recover;

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use pumice::{Bound, Config, ErrorKind, Real, metrics, with_dtype};
+use pumice::{Bound, Config, ErrorKind, Preset, Real, metrics, with_dtype};
 use serde::Serialize;
 
-use super::Args;
+use super::{Args, file_name};
 use crate::bounds::parts;
-use crate::commands::compress::PresetArg;
 use crate::failure::{Failure, Result};
 use crate::input::Input;
 use crate::text::{self, Table};
@@ -46,12 +45,12 @@ pub(super) fn of(args: &Args) -> Vec<Bound> {
 }
 
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<()> {
-    let targets = of(args);
-    let bar = ui.steps_bar((args.files.len() * args.preset.len() * targets.len()) as u64, "searching");
+    let (targets, presets) = (of(args), args.presets(Preset::Small));
+    let bar = ui.steps_bar((args.files.len() * presets.len() * targets.len()) as u64, "searching");
     let mut rows = Vec::new();
     for path in &args.files {
         let input = Input::open(path, &args.layout)?;
-        for &preset in &args.preset {
+        for &preset in &presets {
             for &target in &targets {
                 rows.push(with_dtype!(input.layout.dtype, T => measure::<T>(&input, path, args, preset, target))?);
                 bar.inc(1);
@@ -69,19 +68,13 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<()> {
     }
 }
 
-fn measure<T: Real>(input: &Input, path: &Path, args: &Args, preset: PresetArg, target: Bound) -> Result<Row> {
+fn measure<T: Real>(input: &Input, path: &Path, args: &Args, preset: Preset, target: Bound) -> Result<Row> {
     let values = input.read::<T>()?;
-    let config = Config::new(target).preset(preset.0).threads(args.threads);
+    let config = Config::new(target).preset(preset).threads(args.threads);
     let (kind, asked) = parts(target);
     let asked = asked.unwrap_or(0.0);
-    let row = |outcome, remark| Row {
-        file: path.display().to_string(),
-        preset: preset.0.name(),
-        kind,
-        asked,
-        outcome,
-        remark,
-    };
+    let row =
+        |outcome, remark| Row { file: path.display().to_string(), preset: preset.name(), kind, asked, outcome, remark };
     let mut packed = Vec::new();
     let summary = match pumice::compress_into(&values, &input.layout.shape, &config, &mut packed) {
         Err(e) if e.kind() == ErrorKind::InvalidArgument => return Ok(row(None, e.to_string())),
@@ -116,9 +109,8 @@ fn describe(rows: &[Row]) -> String {
     let heading = ["file", "preset", "target", "asked", "achieved", "off", "ratio", "bound", "passes", ""];
     let mut table = Table::new(&heading, 3);
     for row in rows {
-        let file = Path::new(&row.file).file_name().map_or_else(|| row.file.clone(), |n| n.to_string_lossy().into());
         let unit = if row.kind == "ratio" { "%" } else { "dB" };
-        let mut cells = vec![file, row.preset.into(), row.kind.into(), text::number(row.asked, 5)];
+        let mut cells = vec![file_name(&row.file), row.preset.into(), row.kind.into(), text::number(row.asked, 5)];
         match &row.outcome {
             Some(outcome) => cells.extend([
                 text::number(outcome.achieved, 5),

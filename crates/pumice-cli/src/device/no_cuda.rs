@@ -1,0 +1,32 @@
+//! Stands for `pumice-gpu` in builds without the feature `cuda`: a device that does not exist, so that nothing else has
+//! to know of the feature.
+
+use pumice::{Array, Config, DecodeOptions, Error, Result};
+
+pub(crate) use pumice::Real as Element;
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) enum Device {}
+
+impl Device {
+    pub(crate) fn cuda(_ordinal: usize) -> Result<Self> {
+        Err(Error::unsupported("this pumice was built without CUDA (the feature cuda of pumice-cli)"))
+    }
+
+    pub(crate) fn name(&self) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn memory(&self) -> Result<(u64, u64)> {
+        match *self {}
+    }
+
+    pub(crate) fn compress<T: Element>(&self, _: &[T], _: &[usize], _: &Config) -> Result<Vec<u8>> {
+        match *self {}
+    }
+
+    pub(crate) fn decompress<T: Element>(&self, _: &[u8], _: &DecodeOptions) -> Result<Array<T>> {
+        match *self {}
+    }
+}
