@@ -959,7 +959,9 @@ DEVICE void sample_run(const Coding<T>& coding, const T* values, typename Real<T
         else undecided = !coding.quantize(values[i], q) || undecided;
         run[i] = q;
     }
-    if (__any_sync(ALL_LANES, undecided) && lane == 0) {
+    undecided = __any_sync(ALL_LANES, undecided);
+    __syncwarp();
+    if (undecided && lane == 0) {
         Int last = 0;
         for (uint32_t i = 0; i < RUN_AND_LAG; ++i) {
             Int q;

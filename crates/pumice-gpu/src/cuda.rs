@@ -78,12 +78,14 @@ impl Cuda {
         if let Some(function) = functions.get(kernel) {
             return Ok(function.0);
         }
+        let entry = format!(".entry {kernel}(");
+        let module = SOURCES.iter().zip(&self.modules).find(|(source, _)| source.ptx.contains(&entry));
+        let (_, module) =
+            module.ok_or_else(|| Error::device(format!("there is no kernel {kernel} in this program")))?;
         let name = CString::new(kernel).expect("names are text");
-        // SAFETY: the modules are loaded.
-        let found =
-            self.modules.iter().find_map(|module| unsafe { result::module::get_function(*module, name.clone()).ok() });
+        // SAFETY: the module is loaded.
         let function =
-            found.ok_or_else(|| Error::device(format!("the kernel {kernel} is not part of this program")))?;
+            unsafe { result::module::get_function(*module, name) }.map_err(failed(&format!("find {kernel}")))?;
         functions.insert(kernel, Function(function));
         Ok(function)
     }
