@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
 
-    /// What does the work; CUDA has the preset fast, with --rel
+    /// What does the work; CUDA has the presets fast and balanced, with --rel
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 

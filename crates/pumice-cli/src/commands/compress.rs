@@ -89,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
     chunk: Option<Extents>,
 
-    /// What does the work; the output does not depend on it. CUDA has the preset fast, with --abs, --rel and --lossless
+    /// What does the work; the output does not depend on it. CUDA has the presets fast and balanced, with --abs, --rel and --lossless
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SLICES", allow_hyphen_values = true)]
     region: Option<String>,
 
-    /// What does the work; the output does not depend on it. CUDA restores whole files of the preset fast
+    /// What does the work; the output does not depend on it. CUDA restores whole files of the presets fast and balanced
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 

@@ -124,7 +124,7 @@ impl<T: Element> Arrays<'_, T> {
         // A value that is not written shall not pass for one that is: these are neither the array nor its copy.
         let restored = device.upload(&vec![T::default(); values.len()])?;
         let decoder = Decoder::<T>::new(device, &frames, restored.at(), STREAM)?;
-        let all_on_device = is_fast_only(&frames)?;
+        let all_on_device = has_kernels_for_all(&frames)?;
         let mut decode = || {
             // SAFETY: there is room for as many values as the array has, and it outlives the decoder.
             unsafe {
@@ -192,9 +192,9 @@ fn best(
 }
 
 /// Whether the device decodes all chunks.
-fn is_fast_only(frames: &Frames<'_>) -> pumice::Result<bool> {
+fn has_kernels_for_all(frames: &Frames<'_>) -> pumice::Result<bool> {
     for id in 0..frames.n_chunks() {
-        if frames.frame(id)?.codec != Codec::Fast {
+        if !matches!(frames.frame(id)?.codec, Codec::Fast | Codec::Balanced) {
             return Ok(false);
         }
     }
