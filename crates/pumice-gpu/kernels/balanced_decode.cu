@@ -674,6 +674,7 @@ DEVICE bool read_books(const DecodeWork& work, uint32_t number, OpenShared& s) {
             const uint8_t* before = has_before >> alphabet & 1 ? s.before[alphabet] : nullptr;
             is_fine = code_lengths(coder, s.model, s.lengths, alphabet_size(alphabet), before, s.reciprocals);
         }
+        __syncwarp();
         is_fine = __shfl_sync(ALL_LANES, is_fine, 0);
         if (!is_fine) return false;
         has_before |= 1u << alphabet;

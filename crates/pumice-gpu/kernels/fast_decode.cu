@@ -49,27 +49,6 @@ struct DecodeShared {
     uint32_t error;
 };
 
-template <class T>
-DEVICE void locate(const DecodeJob<T>& job, uint32_t slot, Tile<T>& tile) {
-    uint32_t number = 0;
-    if (job.slots_per_chunk > 0) {
-        number = min(slot / job.slots_per_chunk, job.n_chunks - 1);
-    } else {
-        uint32_t end = job.n_chunks;
-        while (end - number > 1) {
-            uint32_t middle = (number + end) / 2;
-            if (job.chunks[middle].first_slot <= slot) number = middle;
-            else end = middle;
-        }
-    }
-    const Chunk& chunk = job.chunks[number];
-    const Choice& view = job.choices[chunk.choice];
-    uint32_t index = slot - chunk.first_slot;
-    tile.index = NO_TILE;
-    tile.chunk = number;
-    if (index < view.n_tiles) place_tile(chunk, view, number, index, tile);
-}
-
 // Phase 1, by one warp: where the body is. Returns what is wrong, or 0.
 template <class T>
 DEVICE uint32_t find_body(const DecodeJob<T>& job, const Tile<T>& tile, const uint32_t*& from, uint32_t& n_words) {
@@ -585,7 +564,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     if (t < 32) {
-        if (t == 0) locate(job, blockIdx.x, s.tile);
+        if (t == 0) locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, blockIdx.x, s.tile);
         __syncwarp();
         uint32_t error = 0, n_words = 0;
         const uint32_t* from = 0;

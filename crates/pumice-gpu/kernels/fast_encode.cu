@@ -74,30 +74,12 @@ struct EncodeJob {
     uint32_t launch;
 };
 
-// The tile that a ticket stands for.
+// Takes a ticket and finds the tile that it stands for; its chunk is NO_TILE if there are no more.
 template <class T>
-DEVICE void locate(const EncodeJob<T>& job, uint32_t ticket, Tile<T>& tile) {
+DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
+    const uint32_t ticket = atomicAdd(job.tickets, 1);
     tile.chunk = NO_TILE;
-    if (ticket >= job.n_slots) return;
-    uint32_t number = 0;
-    if (job.slots_per_chunk > 0) {
-        number = min(ticket / job.slots_per_chunk, job.n_chunks - 1);
-    } else {
-        // The last chunk that starts at or before the ticket.
-        uint32_t end = job.n_chunks;
-        while (end - number > 1) {
-            uint32_t middle = (number + end) / 2;
-            if (job.chunks[middle].first_slot <= ticket) number = middle;
-            else end = middle;
-        }
-    }
-    const Chunk& chunk = job.chunks[number];
-    const Choice& view = job.choices[chunk.choice];
-    uint32_t index = ticket - chunk.first_slot;
-    // Room that the view chosen does not need.
-    tile.index = NO_TILE;
-    tile.chunk = number;
-    if (index < view.n_tiles) place_tile(chunk, view, number, index, tile);
+    if (ticket < job.n_slots) locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, ticket, tile);
 }
 
 // Phase 1, for a tile without special values and of a common shape. Leaves the bits of rounded values, which are the integers
@@ -799,7 +781,7 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     if (t == 0) {
-        locate(job, atomicAdd(job.tickets, 1), s.tiles[0]);
+        take_tile(job, s.tiles[0]);
         s.n_kept[1] = NO_TILE;
     }
     for (uint32_t turn = 0;; ++turn) {
@@ -820,7 +802,6 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             copy_body(previous, s.words_before, s.kept[side ^ 1], n_words);
             if (t == THREADS - 32) put_entries(job, previous, s.words_before, n_words);
         };
-        auto find_next = [&] { locate(job, atomicAdd(job.tickets, 1), s.tiles[(turn + 1) % 4]); };
         const bool is_end = tile.chunk == NO_TILE;
         if (is_end || tile.index == NO_TILE) {
             place_previous();
@@ -829,7 +810,7 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             if (is_end) return;
             if (t == 0) {
                 s.n_kept[side] = NO_TILE;
-                find_next();
+                take_tile(job, s.tiles[(turn + 1) % 4]);
             }
             continue;
         }
@@ -882,7 +863,7 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             // not begun, all later ones wait.
             if (is_first) {
                 place_previous();
-                if (t == 32) find_next();
+                if (t == 32) take_tile(job, s.tiles[(turn + 1) % 4]);
             }
             __syncthreads();
             if (!s.is_too_wide) break;

@@ -166,6 +166,31 @@ DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, 
     }
 }
 
+// The tile that a slot stands for, among those of all chunks. Its index is NO_TILE if the view of its chunk has fewer
+// tiles. `slots_per_chunk` is 0 if chunks have different numbers of them.
+template <class T>
+DEVICE void locate(const Chunk* chunks, uint32_t n_chunks, uint32_t slots_per_chunk, const Choice* choices,
+                   uint32_t slot, Tile<T>& tile) {
+    uint32_t number = 0;
+    if (slots_per_chunk > 0) {
+        number = min(slot / slots_per_chunk, n_chunks - 1);
+    } else {
+        // The last chunk that starts at or before the slot.
+        uint32_t end = n_chunks;
+        while (end - number > 1) {
+            uint32_t middle = (number + end) / 2;
+            if (chunks[middle].first_slot <= slot) number = middle;
+            else end = middle;
+        }
+    }
+    const Chunk& chunk = chunks[number];
+    const Choice& view = choices[chunk.choice];
+    uint32_t index = slot - chunk.first_slot;
+    tile.index = NO_TILE;
+    tile.chunk = number;
+    if (index < view.n_tiles) place_tile(chunk, view, number, index, tile);
+}
+
 // Bytes of a payload before the bodies.
 DEVICE uint32_t bodies_offset(uint32_t n_tiles) {
     uint32_t anchors = (n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR;

@@ -130,3 +130,128 @@ unsafe impl Runtime for Emulated {
         Ok(start.elapsed().as_secs_f64())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pumice_testkit::Rng;
+
+    use super::*;
+    use crate::runtime::Buffer;
+
+    const STREAM: Stream = Stream::DEFAULT;
+
+    fn emulated(seed: u64) -> Arc<dyn Runtime> {
+        Arc::new(Emulated::new(seed))
+    }
+
+    fn launch(
+        runtime: &Arc<dyn Runtime>,
+        kernel: &'static str,
+        shape: (u32, u32),
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        let (blocks, threads) = shape;
+        // SAFETY: the callers give the arguments of their kernels.
+        unsafe { runtime.launch(kernel, Shape { blocks, threads }, arguments, STREAM) }
+    }
+
+    fn numbers(n: usize, seed: u64) -> Vec<u32> {
+        let mut rng = Rng::new(seed);
+        (0..n).map(|_| rng.bits() as u32 >> 8).collect()
+    }
+
+    #[test]
+    fn reduces_with_shuffles_and_barriers() {
+        for seed in 0..10 {
+            let runtime = emulated(seed);
+            let values = numbers(1 + 517 * seed as usize, seed);
+            let from = Buffer::with(&runtime, &values, STREAM).unwrap();
+            let total = Buffer::with(&runtime, &[0_u64], STREAM).unwrap();
+            let (mut at, mut n, mut to) = (from.at(), values.len() as u32, total.at());
+            let mut arguments = [(&raw mut at).cast(), (&raw mut n).cast(), (&raw mut to).cast()];
+            launch(&runtime, "self_test_reduce", (3, 32 * (1 + seed as u32)), &mut arguments).unwrap();
+            let mut sum = [0];
+            total.read(0, &mut sum, STREAM).unwrap();
+            assert_eq!(sum[0], values.iter().map(|v| u64::from(*v)).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn looks_back_whatever_the_order_of_blocks() {
+        for seed in 0..10 {
+            let runtime = emulated(seed);
+            let values = numbers(128 * 20 + 7, seed);
+            let blocks = values.len().div_ceil(128);
+            let from = Buffer::with(&runtime, &values, STREAM).unwrap();
+            let sums = Buffer::<u64>::new(&runtime, values.len()).unwrap();
+            let published = Buffer::with(&runtime, &vec![0_u64; blocks], STREAM).unwrap();
+            let ticket = Buffer::with(&runtime, &[0_u32], STREAM).unwrap();
+            let (mut at, mut to, mut n) = (from.at(), sums.at(), values.len() as u32);
+            let (mut words, mut tickets) = (published.at(), ticket.at());
+            let mut arguments: [*mut c_void; 5] = [
+                (&raw mut at).cast(),
+                (&raw mut to).cast(),
+                (&raw mut n).cast(),
+                (&raw mut words).cast(),
+                (&raw mut tickets).cast(),
+            ];
+            launch(&runtime, "self_test_scan", (blocks as u32, 128), &mut arguments).unwrap();
+            let mut found = vec![0; values.len()];
+            sums.read(0, &mut found, STREAM).unwrap();
+            let mut sum = 0;
+            assert!(values.iter().zip(&found).all(|(value, found)| {
+                sum += u64::from(*value);
+                sum == *found
+            }));
+        }
+    }
+
+    #[test]
+    fn transposes_through_shared_memory() {
+        let runtime = emulated(3);
+        let (mut shape, values) = ([45_u32, 70], (0..45 * 70).map(f64::from).collect::<Vec<f64>>());
+        let from = Buffer::with(&runtime, &values, STREAM).unwrap();
+        let turned = Buffer::<f64>::new(&runtime, values.len()).unwrap();
+        let (mut at, mut to) = (from.at(), turned.at());
+        let mut arguments = [(&raw mut shape).cast(), (&raw mut at).cast(), (&raw mut to).cast()];
+        launch(&runtime, "self_test_transpose", (2 * 3, 256), &mut arguments).unwrap();
+        let mut found = vec![0.0; values.len()];
+        turned.read(0, &mut found, STREAM).unwrap();
+        assert!((0..45).all(|row| (0..70).all(|column| found[column * 45 + row] == values[row * 70 + column])));
+    }
+
+    #[test]
+    fn halves_of_a_warp_go_their_own_way() {
+        let runtime = emulated(4);
+        let values = numbers(128, 9);
+        let from = Buffer::with(&runtime, &values, STREAM).unwrap();
+        let (odd, sums) = (Buffer::<u32>::new(&runtime, 128).unwrap(), Buffer::<u32>::new(&runtime, 128).unwrap());
+        let (mut at, mut to_odd, mut to_sums) = (from.at(), odd.at(), sums.at());
+        let mut arguments = [(&raw mut at).cast(), (&raw mut to_odd).cast(), (&raw mut to_sums).cast()];
+        launch(&runtime, "self_test_ballot", (2, 64), &mut arguments).unwrap();
+        let (mut found_odd, mut found_sums) = ([0; 128], [0; 128]);
+        odd.read(0, &mut found_odd, STREAM).unwrap();
+        sums.read(0, &mut found_sums, STREAM).unwrap();
+        for i in 0..128 {
+            let warp = &values[i / 32 * 32..][..32];
+            let bits = warp.iter().enumerate().fold(0_u32, |bits, (lane, v)| bits | (v & 1) << lane);
+            let sum = warp.iter().skip(i % 2).step_by(2).fold(0_u32, |sum, v| sum.wrapping_add(*v));
+            assert_eq!((found_odd[i], found_sums[i]), (bits, sum));
+        }
+    }
+
+    #[test]
+    fn misuse_ends_in_a_message() {
+        for mut kind in 0..5_u32 {
+            let runtime = emulated(u64::from(kind));
+            let zero = Buffer::with(&runtime, &[0_u64], STREAM).unwrap();
+            let mut at = zero.at();
+            let mut arguments = [(&raw mut kind).cast(), (&raw mut at).cast()];
+            let error = launch(&runtime, "self_test_misuse", (1, 64), &mut arguments).unwrap_err();
+            assert!(error.to_string().starts_with("self_test_misuse: "), "{error}");
+        }
+        assert!(launch(&emulated(0), "no_such_kernel", (1, 32), &mut []).is_err());
+    }
+}

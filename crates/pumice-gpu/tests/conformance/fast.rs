@@ -1,45 +1,17 @@
-//! What the device writes is what the CPU writes, byte for byte, and what it restores is what the CPU restores.
-//!
-//! Runs on the emulator, or with `PUMICE_DEVICE=cuda` on the first CUDA device, where arrays are larger.
+//! Codec `fast`.
 
 use std::fmt::Debug;
 
 use pumice::{Bound, Config, DecodeOptions, Preset};
-use pumice_gpu::{Device, Element};
+use pumice_gpu::Element;
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
-/// Whether the suite runs on a real device.
-fn on_cuda() -> bool {
-    std::env::var("PUMICE_DEVICE").is_ok_and(|name| name == "cuda")
-}
-
-fn device(seed: u64) -> Device {
-    if on_cuda() { Device::cuda(0).expect("there is a CUDA device") } else { Device::emulated(seed) }
-}
+use super::forged::throw;
+use super::{check, device, on_cuda};
 
 fn fast(bound: Bound) -> Config {
     Config::new(bound).preset(Preset::Fast)
-}
-
-/// Compresses and decompresses on the device, and compares with the CPU.
-fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usize], config: &Config, what: &str) {
-    let expected = pumice::compress(values, shape, config).expect("the CPU can compress it");
-    let bytes = device.compress(values, shape, config).unwrap_or_else(|e| panic!("{what}: {e}"));
-    if bytes != expected {
-        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
-        panic!("{what}: {} bytes instead of {}, the first other one at {at:?}", bytes.len(), expected.len());
-    }
-    let back = device.decompress::<T>(&expected, &DecodeOptions::new()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let restored = pumice::decompress::<T>(&expected).expect("the CPU can decompress it");
-    assert_eq!(back.shape, restored.shape);
-    let bits = |values: &[T]| pumice_testkit::check::bits(values);
-    if bits(&back.data) != bits(&restored.data) {
-        let at =
-            back.data.iter().zip(&restored.data).position(|(a, b)| Float::to_bits_u64(*a) != Float::to_bits_u64(*b));
-        let at = at.expect("some value differs");
-        panic!("{what}: value {at} is {:?} instead of {:?}", back.data[at], restored.data[at]);
-    }
 }
 
 fn bounds() -> [Bound; 4] {
@@ -205,87 +177,21 @@ fn streams_of_other_codecs_are_decoded_all_the_same() {
     );
 }
 
-/// Payloads with any byte changed, whose checksums are made to hold: the device must give the CPU's values or an error.
 #[test]
 fn hostile_payloads_give_the_cpus_values_or_its_error() {
-    let device = device(1);
     let shape = [10, 17, 33];
     let values: Vec<f32> = Field::FillAndNan.generate(&shape, 6);
-    let config = fast(Bound::Rel(1e-3));
-    let stats = pumice_testkit_stats(&values, &config);
-    let blueprint = pumice::backend::Blueprint::new(&config, &shape, &stats).unwrap();
-    let mut payload = Vec::new();
-    let codec = blueprint.encode_on_cpu(0, &values, &mut payload).unwrap();
+    // Most bits of a payload are those of values: with them changed, it is still a stream.
     let n_cases = if on_cuda() { 4000 } else { 150 };
-    let mut rng = pumice_testkit::Rng::new(12);
-    let mut n_refused = 0;
-    for _ in 0..n_cases {
-        let mut forged = payload.clone();
-        for _ in 0..1 + rng.below(3) {
-            // Mostly where directories and headers are.
-            let span = if rng.below(2) == 0 { 64.min(forged.len()) } else { forged.len() };
-            let at = rng.below(span);
-            forged[at] ^= 1 << rng.below(8);
-        }
-        if rng.below(4) == 0 {
-            forged.truncate(8 + rng.below(forged.len() - 8));
-        }
-        let mut assembler = pumice::backend::Assembler::new(&blueprint, Vec::new()).unwrap();
-        let put = |to: &mut [u8]| {
-            to.copy_from_slice(&forged);
-            Ok(())
-        };
-        if assembler.chunk(codec, forged.len(), put).is_err() {
-            // Too short for any payload.
-            continue;
-        }
-        let bytes = assembler.finish().unwrap();
-        let expected = pumice::decompress::<f32>(&bytes);
-        let found = device.decompress::<f32>(&bytes, &DecodeOptions::new());
-        match (expected, found) {
-            (Ok(expected), Ok(found)) => {
-                // NaN that the format leaves open may differ.
-                let same = |a: &f32, b: &f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-                assert!(expected.data.iter().zip(&found.data).all(|(a, b)| same(a, b)));
-            }
-            (Err(expected), Err(found)) => {
-                n_refused += 1;
-                assert_eq!(expected.kind(), found.kind(), "{expected} / {found}");
-            }
-            (expected, found) => panic!("CPU {:?}, device {:?}", expected.map(|_| ()), found.map(|_| ())),
-        }
-    }
+    let n_refused = throw(&device(1), &values, &shape, &fast(Bound::Rel(1e-3)), n_cases, 64);
     assert!(n_refused > n_cases / 10, "{n_refused} of {n_cases} were refused");
-}
-
-fn pumice_testkit_stats(values: &[f32], config: &Config) -> pumice::backend::Stats<f32> {
-    struct Host<'a>(&'a [f32]);
-    impl pumice::backend::Passes<f32> for Host<'_> {
-        fn n_values(&self) -> usize {
-            self.0.len()
-        }
-
-        fn first(&self, _: Option<f32>, stride: usize) -> pumice::Result<pumice::backend::FirstPass<f32>> {
-            let finite = || self.0.iter().copied().filter(|x| x.is_finite());
-            let range = Some((finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max)));
-            let samples = self.0.iter().step_by(stride).copied().filter(|x| x.is_finite()).collect();
-            Ok(pumice::backend::FirstPass { range, first_nan: self.0.iter().copied().find(|x| x.is_nan()), samples })
-        }
-
-        fn second(&self, ends: [f32; 2]) -> pumice::Result<pumice::backend::SecondPass<f32>> {
-            let count = |end: f32| self.0.iter().filter(|x| x.to_bits() == end.to_bits()).count() as u64;
-            let inner = || self.0.iter().copied().filter(|x| x.is_finite() && !ends.contains(x));
-            let range = Some((inner().fold(f32::MAX, f32::min), inner().fold(f32::MIN, f32::max)));
-            Ok(pumice::backend::SecondPass { counts: ends.map(count), range })
-        }
-    }
-    pumice::backend::scan(&Host(values), config).unwrap()
 }
 
 /// More than 2^32 bytes; only where there is a device and memory for it.
 #[test]
 fn more_than_four_gibibytes() {
     if !on_cuda() {
+        eprintln!("skipped: needs a device (PUMICE_DEVICE=cuda)");
         return;
     }
     let shape = [1100, 1024, 1024];
@@ -293,19 +199,5 @@ fn more_than_four_gibibytes() {
     let values: Vec<f32> = (0..shape[0]).flat_map(|z| plane.iter().map(move |x| x * (1.0 + z as f32 * 1e-4))).collect();
     for config in [fast(Bound::Rel(1e-3)), fast(Bound::Rel(1e-3)).chunk_shape(&[300, 1024, 1024])] {
         check(&device(0), &values, &shape, &config, "4.3 GB");
-    }
-}
-
-#[cfg(test)]
-mod emulator {
-    /// The emulator itself: collectives, barriers, look-back.
-    #[test]
-    fn no_driver_is_said_clearly() {
-        if super::on_cuda() {
-            return;
-        }
-        let error = pumice_gpu::Device::cuda(0).unwrap_err();
-        assert_eq!(error.kind(), pumice::ErrorKind::Device);
-        assert!(error.to_string().contains("driver") || error.to_string().contains("CUDA"), "{error}");
     }
 }
