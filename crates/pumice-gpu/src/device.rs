@@ -83,39 +83,29 @@ impl Device {
         unsafe { self.runtime.copy_within(to.buffer.at(), from.buffer.at(), n_bytes, stream) }
     }
 
-    /// What is to be written for an array in device memory: finds its value range and fill values there.
-    ///
-    /// # Safety
-    /// `values` is valid for as many values as `shape` says.
-    pub unsafe fn blueprint<T: Element>(
+    /// What is to be written for an array in device memory: finds its value range and fill values there. Waits.
+    pub fn blueprint<T: Element>(
         &self,
-        values: DevicePtr,
+        values: DeviceSlice<'_, T>,
         shape: &[usize],
         config: &Config,
         stream: Stream,
     ) -> Result<Blueprint<T>> {
-        let n_values = shape.iter().product();
-        let passes = Scan::<T> { runtime: &self.runtime, values, n_values, stream, element: PhantomData };
+        check_len(values.len, shape)?;
+        let DeviceSlice { at, len, .. } = values;
+        let passes = Scan::<T> { runtime: &self.runtime, values: at, n_values: len, stream, element: PhantomData };
         Blueprint::new(config, shape, &backend::scan(&passes, config)?)
     }
 
     /// Compresses an array on the host, by way of the device: the same bytes as `pumice::compress` gives.
     pub fn compress<T: Element>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
-        if shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent)) != Some(values.len()) {
-            return Err(Error::new(
-                pumice::ErrorKind::InvalidArgument,
-                format!("{} values do not make an array of shape {shape:?}", values.len()),
-            ));
-        }
+        check_len(values.len(), shape)?;
         let stream = Stream::DEFAULT;
         let on_device = self.upload(values)?;
-        // SAFETY: the values were just uploaded.
-        unsafe {
-            let blueprint = self.blueprint::<T>(on_device.at(), shape, config, stream)?;
-            let mut encoder = Encoder::new(self, &blueprint)?;
-            encoder.encode(on_device.at(), stream)?;
-            encoder.finish(on_device.at(), stream)
-        }
+        let blueprint = self.blueprint(on_device.as_slice(), shape, config, stream)?;
+        let mut encoder = Encoder::new(self, &blueprint)?;
+        encoder.encode(on_device.as_slice(), stream)?;
+        encoder.finish(on_device.as_slice(), stream)
     }
 
     /// Decompresses a whole stream on the host, by way of the device.
@@ -123,26 +113,27 @@ impl Device {
         let frames = Frames::open(bytes, options)?;
         let shape = frames.info().shape.clone();
         let mut data = vec![T::default(); shape.iter().product()];
-        let on_device = self.allocate::<T>(data.len())?;
-        // SAFETY: there is room for all values.
-        unsafe { self.decode::<T>(&frames, on_device.at(), Stream::DEFAULT)? };
+        let mut on_device = self.allocate::<T>(data.len())?;
+        self.decode(&frames, on_device.as_mut_slice(), Stream::DEFAULT)?;
         on_device.buffer.read(0, &mut data, Stream::DEFAULT)?;
         Ok(Array { shape, data })
     }
 
     /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host.
     /// Waits until all is done.
-    ///
-    /// # Safety
-    /// `values` is valid for as many values as the stream's shape says.
-    pub unsafe fn decode<T: Element>(&self, frames: &Frames<'_>, values: DevicePtr, stream: Stream) -> Result<()> {
+    pub fn decode<T: Element>(&self, frames: &Frames<'_>, values: DeviceSliceMut<'_, T>, stream: Stream) -> Result<()> {
         let decoder = Decoder::<T>::new(self, frames, values, stream)?;
-        // SAFETY: the caller's contract.
-        unsafe {
-            decoder.decode(stream)?;
-            decoder.finish(stream)
-        }
+        decoder.decode(stream)?;
+        decoder.finish(stream)
     }
+}
+
+fn check_len(len: usize, shape: &[usize]) -> Result<()> {
+    if shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent)) == Some(len) {
+        return Ok(());
+    }
+    let message = format!("{len} values do not make an array of shape {shape:?}");
+    Err(Error::new(pumice::ErrorKind::InvalidArgument, message))
 }
 
 /// Values in device memory, freed when dropped.
@@ -152,10 +143,16 @@ pub struct DeviceArray<T: Element> {
 }
 
 impl<T: Element> DeviceArray<T> {
-    /// The address of the first value.
+    /// All values, to be read.
     #[must_use]
-    pub fn at(&self) -> DevicePtr {
-        self.buffer.at()
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice { at: self.buffer.at(), len: self.buffer.len(), values: PhantomData }
+    }
+
+    /// All values, to be written.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut { at: self.buffer.at(), len: self.buffer.len(), values: PhantomData }
     }
 
     /// Copies all values to the host.
@@ -163,6 +160,53 @@ impl<T: Element> DeviceArray<T> {
         let mut values = vec![T::default(); self.buffer.len()];
         self.buffer.read(0, &mut values, stream)?;
         Ok(values)
+    }
+}
+
+/// Values in device memory, to be read.
+///
+/// Work on them goes on when the call that was given them has returned. Memory of a [`DeviceArray`] is not given back before it
+/// is done; for other memory see [`DeviceSlice::from_raw`].
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSlice<'a, T> {
+    at: DevicePtr,
+    len: usize,
+    values: PhantomData<&'a [T]>,
+}
+
+impl<T: Element> DeviceSlice<'_, T> {
+    /// Values at an address of the caller's.
+    ///
+    /// # Safety
+    /// `at` is aligned and valid for `len` values until all work that is given them is done.
+    #[must_use]
+    pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
+        Self { at, len, values: PhantomData }
+    }
+
+    /// The address of the first value.
+    #[must_use]
+    pub fn at(&self) -> DevicePtr {
+        self.at
+    }
+}
+
+/// Values in device memory, to be written; else as [`DeviceSlice`].
+#[derive(Debug)]
+pub struct DeviceSliceMut<'a, T> {
+    at: DevicePtr,
+    len: usize,
+    values: PhantomData<&'a mut [T]>,
+}
+
+impl<T: Element> DeviceSliceMut<'_, T> {
+    /// Room for values at an address of the caller's.
+    ///
+    /// # Safety
+    /// `at` is aligned and valid for `len` values until all work that is given them is done, and nobody else uses them.
+    #[must_use]
+    pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
+        Self { at, len, values: PhantomData }
     }
 }
 
@@ -228,20 +272,19 @@ impl<'a, T: Element> Encoder<'a, T> {
 
     /// Enqueues the encoding of an array. Nothing is allocated and nothing waited for (but when the address differs
     /// from the last one, which then is told to the device).
-    ///
-    /// # Safety
-    /// `values` is valid for the array until the work is done.
-    pub unsafe fn encode(&mut self, values: DevicePtr, stream: Stream) -> Result<()> {
+    pub fn encode(&mut self, values: DeviceSlice<'_, T>, stream: Stream) -> Result<()> {
+        check_len(values.len, self.blueprint.shape())?;
+        let values = values.at;
         for (id, chunk) in self.boxes.iter().enumerate().filter(|(_, chunk)| chunk.offset.is_none()) {
             let array = (values, self.blueprint.shape());
-            // SAFETY: the caller's contract; the room was made for the chunk.
+            // SAFETY: a slice is valid; the room was made for the chunk.
             unsafe {
                 let run = self.place(id, values);
                 boxes::copy(&self.runtime, array, chunk, run, size_of::<T>(), Way::ToRun, stream)?;
             }
         }
         let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.place(id, values)).collect();
-        // SAFETY: the caller's contract.
+        // SAFETY: a slice is valid, and the chunks lie within it or the room made for them.
         unsafe {
             match &mut self.coder {
                 ChunkEncoder::Fast(fast) => fast.encode(&at, stream),
@@ -267,10 +310,9 @@ impl<'a, T: Element> Encoder<'a, T> {
 
     /// Waits, and copies what was encoded to the host as a complete stream. `values` must still be what was encoded: chunks
     /// that do not shrink are stored as they are.
-    ///
-    /// # Safety
-    /// As [`Encoder::encode`].
-    pub unsafe fn finish(&self, values: DevicePtr, stream: Stream) -> Result<Vec<u8>> {
+    pub fn finish(&self, values: DeviceSlice<'_, T>, stream: Stream) -> Result<Vec<u8>> {
+        check_len(values.len, self.blueprint.shape())?;
+        let values = values.at;
         let (codec, payloads) = self.payloads(stream)?;
         let mut assembler = Assembler::new(self.blueprint, Vec::new())?;
         for (id, payload) in payloads.iter().enumerate() {
@@ -278,7 +320,7 @@ impl<'a, T: Element> Encoder<'a, T> {
             if payload.is_none() && codec == Codec::Balanced {
                 let mut chunk = vec![T::default(); n_values];
                 let n_bytes = size_of_val(&chunk[..]);
-                // SAFETY: the values are there by the caller's contract; `chunk` outlives the wait.
+                // SAFETY: a slice is valid; `chunk` outlives the wait.
                 unsafe { self.runtime.copy_out(chunk.as_mut_ptr().cast(), self.place(id, values), n_bytes, stream)? };
                 self.runtime.synchronize(stream)?;
                 let mut bytes = Vec::new();
@@ -294,7 +336,7 @@ impl<'a, T: Element> Encoder<'a, T> {
                 None => (Codec::Raw, self.place(id, values), n_values * size_of::<T>()),
             };
             assembler.chunk(codec, n_bytes, |to| {
-                // SAFETY: the payload, or the values by the caller's contract, are there; `to` outlives the wait.
+                // SAFETY: the payload is there, and so are values of a slice; `to` outlives the wait.
                 unsafe { self.runtime.copy_out(to.as_mut_ptr(), from, n_bytes, stream)? };
                 self.runtime.synchronize(stream)
             })?;
@@ -309,7 +351,7 @@ pub struct Decoder<'a, T: Element> {
     runtime: Arc<dyn Runtime>,
     frames: &'a Frames<'a>,
     shape: Vec<usize>,
-    values: DevicePtr,
+    values: DeviceSliceMut<'a, T>,
     boxes: Vec<ChunkBox>,
     /// Those that the device decodes, by codec.
     fast_ids: Vec<usize>,
@@ -325,7 +367,8 @@ pub struct Decoder<'a, T: Element> {
 
 impl<'a, T: Element> Decoder<'a, T> {
     /// Verifies the stream's checksums and copies its payloads to the device; values will be written to `values`.
-    pub fn new(device: &Device, frames: &'a Frames<'a>, values: DevicePtr, stream: Stream) -> Result<Self> {
+    pub fn new(device: &Device, frames: &'a Frames<'a>, values: DeviceSliceMut<'a, T>, stream: Stream) -> Result<Self> {
+        check_len(values.len, &frames.info().shape)?;
         let runtime = Arc::clone(&device.runtime);
         let boxes: Vec<ChunkBox> = (0..frames.n_chunks()).map(|id| frames.chunk(id)).collect();
         let (places, n_gathered) = places(&boxes);
@@ -336,7 +379,7 @@ impl<'a, T: Element> Decoder<'a, T> {
         let at = boxes.iter().zip(&places).map(|(chunk, place)| {
             let first = match (&gathered, chunk.offset) {
                 (Some(gathered), None) => gathered.at(),
-                _ => values,
+                _ => values.at,
             };
             first + (place * size_of::<T>()) as u64
         });
@@ -402,41 +445,31 @@ impl<'a, T: Element> Decoder<'a, T> {
     }
 
     /// Enqueues the decoding of all chunks of codecs `fast` and `balanced`, which with [`Decoder::finish`] makes the array.
-    ///
-    /// # Safety
-    /// The address given to [`Decoder::new`] is valid for the array until the work is done.
-    pub unsafe fn decode(&self, stream: Stream) -> Result<()> {
-        // SAFETY: the caller's contract.
+    pub fn decode(&self, stream: Stream) -> Result<()> {
+        // SAFETY: the slice is valid, and held as long as this; payloads are held as well.
         unsafe {
             self.fast.decode(stream)?;
             self.balanced.decode(stream)?;
         }
         for &id in self.fast_ids.iter().chain(&self.balanced_ids) {
-            // SAFETY: as above.
-            unsafe { self.put(id, stream)? };
+            self.put(id, stream)?;
         }
         Ok(())
     }
 
     /// Copies a chunk that is not one run of memory to its place.
-    ///
-    /// # Safety
-    /// As [`Decoder::decode`].
-    unsafe fn put(&self, id: usize, stream: Stream) -> Result<()> {
+    fn put(&self, id: usize, stream: Stream) -> Result<()> {
         let chunk = &self.boxes[id];
         if chunk.offset.is_some() {
             return Ok(());
         }
-        let array = (self.values, &self.shape[..]);
-        // SAFETY: the caller's contract; the run is there.
+        let array = (self.values.at, &self.shape[..]);
+        // SAFETY: the slice is valid; the run is there.
         unsafe { boxes::copy(&self.runtime, array, chunk, self.at[id], size_of::<T>(), Way::ToArray, stream) }
     }
 
     /// Waits, checks, and adds the chunks that the device has no kernels for.
-    ///
-    /// # Safety
-    /// As [`Decoder::decode`].
-    pub unsafe fn finish(&self, stream: Stream) -> Result<()> {
+    pub fn finish(&self, stream: Stream) -> Result<()> {
         let left = self.balanced.left_to_host(stream)?;
         let done = self.balanced_ids.iter().zip(left).filter(|(_, left)| !left).map(|(id, _)| id);
         let mut is_done = vec![false; self.boxes.len()];
@@ -452,11 +485,9 @@ impl<'a, T: Element> Decoder<'a, T> {
             values.resize(self.boxes[id].n_values(), T::default());
             self.frames.decode_on_cpu(id, &mut values)?;
             let n_bytes = size_of_val(&values[..]);
-            // SAFETY: the caller's contract; the host's side outlives the wait.
-            unsafe {
-                self.runtime.copy_in(self.at[id], values.as_ptr().cast(), n_bytes, stream)?;
-                self.put(id, stream)?;
-            }
+            // SAFETY: the slice is valid; the host's side outlives the wait.
+            unsafe { self.runtime.copy_in(self.at[id], values.as_ptr().cast(), n_bytes, stream)? };
+            self.put(id, stream)?;
             self.runtime.synchronize(stream)?;
         }
         Ok(())

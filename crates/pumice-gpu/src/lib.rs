@@ -4,7 +4,7 @@
 //! neither building nor installing needs a CUDA toolkit, and without a driver [`Device::cuda`] says so.
 //!
 //! [`Device::compress`] and [`Device::decompress`] take arrays on the host. Those who have data on the device use
-//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with addresses and streams of their own.
+//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with a [`DeviceSlice`] of it and streams of their own.
 #![allow(unsafe_code, reason = "talks to a device")]
 
 mod balanced;
@@ -18,6 +18,6 @@ mod kernels;
 mod runtime;
 mod scan;
 
-pub use device::{Decoder, Device, DeviceArray, Encoder};
+pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder};
 pub use kernels::Element;
 pub use runtime::{DevicePtr, Stream};

@@ -6,7 +6,6 @@
 //! Chunks that the device leaves to the host count with the time the host takes.
 //!
 //! Copies and coding alternate; the first runs are not counted, and the best of the others counts.
-#![allow(unsafe_code, reason = "arrays in device memory are given by address")]
 
 use std::path::Path;
 
@@ -110,38 +109,28 @@ impl<T: Element> Arrays<'_, T> {
         let Self { device, sample, original, copy } = self;
         let config = Config::new(bound).preset(preset).threads(args.threads);
         let options = DecodeOptions::new().threads(args.threads).max_bytes(u64::MAX);
-        let (values, at) = (sample.values.as_slice(), original.at());
-        // SAFETY: the array was uploaded, and its shape is that of the sample.
-        let scan = || unsafe { device.blueprint::<T>(at, &sample.shape, &config, STREAM) };
+        let (values, original_values) = (sample.values.as_slice(), original.as_slice());
+        let scan = || device.blueprint(original_values, &sample.shape, &config, STREAM);
         let blueprint = scan()?;
         let mut encoder = Encoder::new(device, &blueprint)?;
-        // SAFETY: as above; the array outlives the encoder.
-        let bytes = unsafe {
-            encoder.encode(at, STREAM)?;
-            encoder.finish(at, STREAM)?
-        };
+        encoder.encode(original_values, STREAM)?;
+        let bytes = encoder.finish(original_values, STREAM)?;
         let frames = Frames::open(&bytes, &options)?;
         // A value that is not written shall not pass for one that is: these are neither the array nor its copy.
-        let restored = device.upload(&vec![T::default(); values.len()])?;
-        let decoder = Decoder::<T>::new(device, &frames, restored.at(), STREAM)?;
+        let mut restored = device.upload(&vec![T::default(); values.len()])?;
+        let decoder = Decoder::new(device, &frames, restored.as_mut_slice(), STREAM)?;
         let all_on_device = has_kernels_for_all(&frames)?;
         let mut decode = || {
-            // SAFETY: there is room for as many values as the array has, and it outlives the decoder.
-            unsafe {
-                decoder.decode(STREAM)?;
-                if all_on_device { Ok(()) } else { decoder.finish(STREAM) }
-            }
+            decoder.decode(STREAM)?;
+            if all_on_device { Ok(()) } else { decoder.finish(STREAM) }
         };
-        // SAFETY: as for the first time.
-        let mut encode = || unsafe { encoder.encode(at, STREAM) };
+        let mut encode = || encoder.encode(original_values, STREAM);
         let mut copy = || device.copy(original, copy, STREAM);
         let mut range = || scan().map(drop);
         let seconds = best(device, args.runs, [&mut copy, &mut range, &mut encode, &mut decode])?;
-        // SAFETY: as above.
-        let last = unsafe {
-            decoder.finish(STREAM)?;
-            encoder.finish(at, STREAM)?
-        };
+        decoder.finish(STREAM)?;
+        drop(decoder);
+        let last = encoder.finish(original_values, STREAM)?;
         let restored = restored.to_vec(STREAM)?;
         let promise = metrics::Guarantee::of(frames.info());
         let found = promise.compare(std::slice::from_ref(&(0..values.len())), values, &restored);
