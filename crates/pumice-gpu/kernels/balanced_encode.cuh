@@ -5,7 +5,6 @@
 
 namespace balanced {
 
-
 constexpr uint32_t SAMPLE_GROUPS = 384;
 constexpr uint32_t SAMPLE_WARPS = 8;
 constexpr uint32_t SAMPLE_BLOCKS = SAMPLE_GROUPS / SAMPLE_WARPS;

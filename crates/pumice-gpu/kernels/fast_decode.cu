@@ -29,14 +29,7 @@ struct DecodeJob {
 };
 
 template <class T>
-struct DecodeShared {
-    union {
-        typename Real<T>::Int integers[TILE_VALUES];
-        uint8_t body[TILE_VALUES * sizeof(T) + 16];
-        uint32_t words[TILE_VALUES * sizeof(T) / 4 + 4];
-    };
-    uint8_t widths[N_GROUPS];
-    uint16_t planes_at[N_SUPER];
+struct DecodeShared : TileMemory<T> {
     // Sum of the last row of each warp's groups, as far as these hold it.
     typename Real<T>::Int tails[N_GROUPS / 32];
     Tile<T> tile;
@@ -233,13 +226,10 @@ DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T
     using Int = typename Real<T>::Int;
     using Signed = typename Real<T>::Signed;
     const uint32_t number = group % 8;
-    uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
-    uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
+    const uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
+    const uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
     const uint32_t width = (number < 4 ? low : high) >> number % 4 * 8 & 0xFF;
-    // Widths of the groups before.
-    high = number > 4 ? high & ((1u << 8 * (number - 4)) - 1) : 0;
-    low = number < 4 ? low & ((1u << 8 * number) - 1) : low;
-    const uint32_t at = s.planes_at[group / 8] + sum_of_bytes(low) + sum_of_bytes(high);
+    const uint32_t at = s.planes_at[group / 8] + sum_of_first(low, high, number);
     uint32_t first, second;
     read_planes(s.words, at, min(width, 8u), first, second);
     transpose_bits(first, second);

@@ -201,6 +201,19 @@ DEVICE uint32_t words_offset(uint32_t n_tiles) {
     return PARAMETER_BYTES + 4 * ((n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR);
 }
 
+// A tile in shared memory, on either way: its integers or, in their place, its body; the widths of its groups; and where the
+// planes of each supergroup start in the body.
+template <class T>
+struct TileMemory {
+    union {
+        typename Real<T>::Int integers[TILE_VALUES];
+        uint8_t body[TILE_VALUES * sizeof(T) + 16];
+        uint32_t words[TILE_VALUES * sizeof(T) / 4 + 4];
+    };
+    uint8_t widths[N_GROUPS];
+    uint16_t planes_at[N_SUPER];
+};
+
 // Integers of a tile in shared memory, in pieces of 16 bytes whose order is changed so that neither threads that read a
 // group each nor threads that read consecutive pieces meet in a bank.
 template <class Int>
@@ -266,15 +279,11 @@ DEVICE uint32_t gather_bytes(const Uint* codes, uint32_t number) {
     return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
 }
 
-// Sum over the lanes before this one among eight neighbours.
-DEVICE uint32_t prefix_of_eight(uint32_t value, uint32_t lane) {
-    uint32_t sum = value;
-#pragma unroll
-    for (uint32_t distance = 1; distance < 8; distance *= 2) {
-        uint32_t other = __shfl_up_sync(ALL_LANES, sum, distance, 8);
-        if ((lane & 7) >= distance) sum += other;
-    }
-    return sum - value;
+// Sum of the first `n` of eight bytes, n below 8: the widths of the groups before the n-th of a supergroup.
+DEVICE uint32_t sum_of_first(uint32_t low, uint32_t high, uint32_t n) {
+    high = n > 4 ? high & ((1u << 8 * (n - 4)) - 1) : 0;
+    low = n < 4 ? low & ((1u << 8 * n) - 1) : low;
+    return sum_of_bytes(low) + sum_of_bytes(high);
 }
 
 // Inclusive sum over the lanes of a warp.

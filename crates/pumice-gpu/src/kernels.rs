@@ -11,11 +11,12 @@ pub(crate) struct Source {
 }
 
 /// All kernels. Made by `cargo xtask ptx`, which writes the hash of their sources into them.
-pub(crate) const SOURCES: [Source; 7] = [
+pub(crate) const SOURCES: [Source; 8] = [
     Source { ptx: include_str!("../ptx/balanced_split.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_encode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_decode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_sums.compute_80.ptx") },
+    Source { ptx: include_str!("../ptx/fast_choose.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/fast_encode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/fast_decode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/scan.compute_80.ptx") },
