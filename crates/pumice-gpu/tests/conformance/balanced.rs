@@ -1,47 +1,34 @@
 //! Codec `balanced`.
 
-use std::fmt::Debug;
-
 use pumice::{Bound, Config, DecodeOptions, Fill, Preset};
-use pumice_gpu::Element;
-use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
 use super::forged::throw;
-use super::{check, device, on_cuda};
+use super::{all_fields, check, device, on_cuda};
 
 fn balanced(bound: Bound) -> Config {
     Config::new(bound).preset(Preset::Balanced)
 }
 
-fn all_fields<T: Element + Float + Debug>() {
-    let shapes: &[&[usize]] = if on_cuda() {
+const BOUNDS: [Bound; 3] = [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-3)];
+
+/// With rows of whole groups and others.
+fn shapes() -> &'static [&'static [usize]] {
+    if on_cuda() {
         &[&[300_000], &[701, 433], &[33, 100, 128], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3], &[20, 256, 512]]
     } else {
         &[&[9000], &[70, 131], &[17, 33, 64], &[3, 9, 20, 41], &[40, 9, 3], &[9, 20, 160]]
-    };
-    for (seed, field) in (0..).zip(Field::ALL) {
-        let device = device(seed);
-        for (i, &shape) in shapes.iter().enumerate() {
-            let values: Vec<T> = field.generate(shape, seed);
-            for (j, bound) in [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-3)].into_iter().enumerate() {
-                // The emulator is slow: each field meets each bound and each shape, but not in all combinations.
-                if on_cuda() || (i + j + seed as usize).is_multiple_of(3) {
-                    check(&device, &values, shape, &balanced(bound), &format!("{field:?} {shape:?} {bound:?}"));
-                }
-            }
-        }
     }
 }
 
 #[test]
 fn all_fields_f32() {
-    all_fields::<f32>();
+    all_fields::<f32>(shapes(), &BOUNDS, balanced);
 }
 
 #[test]
 fn all_fields_f64() {
-    all_fields::<f64>();
+    all_fields::<f64>(shapes(), &BOUNDS, balanced);
 }
 
 #[test]

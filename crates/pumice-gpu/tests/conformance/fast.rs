@@ -1,14 +1,10 @@
 //! Codec `fast`.
 
-use std::fmt::Debug;
-
 use pumice::{Bound, Config, DecodeOptions, Preset};
-use pumice_gpu::Element;
-use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
 use super::forged::throw;
-use super::{check, device, on_cuda};
+use super::{all_fields, check, device, on_cuda};
 
 fn fast(bound: Bound) -> Config {
     Config::new(bound).preset(Preset::Fast)
@@ -18,34 +14,23 @@ fn bounds() -> [Bound; 4] {
     [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-7), Bound::Lossless]
 }
 
-fn all_fields<T: Element + Float + Debug>() {
-    let shapes: &[&[usize]] = if on_cuda() {
+/// With full tiles of all shapes, and clipped ones.
+fn shapes() -> &'static [&'static [usize]] {
+    if on_cuda() {
         &[&[300_000], &[701, 433], &[512, 512], &[33, 100, 130], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3]]
     } else {
         &[&[8192 + 700], &[70, 131], &[17, 33, 65], &[3, 9, 20, 41], &[130, 64], &[16, 32, 36]]
-    };
-    for (seed, field) in (0..).zip(Field::ALL) {
-        let device = device(seed);
-        for (i, &shape) in shapes.iter().enumerate() {
-            let values: Vec<T> = field.generate(shape, seed);
-            for (j, bound) in bounds().into_iter().enumerate() {
-                // The emulator is slow: each field meets each bound and each shape, but not in all combinations.
-                if on_cuda() || (i + j + seed as usize).is_multiple_of(4) {
-                    check(&device, &values, shape, &fast(bound), &format!("{field:?} {shape:?} {bound:?}"));
-                }
-            }
-        }
     }
 }
 
 #[test]
 fn all_fields_f32() {
-    all_fields::<f32>();
+    all_fields::<f32>(shapes(), &bounds(), fast);
 }
 
 #[test]
 fn all_fields_f64() {
-    all_fields::<f64>();
+    all_fields::<f64>(shapes(), &bounds(), fast);
 }
 
 #[test]

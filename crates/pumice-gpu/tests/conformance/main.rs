@@ -8,9 +8,10 @@ mod forged;
 
 use std::fmt::Debug;
 
-use pumice::{Config, DecodeOptions};
+use pumice::{Bound, Config, DecodeOptions};
 use pumice_gpu::{Device, Element};
 use pumice_testkit::Float;
+use pumice_testkit::fields::Field;
 
 /// Whether the suite runs on a real device.
 fn on_cuda() -> bool {
@@ -38,6 +39,22 @@ fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usi
             back.data.iter().zip(&restored.data).position(|(a, b)| Float::to_bits_u64(*a) != Float::to_bits_u64(*b));
         let at = at.expect("some value differs");
         panic!("{what}: value {at} is {:?} instead of {:?}", back.data[at], restored.data[at]);
+    }
+}
+
+/// Every kind of field in these shapes under these bounds.
+fn all_fields<T: Element + Float + Debug>(shapes: &[&[usize]], bounds: &[Bound], config: fn(Bound) -> Config) {
+    for (seed, field) in (0..).zip(Field::ALL) {
+        let device = device(seed);
+        for (i, &shape) in shapes.iter().enumerate() {
+            let values: Vec<T> = field.generate(shape, seed);
+            for (j, bound) in bounds.iter().enumerate() {
+                // The emulator is slow: each field meets each bound and each shape, but not in all combinations.
+                if on_cuda() || (i + j + seed as usize).is_multiple_of(bounds.len()) {
+                    check(&device, &values, shape, &config(*bound), &format!("{field:?} {shape:?} {bound:?}"));
+                }
+            }
+        }
     }
 }
 
