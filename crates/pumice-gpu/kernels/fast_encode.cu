@@ -36,12 +36,18 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(T);
     constexpr uint32_t N_LOADS = TILE_VALUES / n / THREADS;
-    constexpr uint32_t LINES = THREADS * n / S::ROW;
-    const uint32_t t = threadIdx.x;
-    const uint32_t line = t * n / S::ROW, x = t * n % S::ROW;
-    const T* from = tile.values + (line / S::EY * tile.stride_z + line % S::EY * tile.stride_y + x);
+    const uint32_t t = threadIdx.x, row_log2 = S::row_log2(tile);
+    const uint32_t line = t * n >> row_log2, n_lines = THREADS * n >> row_log2;
+    const T* from = tile.values + (t * n - (line << row_log2));
     // The rows that all threads read together make whole planes, or part of one.
-    const uint64_t stride = LINES == 0 ? THREADS * n : S::EY <= LINES ? LINES / S::EY * tile.stride_z : LINES * tile.stride_y;
+    uint64_t stride = THREADS * n;
+    if constexpr (S::ALONG_Z) {
+        from += line / S::EY * tile.stride_z + line % S::EY * tile.stride_y;
+        stride = n_lines / S::EY * tile.stride_z;
+    } else if (S::ALONG_Y) {
+        from += line * tile.stride_y;
+        stride = n_lines * tile.stride_y;
+    }
     Piece<T> values[N_LOADS];
 #pragma unroll
     for (uint32_t i = 0; i < N_LOADS; ++i) values[i] = *(const Piece<T>*)(from + i * stride);
@@ -168,19 +174,17 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(Int);
     constexpr uint32_t PIECES = GROUP / n;
-    constexpr uint32_t ROW_PIECES = S::ROW / n, PLANE_PIECES = S::EY * ROW_PIECES;
-    const uint32_t t = threadIdx.x, lane = t % 32;
-    const uint32_t line = t * GROUP / S::ROW;
+    const uint32_t t = threadIdx.x, lane = t % 32, row_log2 = S::row_log2(tile);
+    const uint32_t row_pieces = (1u << row_log2) / n;
+    const uint32_t line = t * GROUP >> row_log2;
     const bool along_x = tile.axes & X;
-    // Whether all groups of a thread have the same y.
-    constexpr bool SAME_Y = THREADS * GROUP / S::ROW % S::EY == 0;
     // Pieces of this thread's first group, and of the one above it (which need not exist); those of others are as far from
     // them as they seem.
     uint32_t own[PIECES], up[PIECES];
 #pragma unroll
     for (uint32_t k = 0; k < PIECES; ++k) {
         own[k] = piece_of<Int>(t * PIECES + k);
-        up[k] = piece_of<Int>(t * PIECES + k - ROW_PIECES);
+        up[k] = piece_of<Int>(t * PIECES + k - row_pieces);
     }
     const Piece<Int>* pieces = (const Piece<Int>*)integers;
 #pragma unroll
@@ -189,18 +193,24 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
         Int (&v)[GROUP] = codes[i];
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[k] = pieces[own[k / n] + i * STEP].of[k % n];
-        const bool above = S::ALONG_Y && (line % S::EY > 0 || (i > 0 && !SAME_Y));
-        const bool behind = S::ALONG_Z && (i > 0 || t >= PLANE_PIECES / PIECES);
+        // In volumes all groups of a thread have the same y; in planes, all but the first are in later rows.
+        bool above = S::ALONG_Y && (line > 0 || i > 0), behind = false;
+        uint32_t plane_pieces = 0;
+        if constexpr (S::ALONG_Z) {
+            above = line % S::EY > 0;
+            plane_pieces = S::EY * row_pieces;
+            behind = i > 0 || t >= plane_pieces / PIECES;
+        }
         if (above) {
 #pragma unroll
             for (uint32_t k = 0; k < GROUP; ++k) v[k] -= pieces[up[k / n] + i * STEP].of[k % n];
         }
         if (behind) {
 #pragma unroll
-            for (uint32_t k = 0; k < GROUP; ++k) v[k] -= pieces[own[k / n] + i * STEP - PLANE_PIECES].of[k % n];
+            for (uint32_t k = 0; k < GROUP; ++k) v[k] -= pieces[own[k / n] + i * STEP - plane_pieces].of[k % n];
             if (above) {
 #pragma unroll
-                for (uint32_t k = 0; k < GROUP; ++k) v[k] += pieces[up[k / n] + i * STEP - PLANE_PIECES].of[k % n];
+                for (uint32_t k = 0; k < GROUP; ++k) v[k] += pieces[up[k / n] + i * STEP - plane_pieces].of[k % n];
             }
         }
         // Differences across rows drop the base, but for the first row of all.
@@ -211,7 +221,7 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
         if (along_x) {
             Int before = __shfl_up_sync(ALL_LANES, v[GROUP - 1], 1), before_first = 0;
             if (S::ALONG_Y) {
-                if (t % (S::ROW / GROUP) == 0) before = 0;
+                if ((t & ((1u << row_log2) / GROUP - 1)) == 0) before = 0;
             } else {
                 const uint32_t at = (t + i * THREADS) * GROUP;
                 const bool is_first = at == 0;
@@ -606,7 +616,7 @@ DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn
             const uint32_t* integers = (const uint32_t*)s.integers;
             const uint32_t zero = uint32_t(R::MAGIC_BITS + base);
             if (shape == VOLUME) code_shape<T, Shape<VOLUME>>(tile, integers, zero, codes);
-            else if (shape == PLANE) code_shape<T, Shape<PLANE>>(tile, integers, zero, codes);
+            else if (shape == PLANE || shape == SHEET) code_shape<T, Shape<SHEET>>(tile, integers, zero, codes);
             else if (shape == LINE || !HAS_OTHERS) code_shape<T, Shape<LINE>>(tile, integers, zero, codes);
         }
         if constexpr (HAS_OTHERS) {
@@ -686,7 +696,7 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             if (!careful) {
                 is_shape = tile.shape != ANY_SHAPE;
                 if (tile.shape == VOLUME) careful = !quantize_shape<T, Shape<VOLUME>>(coding, tile, base, s);
-                else if (tile.shape == PLANE) careful = !quantize_shape<T, Shape<PLANE>>(coding, tile, base, s);
+                else if (tile.shape == PLANE || tile.shape == SHEET) careful = !quantize_shape<T, Shape<SHEET>>(coding, tile, base, s);
                 else if (tile.shape == LINE) careful = !quantize_shape<T, Shape<LINE>>(coding, tile, base, s);
                 else careful = !quantize_tile(coding, tile, base, s);
             }
