@@ -42,6 +42,9 @@ Development tasks of Pumice
   cargo xtask install-c --prefix DIR
       Builds the C library and puts it under DIR with its header, Fortran module, pkg-config and CMake files
 
+  cargo xtask test-c
+      What CI does for C, C++ and Fortran: header, examples and misuse under valgrind, docs/tutorials/c.md
+
   cargo xtask papers [TABLE...] [DIR]
       The tables of docs/papers.md for the fields (.f32, .f64) of a folder, ../shared/data unless one is named. Tables:
       outlier, codebook, cuszplus, ceaz
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Some((&"fuzz", options)) => fuzz::run(options),
         Some((&"header", options)) => header::run(options),
         Some((&"install-c", options)) => capi::run_task(options),
+        Some((&"test-c", [])) => capi::programs().and_then(|()| capi::tutorial()),
         Some((&"papers", options)) => papers::run(options),
         Some((&"ptx", options)) => ptx::run(options),
         Some((&("help" | "--help" | "-h"), _)) => {

@@ -815,7 +815,7 @@ contains
       if (characters(n + 1) == c_null_char) exit
       n = n + 1
     end do
-    allocate(character(n) :: text)
+    text = repeat(' ', n)
     do i = 1, n
       text(i:i) = characters(i)
     end do
