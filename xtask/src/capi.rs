@@ -39,6 +39,8 @@ fn install(prefix: &Path) -> Result {
     let shared = format!("libpumice.so.{VERSION}");
     copy(&built.join("libpumice_capi.so"), &lib.join(&shared))?;
     copy(&built.join("libpumice_capi.a"), &lib.join("libpumice.a"))?;
+    // Most of their size is for debuggers.
+    run(command("strip").arg("--strip-debug").args([lib.join(&shared), lib.join("libpumice.a")]))?;
     for name in [format!("libpumice.so.{}", compatible_version()), "libpumice.so".into()] {
         let link = lib.join(name);
         // Replaces the link of an earlier release.

@@ -5,8 +5,8 @@
 //! grow, presets by name, and numbers that are those of the file format and of the exit codes. Enumerations go out as
 //! such but come in as plain integers, since C may pass any.
 //!
-//! Invariants: no panic leaves an entry point ([`status::guard`]); no pointer is used before [`arguments`] has checked
-//! what can be checked; outputs are written only on success.
+//! Invariants: no panic leaves an entry point (`status::guard`); no pointer is used before `arguments.rs` has checked what
+//! can be checked; outputs are written only on success.
 //!
 //! # Safety
 //! All functions ask the same of their caller, and the header says it once: a pointer that is not NULL points to as much

@@ -55,7 +55,7 @@ fn round_trips<T: pumice::Real>(dtype: i32, config: *const Config, data: &[T], s
     let (rank, extents) = (shape.len(), shape.as_ptr());
     let (mut capacity, mut n_bytes) = (0, 0);
     let mut results = Vec::new();
-    let mut out = || vec![T::default(); n];
+    let out = || vec![T::default(); n];
     let ok = |status: Status| assert_eq!(status, Status::Ok, "{}", message());
     // SAFETY: all pointers are to what the calls expect, handles are freed once.
     unsafe {
@@ -175,6 +175,60 @@ fn all_settings_reach_the_stream() {
         pumice_reader_free(reader);
         pumice_buffer_free(buffer);
     }
+}
+
+/// A handle that threads share, as C programs do.
+#[derive(Clone, Copy)]
+struct Shared(*const Reader);
+// SAFETY: a reader may be used by several threads at once; `threads_share_a_reader` asks the compiler whether that is so.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn get(self) -> *const Reader {
+        self.0
+    }
+}
+
+#[test]
+fn threads_share_a_reader() {
+    fn is_shareable<T: Send + Sync>() {}
+    is_shareable::<Reader>();
+    is_shareable::<Config>();
+    is_shareable::<DecodeOptions>();
+    let data: Vec<f32> = (0..90_000).map(|i| i as f32).collect();
+    let config = pumice::Config::new(pumice::Bound::Lossless).chunk_shape(&[50, 300]);
+    let bytes = pumice::compress(&data, &[300, 300], &config).unwrap();
+    let mut reader = null_mut();
+    // SAFETY: `bytes` outlive the reader.
+    let opened = unsafe { pumice_reader_open_memory(bytes.as_ptr().cast(), bytes.len(), null(), &mut reader) };
+    assert_eq!(opened, Status::Ok);
+    let shared = Shared(reader);
+    std::thread::scope(|scope| {
+        for row in 0..8 {
+            let data = &data;
+            scope.spawn(move || {
+                for i in 0..20 {
+                    let row = row * 37 + i;
+                    let mut values = [0f32; 300];
+                    let (to, start) = (values.as_mut_ptr().cast(), [row, 0]);
+                    // SAFETY: the pointers have as much as the calls say, and the reader lives until all threads end.
+                    let (read, refused) = unsafe {
+                        let (reader, count, beyond) = (shared.get(), [1, 300], [301 + row, 1]);
+                        (
+                            pumice_reader_read_region_into(reader, 1, 2, start.as_ptr(), count.as_ptr(), to, 300),
+                            pumice_reader_read_region_into(reader, 1, 2, start.as_ptr(), beyond.as_ptr(), to, 300),
+                        )
+                    };
+                    assert_eq!((read, refused), (Status::Ok, Status::InvalidArgument));
+                    assert_eq!(values, data[row * 300..][..300]);
+                    // The message is that of this thread.
+                    assert!(message().contains(&format!("{row}..{}", 301 + 2 * row)), "{}", message());
+                }
+            });
+        }
+    });
+    // SAFETY: not used afterwards.
+    unsafe { pumice_reader_free(reader) };
 }
 
 /// Keeps the bytes, and the threads that brought them.

@@ -20,7 +20,7 @@ pub struct Writer {
 }
 
 /// A writer of rows of some type to some place.
-trait Rows {
+trait Rows: Send {
     /// # Safety
     /// As for `slice`, for the element type of the writer.
     unsafe fn write(&mut self, values: *const c_void, n_values: usize) -> Result<()>;
@@ -50,6 +50,9 @@ struct Callback {
     function: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> c_int,
     user: *mut c_void,
 }
+
+// SAFETY: the function is called only by whoever uses the writer, one thread at a time, as the header says.
+unsafe impl Send for Callback {}
 
 impl Callback {
     fn put(&self, bytes: &[u8]) -> Result<()> {
