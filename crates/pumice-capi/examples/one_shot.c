@@ -5,7 +5,7 @@
 
 #include "pumice.h"
 
-#define NZ 16
+#define NZ 32
 #define NY 48
 #define NX 64
 
