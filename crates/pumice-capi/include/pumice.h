@@ -9,7 +9,8 @@
  * - A function that can fail returns a pumice_status, of which PUMICE_STATUS_OK is 0. Outputs are written only on
  *   success. pumice_last_error() then says what went wrong.
  * - Pointers may not be NULL where nothing else is said, but for arrays of 0 elements. NULL, an unknown number or a
- *   misaligned array give PUMICE_STATUS_INVALID_ARGUMENT.
+ *   misaligned array give PUMICE_STATUS_INVALID_ARGUMENT. What cannot be checked is up to the caller: arrays have as
+ *   many elements as the call says, text ends with a NUL, and handles are from this library and not freed yet.
  * - Handles are freed by the function of their name that ends in _free, which takes NULL too. A config, options or a
  *   reader may be used by several threads at once as long as none changes or frees it; a writer by one at a time.
  */
