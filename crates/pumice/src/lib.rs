@@ -60,7 +60,9 @@ pub use reader::{DecodeOptions, Info, Reader, decompress, decompress_into, inspe
 pub use salvage::{Salvage, salvage};
 pub use source::{FileSource, SliceSource, Source};
 pub use target::Achieved;
-pub use writer::{AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create};
+pub use writer::{
+    AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create, max_compressed_bytes,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
