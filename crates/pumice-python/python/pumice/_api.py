@@ -17,7 +17,7 @@ from ._pumice import CudaArray, Reader
 from .errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer  # that of collections.abc came with Python 3.12
+    from ._arrays import BytesLike
 
 # Most memory that decoding may take unless the caller says otherwise.
 MAX_BYTES = 16 << 30
@@ -115,7 +115,7 @@ def save(path: str | os.PathLike[str], array: Tensor, **options: Unpack[Options]
 
 @overload
 def decompress(
-    data: Buffer,
+    data: BytesLike,
     *,
     out: NDArray[Any] | None = None,
     threads: int = 0,
@@ -124,10 +124,10 @@ def decompress(
 ) -> NDArray[Any]: ...
 @overload
 def decompress(
-    data: Buffer, *, out: None = None, threads: int = 0, max_bytes: int = MAX_BYTES, device: str
+    data: BytesLike, *, out: None = None, threads: int = 0, max_bytes: int = MAX_BYTES, device: str
 ) -> CudaArray | NDArray[Any]: ...
 def decompress(
-    data: Buffer,
+    data: BytesLike,
     *,
     out: NDArray[Any] | None = None,
     threads: int = 0,
@@ -182,7 +182,7 @@ def open(path: str | os.PathLike[str], *, threads: int = 0, max_bytes: int = MAX
     return File(path, threads=threads, max_bytes=max_bytes)
 
 
-def info(source: str | os.PathLike[str] | Buffer) -> dict[str, Any]:
+def info(source: str | os.PathLike[str] | BytesLike) -> dict[str, Any]:
     """What a compressed file, or compressed bytes, say about themselves. No values are decoded.
 
     >>> import numpy as np, pumice
@@ -274,7 +274,7 @@ def analyze(
     return _pumice.analyze(on_host(array), bounds, names, fill, threads)
 
 
-def _reader(source: str | os.PathLike[str] | Buffer, threads: int = 0) -> Reader:
+def _reader(source: str | os.PathLike[str] | BytesLike, threads: int = 0) -> Reader:
     if isinstance(source, str | os.PathLike):
         return Reader.of_file(source, threads, MAX_BYTES)
     return Reader.of_bytes(source, threads, MAX_BYTES)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import DtypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # that of collections.abc came with Python 3.12
+
+    BytesLike: TypeAlias = Buffer | NDArray[Any]
 
 # Kinds of devices in DLPack whose memory CUDA can reach.
 _CUDA = 2
@@ -51,7 +56,7 @@ def _from_elsewhere(array: Tensor) -> NDArray[Any]:
                 f"the array is on a device (DLPack kind {kind}) that is neither the CPU nor CUDA; copy it to the CPU first"
             )
         try:
-            return np.from_dlpack(array)  # type: ignore[arg-type]
+            return np.from_dlpack(array)
         except (BufferError, RuntimeError) as error:
             raise DtypeError(f"NumPy cannot take in this tensor ({error}); convert it to float32 first") from error
     return np.asarray(array)

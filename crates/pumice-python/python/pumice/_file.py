@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator
 from itertools import product
@@ -47,7 +48,7 @@ class File:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type: float32 or float64."""
-        return np.dtype(self._info["dtype"])
+        return np.dtype(str(self._info["dtype"]))
 
     @property
     def ndim(self) -> int:
@@ -166,9 +167,12 @@ def _spans(
         if isinstance(part, slice):
             spans.append(_split(range(*part.indices(extent)), chunk))
             continue
-        if isinstance(part, bool | np.bool_) or not hasattr(part, "__index__"):
-            raise IndexError(f"only integers, slices and '...' are valid indices, not {part!r}; read an array to index it")
-        i = part.__index__()
+        try:
+            i = operator.index(part)
+        except TypeError:
+            i = None
+        if i is None or isinstance(part, bool):
+            raise IndexError(f"only integers, slices and '...' are indices of a file, not {part!r}; index what it gives")
         if not -extent <= i < extent:
             raise IndexError(f"index {i} is out of bounds for axis {axis} of extent {extent}")
         i %= extent

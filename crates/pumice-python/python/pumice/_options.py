@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, get_args
 
@@ -43,8 +44,27 @@ def bounds_of(options: Mapping[str, Any]) -> list[tuple[str, float]]:
     return bounds
 
 
+def to_json(options: Options) -> dict[str, Any]:
+    """The options that are given, as JSON can hold them, without the number of threads, which changes no bytes."""
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        if value is None or value is False or key == "threads":
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = list(value)
+        found[key] = value
+    return found
+
+
 def config_of(options: Options, default_preset: str = "small") -> Config:
     """The options, checked as far as they can be without an array."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(Options.__annotations__)}")
     bounds = bounds_of(options)
     if not bounds:
         raise InvalidArgumentError(

@@ -6,6 +6,8 @@ from typing import Any, final
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+_Bytes = Buffer | NDArray[Any]
+
 PRESETS: list[str]
 __version__: str
 
@@ -27,7 +29,7 @@ class Reader:
     @staticmethod
     def of_file(path: str | PathLike[str], threads: int, max_bytes: int) -> Reader: ...
     @staticmethod
-    def of_bytes(data: Buffer, threads: int, max_bytes: int) -> Reader: ...
+    def of_bytes(data: _Bytes, threads: int, max_bytes: int) -> Reader: ...
     @property
     def info(self) -> dict[str, Any]: ...
     @property
@@ -56,7 +58,7 @@ class CudaArray:
 def compress(array: NDArray[Any], config: Config) -> bytes: ...
 def compress_to_file(path: str | PathLike[str], array: NDArray[Any], config: Config) -> dict[str, Any]: ...
 def compress_cuda(tensor: Any, config: Config) -> bytes: ...
-def decompress_cuda(data: Buffer, ordinal: int, max_bytes: int) -> CudaArray: ...
+def decompress_cuda(data: _Bytes, ordinal: int, max_bytes: int) -> CudaArray: ...
 def compare_arrays(
     original: NDArray[Any], restored: NDArray[Any], limits: tuple[float, float], fills: list[float]
 ) -> dict[str, Any]: ...
@@ -67,3 +69,17 @@ def analyze(
     fill_value: float | None,
     threads: int,
 ) -> dict[str, Any]: ...
+
+__all__ = [
+    "PRESETS",
+    "Config",
+    "CudaArray",
+    "Reader",
+    "__version__",
+    "analyze",
+    "compare_arrays",
+    "compress",
+    "compress_cuda",
+    "compress_to_file",
+    "decompress_cuda",
+]
