@@ -46,7 +46,10 @@ enum Source {
     File(File),
     Memory(Bytes),
     /// Somewhere that Python can read from: a callable that gets offset and length and returns bytes.
-    Elsewhere { n_bytes: u64, read: Py<PyAny> },
+    Elsewhere {
+        n_bytes: u64,
+        read: Py<PyAny>,
+    },
 }
 
 impl ReadAt for Source {

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteGetter
     from zarr.core.array_spec import ArraySpec
 
+# Smaller chunks are read as a whole: one request costs less than one for each part.
+_LARGE = 1 << 20
+
 
 @dataclass(frozen=True, init=False)
 class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
@@ -112,7 +115,12 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         region, _ = _box(selection, chunk_spec.shape)
         is_part = "chunk_shape" in dict(self._options) and region != [(0, extent) for extent in chunk_spec.shape]
         if is_part and isinstance(byte_getter, StorePath) and _knows_sizes(byte_getter.store):
-            return await self._decode_from_store(byte_getter, selection, chunk_spec)
+            try:
+                n_bytes = await byte_getter.store.getsize(byte_getter.path)
+            except FileNotFoundError:
+                return None
+            if n_bytes >= _LARGE:
+                return await self._decode_from_store(byte_getter, n_bytes, selection, chunk_spec)
         chunk_bytes = await byte_getter.get(prototype=chunk_spec.prototype)
         if chunk_bytes is None:
             return None
@@ -120,13 +128,9 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return await asyncio.to_thread(self._decode_part, reader, selection, chunk_spec)
 
     async def _decode_from_store(
-        self, path: StorePath, selection: tuple[Any, ...], chunk_spec: ArraySpec
-    ) -> NDBuffer | None:
+        self, path: StorePath, n_bytes: int, selection: tuple[Any, ...], chunk_spec: ArraySpec
+    ) -> NDBuffer:
         """Reads of the store only what the selection needs."""
-        try:
-            n_bytes = await path.store.getsize(path.path)
-        except FileNotFoundError:
-            return None
         loop = asyncio.get_running_loop()
 
         def read(offset: int, length: int) -> Any:
