@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
+use numpy::PyReadonlyArrayDyn;
 use pumice::{AtomicFile, Bound as ErrorBound, Fill, Preset, SliceSource};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -17,6 +17,7 @@ pub(crate) struct Config(pub(crate) pumice::Config);
 #[pymethods]
 impl Config {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one for each option")]
     #[pyo3(signature = (bounds, preset, fill_value, value_range, chunk_shape, threads, attributes))]
     fn new(
         py: Python<'_>,
@@ -138,13 +139,4 @@ pub(crate) fn analyze<'py>(
         .threads(threads);
     let found = with_values!(&array, (data, shape) => py.detach(|| pumice::analyze(data, shape, &options)));
     report::analysis(py, &found.or_raise(py)?)
-}
-
-/// The memory of an array that nobody else knows of yet, to be written.
-///
-/// # Safety
-/// No other reference to the memory is in use.
-pub(crate) unsafe fn room<'a, T: numpy::Element>(array: &'a Bound<'_, PyArrayDyn<T>>) -> PyResult<&'a mut [T]> {
-    // SAFETY: the caller's contract.
-    Ok(unsafe { array.as_slice_mut()? })
 }

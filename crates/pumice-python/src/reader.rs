@@ -4,7 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use numpy::{PyArrayDyn, PyUntypedArray};
+use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray};
 use pumice::metrics::Guarantee;
 use pumice::{DType, DecodeOptions, Error, ErrorKind, ReadAt, Real, with_dtype};
 use pyo3::buffer::PyUntypedBuffer;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::compare;
-use crate::config::{Values, room, with_values};
+use crate::config::{Values, with_values};
 use crate::error::OrRaise;
 use crate::report;
 
@@ -167,9 +167,8 @@ impl Reader {
             None => self.allocate(py, &shape)?,
         };
         with_dtype!(self.reader.info().dtype, T => {
-            let array = out.cast::<PyArrayDyn<T>>()?;
-            // SAFETY: a new array, or one that the caller gave away for this; nothing else here refers to it.
-            let values = unsafe { room(array)? };
+            let mut array = out.cast::<PyArrayDyn<T>>()?.try_readwrite()?;
+            let values = array.as_slice_mut()?;
             py.detach(|| self.reader.read_region_into::<T>(&region, values))
         })
         .or_raise(py)?;
