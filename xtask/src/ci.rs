@@ -10,11 +10,12 @@ use pumice_testkit::{golden, sha256_hex};
 use crate::capi;
 use crate::python::{self, python};
 use crate::shell::{self, Result, cargo, command, root, run, succeeds};
+use crate::wheel;
 
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 17] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("format", format),
@@ -29,6 +30,8 @@ const STEPS: [Step; 15] = [
     ("demo", demo),
     ("C library: examples and misuse", capi::programs),
     ("C library: tutorial", capi::tutorial),
+    ("Python wheel", wheel::build),
+    ("Python tests", wheel::test),
     ("real data", real_data),
 ];
 
