@@ -163,27 +163,45 @@ impl Caller {
     /// Puts a message on the library's error stack, from where it reaches users as the cause of what fails next. Where
     /// that cannot be done they see only that the filter failed.
     pub(crate) fn push_error(&self, message: &str) {
+        // HDF5 2 pauses the stack while it codes a chunk. Its public functions to resume and pause clear the stack too;
+        // those below, its own, do not.
+        let (Ok(is_paused), Ok(resume), Ok(pause)) = (
+            function!(self, fn H5Eis_paused(Hid, *mut bool) -> c_int),
+            function!(self, fn H5E_resume_stack() -> ()),
+            function!(self, fn H5E_pause_stack() -> ()),
+        ) else {
+            return self.push(message);
+        };
+        let mut n_pauses = 0;
+        loop {
+            let mut paused = false;
+            // SAFETY: the default stack always exists.
+            let known = unsafe { is_paused(DEFAULT_ERROR_STACK, &raw mut paused) } >= 0;
+            if !known || !paused {
+                break;
+            }
+            // SAFETY: it is paused, so that it can be resumed.
+            unsafe { resume() };
+            n_pauses += 1;
+        }
+        self.push(message);
+        // SAFETY: takes back what was done above.
+        (0..n_pauses).for_each(|_| unsafe { pause() });
+    }
+
+    fn push(&self, message: &str) {
         type Push =
             unsafe extern "C" fn(Hid, *const c_char, *const c_char, c_uint, Hid, Hid, Hid, *const c_char, ...) -> c_int;
         let Ok(push) = self.symbol("H5Epush2\0") else { return };
         let Ok([class, major, minor]) = self.error_ids() else { return };
         let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
-        let (file, function, format): (&CStr, &CStr, &CStr) = (c"pumice", c"pumice", c"%s");
+        let (name, format): (&CStr, &CStr) = (c"pumice", c"%s");
         // SAFETY: `H5Epush2` has this signature since 1.8. The strings end with a zero and are copied by it; the one
         // variadic argument is what the format asks for.
         unsafe {
             let push = std::mem::transmute::<*mut c_void, Push>(push);
-            push(
-                DEFAULT_ERROR_STACK,
-                file.as_ptr(),
-                function.as_ptr(),
-                0,
-                class,
-                major,
-                minor,
-                format.as_ptr(),
-                message.as_ptr(),
-            );
+            let (name, format) = (name.as_ptr(), format.as_ptr());
+            push(DEFAULT_ERROR_STACK, name, name, 0, class, major, minor, format, message.as_ptr());
         }
     }
 

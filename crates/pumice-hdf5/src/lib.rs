@@ -20,6 +20,6 @@ pub use chunk::{decode, encode};
 pub use filter::{FilterClass, H5PLget_plugin_info, H5PLget_plugin_type, filter_class};
 pub use words::{ByteOrder, ChunkType, Wish, Words};
 
-/// The filter's number, from the range that is free for testing: change it here, and in `pumice/_hdf5_words.py`, once one is
+/// The filter's number, from the range that is free for testing: change it here, and in `pumice/hdf5/__init__.py` of the Python package, once one is
 /// registered with the HDF Group.
 pub const FILTER_ID: i32 = 480;
