@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod compress;
+pub(crate) mod convert;
 pub(crate) mod decompress;
 pub(crate) mod demo;
 pub(crate) mod info;

@@ -1,4 +1,4 @@
-//! What libhdf5 calls. Each function first takes its own return address, by which `caller.rs` finds the library, and
+//! What libhdf5 calls. Each function first takes its own return address, by which `library.rs` finds it, and
 //! then goes on in Rust; a panic there becomes an error like any other.
 //!
 //! The filter keeps no state: it may be called by several threads, and by several libraries.
@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pumice::{DecodeOptions, Error, ErrorKind, Result};
 
 use crate::FILTER_ID;
-use crate::caller::{Caller, Hid};
 use crate::chunk;
+use crate::library::{Hid, Library};
 use crate::words::{ByteOrder, ChunkType, Words};
 
 /// Worker threads for each chunk; 1 unless set, since HDF5 is used by programs that have threads of their own.
@@ -110,38 +110,38 @@ with_return_address! {
 }
 
 unsafe extern "C" fn can_apply_for(_dcpl: Hid, datatype: Hid, _space: Hid, return_address: *const c_void) -> c_int {
-    match guarded(return_address, |caller| caller.element_type(datatype)) {
+    match guarded(return_address, |library| library.element_type(datatype)) {
         Some(_) => 1,
         None => 0,
     }
 }
 
 unsafe extern "C" fn set_local_for(dcpl: Hid, datatype: Hid, space: Hid, return_address: *const c_void) -> c_int {
-    match guarded(return_address, |caller| complete_words(caller, dcpl, datatype, space)) {
+    match guarded(return_address, |library| complete_words(library, dcpl, datatype, space)) {
         Some(()) => 1,
         None => -1,
     }
 }
 
-fn complete_words(caller: &Caller, dcpl: Hid, datatype: Hid, space: Hid) -> Result<()> {
-    let (flags, words) = caller.filter_words(dcpl)?;
+fn complete_words(library: &Library, dcpl: Hid, datatype: Hid, space: Hid) -> Result<()> {
+    let (flags, words) = library.filter_words(dcpl)?;
     let words = Words::parse(&words)?;
-    let (dtype, order) = match caller.element_type(datatype) {
+    let (dtype, order) = match library.element_type(datatype) {
         Ok(found) => found,
         // `can_apply` has said so already; HDF5 asks all the same, and then leaves out a filter that fails.
         Err(_) if flags & OPTIONAL != 0 => {
-            return caller.set_filter_words(dcpl, flags, &Words { chunk_type: None, ..words }.to_vec());
+            return library.set_filter_words(dcpl, flags, &Words { chunk_type: None, ..words }.to_vec());
         }
         Err(e) => return Err(e),
     };
-    let fill = caller.fill_bytes(dcpl, datatype)?.map(|bytes| fill_value(&bytes[..dtype.size()], order));
-    let chunk_type = ChunkType { dtype, order, extents: caller.extents(space)?, fill };
+    let fill = library.fill_bytes(dcpl, datatype)?.map(|bytes| fill_value(&bytes[..dtype.size()], order));
+    let chunk_type = ChunkType { dtype, order, extents: library.extents(space)?, fill };
     let words = Words { chunk_type: Some(chunk_type), ..words };
-    caller.set_filter_words(dcpl, flags, &words.to_vec())
+    library.set_filter_words(dcpl, flags, &words.to_vec())
 }
 
 /// The number that a fill value is.
-fn fill_value(bytes: &[u8], order: ByteOrder) -> f64 {
+pub(crate) fn fill_value(bytes: &[u8], order: ByteOrder) -> f64 {
     let mut bytes = bytes.to_vec();
     if order == ByteOrder::Big {
         bytes.reverse();
@@ -161,7 +161,7 @@ unsafe extern "C" fn filter_for(
     buffer: *mut *mut c_void,
     return_address: *const c_void,
 ) -> usize {
-    let run = |_: &Caller| {
+    let run = |_: &Library| {
         // SAFETY: HDF5 hands over so many words, which may be none at all.
         let words = if n_words == 0 { &[] } else { unsafe { std::slice::from_raw_parts(words, n_words) } };
         // SAFETY: both are places of HDF5's that belong to this call.
@@ -267,10 +267,10 @@ fn zeroed(n_bytes: usize) -> Result<*mut c_void> {
 }
 
 /// Runs a callback. What goes wrong is put on the library's error stack, last of all: other calls clear it.
-fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Caller) -> Result<T>) -> Option<T> {
-    let caller = Caller::at(return_address).ok()?;
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(&caller))).unwrap_or_else(|panic| Err(panicked(&*panic)));
-    outcome.map_err(|e| caller.push_error(&format!("pumice: {e}"))).ok()
+fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Result<T>) -> Option<T> {
+    let library = Library::calling(return_address).ok()?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&library))).unwrap_or_else(|panic| Err(panicked(&*panic)));
+    outcome.map_err(|e| library.push_error(&format!("pumice: {e}"))).ok()
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {

@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! filter.rs    what libhdf5 calls: can_apply, set_local, filter; nothing unwinds out of it
-//! caller.rs    the libhdf5 that called, its functions and its error stack
+//! library.rs   the libhdf5 that called, its functions and its error stack
 //! words.rs     cd_values: what the user asks for, and what set_local adds
 //! chunk.rs     the bytes of a chunk <-> a Pumice stream
+//! files.rs     for programs: files, through a libhdf5 that is loaded at run time (feature `files`)
 //! ```
 //!
 //! docs/hdf5.md specifies the words. Programs that have loaded a libhdf5 themselves register [`filter_class`] with its
 //! `H5Zregister`.
 #![allow(unsafe_code, reason = "is called by C, and calls C")]
 
-mod caller;
 mod chunk;
+#[cfg(feature = "files")]
+pub mod files;
 mod filter;
+mod library;
 mod words;
 
 pub use chunk::{decode, encode};

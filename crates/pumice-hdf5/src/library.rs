@@ -1,6 +1,6 @@
-//! The libhdf5 that called the filter. A process can hold several (each Python package brings its own), none of them
-//! under a name that a linker finds. The address that the filter returns to is inside the right one: the dynamic linker
-//! names its file, and gives its functions.
+//! A libhdf5 of this process, and its functions. A process can hold several (each Python package brings its own), none of
+//! them under a name that a linker finds. The address that the filter returns to is inside the one that called: the
+//! dynamic linker names its file, and gives its functions. Programs without any load one ([`Library::load`]).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
@@ -22,24 +22,40 @@ const DEFAULT_ERROR_STACK: Hid = 0;
 const MAX_WORDS: usize = 128;
 const MAX_RANK: usize = 32;
 
-/// A function of the calling library, by its name and type.
+/// A function of a library, by its name and type.
 macro_rules! function {
-    ($caller:expr, fn $name:ident($($arg:ty),* $(,)?) -> $out:ty) => {{
+    ($library:expr, fn $name:ident($($arg:ty),* $(,)?) -> $out:ty) => {{
         type Function = unsafe extern "C" fn($($arg),*) -> $out;
         let name = concat!(stringify!($name), "\0");
         // SAFETY: HDF5 has kept this signature since 1.10, and both are pointers.
-        $caller.symbol(name).map(|address| unsafe { std::mem::transmute::<*mut c_void, Function>(address) })
+        $library.symbol(name).map(|address| unsafe { std::mem::transmute::<*mut c_void, Function>(address) })
     }};
 }
+#[cfg(feature = "files")]
+pub(crate) use function;
 
 /// A loaded libhdf5.
-pub(crate) struct Caller {
+#[derive(Debug)]
+pub(crate) struct Library {
     handle: *mut c_void,
 }
 
-impl Caller {
+// SAFETY: the handle is only given to the dynamic linker, which several threads may call.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// A library that is not part of this process yet, by the name or path of its file.
+    #[cfg(feature = "files")]
+    pub(crate) fn load(file: &CStr) -> Option<Self> {
+        // SAFETY: libhdf5 runs nothing when it is loaded that could harm a program.
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        (!handle.is_null()).then_some(Self { handle })
+    }
+
     /// The library that has code at `address`.
-    pub(crate) fn at(address: *const c_void) -> Result<Self> {
+    pub(crate) fn calling(address: *const c_void) -> Result<Self> {
         let unknown = || Error::unsupported("the plugin cannot find the HDF5 library that called it");
         // SAFETY: a structure of pointers, for which zero is valid.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -58,12 +74,12 @@ impl Caller {
     }
 
     /// The address of a symbol, whose name ends with a zero.
-    fn symbol(&self, name: &str) -> Result<*mut c_void> {
+    pub(crate) fn symbol(&self, name: &str) -> Result<*mut c_void> {
         // SAFETY: the handle is open, and the name ends with a zero.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr().cast()) };
         let shown = name.trim_end_matches('\0');
         if address.is_null() {
-            Err(Error::unsupported(format!("the calling HDF5 library has no {shown}")))
+            Err(Error::unsupported(format!("the HDF5 library has no {shown}")))
         } else {
             Ok(address)
         }
@@ -207,16 +223,18 @@ impl Caller {
 
     /// HDF5's own error class, "data filters", "filter operation failed".
     fn error_ids(&self) -> Result<[Hid; 3]> {
-        let id = |name| -> Result<Hid> {
-            let address = self.symbol(name)?;
-            // SAFETY: these names are variables of the library, which has set them before it calls a filter.
-            Ok(unsafe { *address.cast::<Hid>() })
-        };
-        Ok([id("H5E_ERR_CLS_g\0")?, id("H5E_PLINE_g\0")?, id("H5E_CANTFILTER_g\0")?])
+        Ok([self.variable("H5E_ERR_CLS_g\0")?, self.variable("H5E_PLINE_g\0")?, self.variable("H5E_CANTFILTER_g\0")?])
+    }
+
+    /// An identifier that the library keeps in a variable; its name ends with a zero.
+    pub(crate) fn variable(&self, name: &str) -> Result<Hid> {
+        let address = self.symbol(name)?;
+        // SAFETY: the names asked for are variables of this type, set when the library was initialised.
+        Ok(unsafe { *address.cast::<Hid>() })
     }
 }
 
-impl Drop for Caller {
+impl Drop for Library {
     fn drop(&mut self) {
         // SAFETY: the handle came from `dlopen`, and is closed once; the library stays, since others hold it.
         unsafe { libc::dlclose(self.handle) };
