@@ -9,11 +9,12 @@ use pumice_testkit::{golden, sha256_hex};
 
 use crate::python::{self, python};
 use crate::shell::{self, Result, cargo, command, root, run, succeeds};
+use crate::wheel;
 
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 15] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("format", format),
@@ -26,6 +27,8 @@ const STEPS: [Step; 13] = [
     ("fuzz, short", fuzz),
     ("exhaustive, short", exhaustive),
     ("demo", demo),
+    ("Python wheel", wheel::build),
+    ("Python tests", wheel::test),
     ("real data", real_data),
 ];
 

@@ -13,6 +13,7 @@ mod papers;
 mod ptx;
 mod python;
 mod shell;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,9 @@ Development tasks of Pumice
       --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec,
       balanced_codec, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, layers, huffman,
       run_length, round_trip, or `all` one after the other
+
+  cargo xtask wheel [test]
+      Builds the Python wheel into target/wheels and installs it into target/python; `test` then runs its tests
 ";
 
 fn main() -> ExitCode {
@@ -63,6 +67,8 @@ fn main() -> ExitCode {
         Some((&"fuzz", options)) => fuzz::run(options),
         Some((&"papers", options)) => papers::run(options),
         Some((&"ptx", options)) => ptx::run(options),
+        Some((&"wheel", [])) => wheel::build(),
+        Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()),
         Some((&("help" | "--help" | "-h"), _)) => {
             print!("{USAGE}");
             Ok(())

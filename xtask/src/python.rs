@@ -1,7 +1,7 @@
-//! The Python of the project: `.venv` with the packages of tools/requirements.txt.
+//! Virtual environments of Python. The project's own is `.venv`, with the packages of tools/requirements.txt.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::shell::{Result, command, root, run, succeeds};
 
@@ -21,11 +21,16 @@ pub(crate) fn site_packages() -> Result<PathBuf> {
 
 /// Makes `.venv`; again only when tools/requirements.txt has changed.
 pub(crate) fn environment() -> Result {
-    let wanted = root().join("tools/requirements.txt");
+    make_environment(&root().join(".venv"), "tools/requirements.txt")
+}
+
+/// Makes a virtual environment with the packages of a list; again only when the list has changed.
+pub(crate) fn make_environment(folder: &Path, requirements: &str) -> Result {
+    let wanted = root().join(requirements);
     let wanted = fs::read_to_string(&wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
-    let stamp = root().join(".venv/requirements.installed");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && succeeds(command(python()).arg("-V")) {
-        println!(".venv: up to date");
+    let (stamp, python) = (folder.join("requirements.installed"), folder.join("bin/python"));
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && succeeds(command(&python).arg("-V")) {
+        println!("{}: up to date", folder.display());
         return Ok(());
     }
     // `venv` can be there without `ensurepip`, which Debian packs apart.
@@ -38,8 +43,8 @@ pub(crate) fn environment() -> Result {
         run(install.args(["install", "--yes", "--no-install-recommends", "python3", "python3-venv"]))
             .map_err(|e| format!("{message} ({e})"))?;
     }
-    run(command("python3").args(["-m", "venv", "--clear", ".venv"]))?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "tools/requirements.txt"];
-    run(command(python()).args(pip))?;
+    run(command("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements];
+    run(command(&python).args(pip))?;
     fs::write(&stamp, wanted).map_err(|e| format!("{}: {e}", stamp.display()))
 }

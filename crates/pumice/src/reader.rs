@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::array::{Array, DType, Real};
 use crate::bounds::{BoxLimit, Region};
@@ -171,6 +172,7 @@ pub struct Reader<R> {
     info: Info,
     workers: Workers,
     max_bytes: u64,
+    chunks_decoded: AtomicU64,
 }
 
 /// What a worker keeps between chunks.
@@ -212,7 +214,8 @@ impl<R: ReadAt> Reader<R> {
             _ => true,
         };
         let threads = if is_shared { options.threads } else { 1 };
-        Ok(Self { source, layout, info, workers: Workers::new(threads)?, max_bytes: options.max_bytes })
+        let workers = Workers::new(threads)?;
+        Ok(Self { source, layout, info, workers, max_bytes: options.max_bytes, chunks_decoded: AtomicU64::new(0) })
     }
 
     /// What the stream says about itself.
@@ -238,6 +241,21 @@ impl<R: ReadAt> Reader<R> {
     /// Number of chunks.
     pub fn n_chunks(&self) -> u64 {
         self.layout.grid.n_chunks()
+    }
+
+    /// How many times a chunk was decoded since the stream was opened: what reading a region costs.
+    ///
+    /// ```
+    /// use pumice::{Bound, Config, DecodeOptions, Reader};
+    /// let config = Config::new(Bound::Lossless).chunk_shape(&[64, 64]);
+    /// let bytes = pumice::compress(&vec![1f32; 200 * 300], &[200, 300], &config)?;
+    /// let reader = Reader::new(&bytes[..], DecodeOptions::new())?;
+    /// reader.read_region::<f32>(&[0..100, 7..8])?;
+    /// assert_eq!((reader.chunks_decoded(), reader.n_chunks()), (2, 20));
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    pub fn chunks_decoded(&self) -> u64 {
+        self.chunks_decoded.load(Ordering::Relaxed)
     }
 
     /// The region that chunk `id` covers.
@@ -484,6 +502,7 @@ impl<R: ReadAt> Reader<R> {
             let bytes = container::read(&self.source, place.offset, place.frame_bytes, buffer)?;
             let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), size_of::<T>())?;
+            self.chunks_decoded.fetch_add(1, Ordering::Relaxed);
             pipeline::decode_chunk(frame_header.codec, payload, &extents, wanted, params, inner, out)
         };
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))

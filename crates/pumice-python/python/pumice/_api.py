@@ -1,0 +1,303 @@
+"""The functions of the package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _pumice
+from ._arrays import Tensor, is_on_cuda, on_host
+from ._file import File
+from ._options import PRESETS, Options, Preset, bounds_of, config_of
+from ._pumice import CudaArray, Reader
+from .errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from ._arrays import BytesLike
+
+# Most memory that decoding may take unless the caller says otherwise.
+MAX_BYTES = 16 << 30
+
+
+def compress(
+    array: Tensor,
+    *,
+    abs: float | None = None,
+    rel: float | None = None,
+    pwrel: float | None = None,
+    psnr: float | None = None,
+    l2: float | None = None,
+    ratio: float | None = None,
+    lossless: bool = False,
+    preset: Preset | None = None,
+    fill_value: float | None = None,
+    value_range: tuple[float, float] | None = None,
+    chunk_shape: Sequence[int] | None = None,
+    threads: int = 0,
+    attributes: Mapping[str, str] | None = None,
+) -> bytes:
+    """Compresses an array of float32 or float64 values, so that every value comes back within the bound.
+
+    At least one bound is needed; of several, all hold. NaN, infinities and fill values come back bit for bit.
+
+    Args:
+        array: A NumPy array, or a tensor of PyTorch, CuPy or others by DLPack. Arrays in C order are read where they
+            are, others are copied first. Nobody may write to it meanwhile. A tensor on a CUDA device is compressed there.
+        abs: Largest error of a value.
+        rel: Largest error of a value, as a share of the range of all values.
+        pwrel: Largest error of a value, as a share of that value.
+        psnr: Peak signal to noise ratio to reach, in dB.
+        l2: L2 norm of all errors to stay below.
+        ratio: Ratio of sizes to reach.
+        lossless: Every bit comes back.
+        preset: `'fast'`, `'balanced'`, `'small'` (the default) or `'max'`, from fastest to smallest, or one of
+            `pumice.PRESETS`. On CUDA devices there are `'fast'` and `'balanced'` (the default there).
+        fill_value: The value that stands for "no data", beside NaN. Found by itself where it is not given.
+        value_range: Least and greatest value that `rel` refers to, instead of those of the array.
+        chunk_shape: Extents of the parts that can be read alone.
+        threads: Threads to use; 0 for one for each core. The bytes do not depend on it.
+        attributes: Notes that travel with the array.
+
+    Raises:
+        InvalidArgumentError: A :class:`ValueError`: the options make no sense.
+        DtypeError: A :class:`TypeError`: the array holds something else than float32 or float64.
+
+    >>> import numpy as np, pumice
+    >>> x = np.sin(np.linspace(0, 20, 100_000, dtype="float32"))
+    >>> data = pumice.compress(x, abs=1e-3)
+    >>> len(data) < x.nbytes / 20
+    True
+    >>> bool(np.max(np.abs(pumice.decompress(data) - x)) <= 1e-3)
+    True
+    """
+    options: Options = {
+        "abs": abs,
+        "rel": rel,
+        "pwrel": pwrel,
+        "psnr": psnr,
+        "l2": l2,
+        "ratio": ratio,
+        "lossless": lossless,
+        "preset": preset,
+        "fill_value": fill_value,
+        "value_range": value_range,
+        "chunk_shape": chunk_shape,
+        "threads": threads,
+        "attributes": attributes,
+    }
+    if is_on_cuda(array):
+        return _pumice.compress_cuda(array, config_of(options, "balanced"))
+    return _pumice.compress(on_host(array), config_of(options))
+
+
+def save(path: str | os.PathLike[str], array: Tensor, **options: Unpack[Options]) -> dict[str, Any]:
+    """Compresses an array to a file; the options are those of :func:`compress`.
+
+    The file is there as a whole or not at all. Returns sizes, the absolute bound that holds, and how well a target
+    (`psnr`, `l2`, `ratio`) was met.
+
+    >>> import numpy as np, pumice, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.pum")
+    >>> report = pumice.save(path, np.linspace(0, 1, 10_000).reshape(100, 100), rel=1e-4)
+    >>> report["ratio"] > 20, report["abs_bound"]
+    (True, 0.0001)
+    >>> pumice.open(path)[3, 5:7].shape
+    (2,)
+    """
+    if is_on_cuda(array):
+        raise UnsupportedError("tensors on a CUDA device are compressed to bytes: write those of pumice.compress to the file")
+    return _pumice.compress_to_file(path, on_host(array), config_of(options))
+
+
+@overload
+def decompress(
+    data: BytesLike,
+    *,
+    out: NDArray[Any] | None = None,
+    threads: int = 0,
+    max_bytes: int = MAX_BYTES,
+    device: None | Literal["cpu"] = None,
+) -> NDArray[Any]: ...
+@overload
+def decompress(
+    data: BytesLike, *, out: None = None, threads: int = 0, max_bytes: int = MAX_BYTES, device: str
+) -> CudaArray | NDArray[Any]: ...
+def decompress(
+    data: BytesLike,
+    *,
+    out: NDArray[Any] | None = None,
+    threads: int = 0,
+    max_bytes: int = MAX_BYTES,
+    device: str | None = None,
+) -> NDArray[Any] | CudaArray:
+    """Decompresses what :func:`compress` gave.
+
+    Args:
+        data: The bytes, or anything else that has them: a memoryview, a NumPy array, a memory map. Nobody may write to
+            it meanwhile.
+        out: Where to write the values, instead of to a new array: a C-contiguous array of the same shape and type.
+        threads: Threads to use; 0 for one for each core.
+        max_bytes: Most memory to take for values. Streams of hostile origin can be small and yet stand for huge arrays.
+        device: `'cuda'` or `'cuda:1'` for an array in the memory of that device, which `torch.from_dlpack` and
+            `cupy.from_dlpack` take in without a copy.
+
+    Raises:
+        CorruptError: A :class:`ValueError`: the bytes are damaged.
+        LimitExceededError: A :class:`MemoryError`: the array is larger than `max_bytes`.
+
+    >>> import numpy as np, pumice
+    >>> pumice.decompress(pumice.compress(np.float32([1, 2, 4]), lossless=True))
+    array([1., 2., 4.], dtype=float32)
+    """
+    if device is not None and device != "cpu":
+        if out is not None:
+            raise InvalidArgumentError("out= cannot be combined with a CUDA device")
+        return _pumice.decompress_cuda(data, _ordinal(device), max_bytes)
+    reader = Reader.of_bytes(data, threads, max_bytes)
+    shape = reader.info["shape"]
+    if out is not None:
+        _check_out(out, reader.info)
+    return reader.read([(0, extent) for extent in shape], out)
+
+
+def open(path: str | os.PathLike[str], *, threads: int = 0, max_bytes: int = MAX_BYTES) -> File:
+    """Opens a compressed file, to be read by NumPy's slices. Only the chunks that a slice touches are decoded.
+
+    `threads` and `max_bytes` are those of :func:`decompress`, for each read.
+
+    >>> import numpy as np, pumice, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.pum")
+    >>> x = np.arange(40_000, dtype="float64").reshape(100, 20, 20)
+    >>> _ = pumice.save(path, x, lossless=True, chunk_shape=(10, 20, 20))
+    >>> f = pumice.open(path)
+    >>> f.shape, f.dtype, f.chunks
+    ((100, 20, 20), dtype('float64'), (10, 20, 20))
+    >>> np.array_equal(f[0:4, :, 7], x[0:4, :, 7]), f.chunks_decoded
+    (True, 1)
+    """
+    return File(path, threads=threads, max_bytes=max_bytes)
+
+
+def info(source: str | os.PathLike[str] | BytesLike) -> dict[str, Any]:
+    """What a compressed file, or compressed bytes, say about themselves. No values are decoded.
+
+    >>> import numpy as np, pumice
+    >>> found = pumice.info(pumice.compress(np.zeros((4, 5), "float32"), abs=0.5, preset="fast"))
+    >>> found["shape"], found["dtype"], found["bounds"], found["preset"]
+    ([4, 5], 'float32', {'abs': 0.5}, 'fast')
+    """
+    return _reader(source).info
+
+
+def check(
+    original: Tensor,
+    other: Tensor | str | os.PathLike[str] | bytes | File,
+    *,
+    abs: float | None = None,
+    rel: float | None = None,
+    pwrel: float | None = None,
+    fill_value: float | None = None,
+    threads: int = 0,
+) -> dict[str, Any]:
+    """Compares an array with its compressed or restored form. Exact: an error above the bound by one ulp is found.
+
+    Args:
+        original: The array.
+        other: Its compressed form (bytes, a path or a :class:`File`), or an array that any compressor gave back.
+        abs, rel, pwrel: The bounds to check. Without them, compressed forms are checked against their own, and arrays against
+            none.
+        fill_value: The value that stands for "no data" in `original`; compressed forms name theirs.
+        threads: Threads to use for decoding; 0 for one for each core.
+
+    Returns:
+        `bound_kept` (None without a bound), `max_abs_error`, `worst_index`, `psnr`, `rmse`, `nrmse`, `l2_norm`, the range, and how
+        many values are over the bound (`n_over`) or are special ones that changed (`n_mismatched_special`).
+
+    >>> import numpy as np, pumice
+    >>> x = np.linspace(0, 1, 1000).reshape(10, 100)
+    >>> found = pumice.check(x, pumice.compress(x, abs=1e-3))
+    >>> found["bound_kept"], found["n_over"], found["max_abs_error"] <= 1e-3
+    (True, 0, True)
+    >>> pumice.check(x, x + 0.1, abs=0.05)["n_over"]
+    1000
+    """
+    values = on_host(original)
+    fills = [] if fill_value is None else [float(fill_value)]
+    is_asked = not (abs is None and rel is None and pwrel is None)
+    limit = np.inf if abs is None else float(abs)
+    if rel is not None:
+        limit = min(limit, float(rel) * _range(values, fills))
+    limits = (limit, np.inf if pwrel is None else float(pwrel))
+    if isinstance(other, str | os.PathLike | bytes | bytearray | memoryview | File):
+        source = other.path if isinstance(other, File) else other
+        return _reader(source, threads).compare(values, limits if is_asked else None)
+    found = _pumice.compare_arrays(values, on_host(other), limits, fills)
+    return found if is_asked else {**found, "bound_kept": None, "max_error_over_bound": None}
+
+
+def analyze(
+    array: Tensor,
+    *,
+    abs: float | Sequence[float] = (),
+    rel: float | Sequence[float] = (),
+    lossless: bool = False,
+    presets: Sequence[Preset] | None = None,
+    fill_value: float | None = None,
+    threads: int = 0,
+) -> dict[str, Any]:
+    """What an array is like, how small it would become, and what to choose.
+
+    Args:
+        array: The array.
+        abs, rel, lossless: Bounds to estimate for, one or several of a kind; without any, `rel` of 1e-2, 1e-3 and 1e-4.
+        presets: Presets to estimate for; all of them if not given.
+        fill_value: The value that stands for "no data"; found by itself where it is not given.
+        threads: Threads to use; 0 for one for each core. The figures do not depend on it.
+
+    >>> import numpy as np, pumice
+    >>> x = np.sin(np.linspace(0, 20, 10_000, dtype="float32"))
+    >>> found = pumice.analyze(x, rel=1e-3, presets=["fast", "small"])
+    >>> [(e["preset"], e["ratio"] > 5) for e in found["estimates"]]
+    [('fast', True), ('small', True)]
+    >>> found["values"]["is_constant"], found["advice"]["ratio"]
+    (False, 'small')
+    """
+    bounds = [("rel", float(e)) for e in np.atleast_1d(rel)] + [("abs", float(e)) for e in np.atleast_1d(abs)]
+    bounds += bounds_of({"lossless": lossless})
+    bounds = bounds or [("rel", e) for e in (1e-2, 1e-3, 1e-4)]
+    names = list(PRESETS if presets is None else presets)
+    fill = None if fill_value is None else float(fill_value)
+    return _pumice.analyze(on_host(array), bounds, names, fill, threads)
+
+
+def _reader(source: str | os.PathLike[str] | BytesLike, threads: int = 0) -> Reader:
+    if isinstance(source, str | os.PathLike):
+        return Reader.of_file(source, threads, MAX_BYTES)
+    return Reader.of_bytes(source, threads, MAX_BYTES)
+
+
+def _range(values: NDArray[Any], fills: list[float]) -> float:
+    """Greatest less least of the values that a relative bound refers to."""
+    itself = _pumice.compare_arrays(values, values, (np.inf, np.inf), fills)
+    return itself["max"] - itself["min"] if itself["max"] > itself["min"] else 0.0
+
+
+def _check_out(out: NDArray[Any], found: dict[str, Any]) -> None:
+    wanted = (tuple(found["shape"]), np.dtype(found["dtype"]))
+    if (out.shape, out.dtype) != wanted:
+        raise InvalidArgumentError(
+            f"out= has shape {out.shape} and type {out.dtype}, but the stream {wanted[0]} and {wanted[1]}"
+        )
+    if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
+        raise InvalidArgumentError("out= must be C-contiguous, aligned and writeable")
+
+
+def _ordinal(device: str) -> int:
+    name, _, number = device.partition(":")
+    if name != "cuda" or not (number.isdecimal() or number == "" and ":" not in device):
+        raise InvalidArgumentError(f"unknown device '{device}'; known: cpu, cuda, cuda:0, cuda:1, …")
+    return int(number or 0)

@@ -1,0 +1,78 @@
+"""What can be an array: NumPy's, and those of other libraries by DLPack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import DtypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # that of collections.abc came with Python 3.12
+
+    BytesLike: TypeAlias = Buffer | NDArray[Any]
+
+# Kinds of devices in DLPack whose memory CUDA can reach.
+_CUDA = 2
+_CUDA_MANAGED = 13
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """A tensor of any library that has DLPack, such as PyTorch and CuPy."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+
+Tensor = ArrayLike | SupportsDLPack
+
+
+def is_on_cuda(array: object) -> bool:
+    """Whether the values are in the memory of a CUDA device."""
+    if isinstance(array, np.ndarray | np.generic) or not isinstance(array, SupportsDLPack):
+        return False
+    return int(array.__dlpack_device__()[0]) in (_CUDA, _CUDA_MANAGED)
+
+
+def on_host(array: Tensor) -> NDArray[Any]:
+    """The array in C order, aligned, of native byte order: itself where it is so already, else a copy."""
+    if not isinstance(array, np.ndarray):
+        array = _from_elsewhere(array)
+    dtype = array.dtype
+    if dtype.kind != "f" or dtype.itemsize not in (4, 8):
+        raise DtypeError(_advice(dtype))
+    return np.require(array, dtype=dtype.newbyteorder("="), requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+
+def _from_elsewhere(array: Tensor) -> NDArray[Any]:
+    if isinstance(array, SupportsDLPack) and not isinstance(array, np.generic):
+        kind = int(array.__dlpack_device__()[0])
+        if kind != 1:
+            raise InvalidArgumentError(
+                f"the array is on a device (DLPack kind {kind}) that is neither the CPU nor CUDA; copy it to the CPU first"
+            )
+        try:
+            return np.from_dlpack(array)
+        except (BufferError, RuntimeError) as error:
+            raise DtypeError(f"NumPy cannot take in this tensor ({error}); convert it to float32 first") from error
+    return np.asarray(array)
+
+
+def _advice(dtype: np.dtype[Any]) -> str:
+    refused = f"arrays of {dtype} cannot be compressed, only float32 and float64"
+    match dtype.kind:
+        case "O":
+            return f"{refused}: this one holds Python objects; is it ragged, or does it hold None?"
+        case "i" | "u" | "b":
+            return f"{refused}: integers would lose their exactness; convert by .astype('float64') if that is meant"
+        case "f":
+            return f"{refused}; convert by .astype('{'float32' if dtype.itemsize == 2 else 'float64'}')"
+        case "c":
+            part = "float32" if dtype.itemsize == 8 else "float64"
+            return f"{refused}; compress .real and .imag, or .view('{part}')"
+        case _:
+            return f"{refused}; convert by .astype('float64')"

@@ -1,0 +1,134 @@
+"""The codec for Zarr's format 3. It makes bytes of arrays, so that it is the `serializer` of an array.
+
+>>> import numpy as np, zarr
+>>> from pumice.zarr import PumiceCodec
+>>> x = np.linspace(0, 1, 10_000, dtype="float32").reshape(100, 100)
+>>> z = zarr.create_array({}, shape=x.shape, chunks=(50, 100), dtype=x.dtype,
+...                       serializer=PumiceCodec(abs=1e-3), compressors=None)
+>>> z[:] = x
+>>> bool(np.max(np.abs(z[:] - x)) <= 1e-3)
+True
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import numpy as np
+from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
+from zarr.core.buffer import Buffer, NDBuffer
+
+from ._api import MAX_BYTES, compress
+from ._options import Options, config_of, to_json
+from ._pumice import Reader
+from .errors import CorruptError, DtypeError
+
+if TYPE_CHECKING:
+    from zarr.abc.store import ByteGetter
+    from zarr.core.array_spec import ArraySpec
+
+
+@dataclass(frozen=True, init=False)
+class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
+    """Error-bounded compression of the chunks of a float32 or float64 array.
+
+    The options are those of :func:`pumice.compress`; `threads` is 1 unless given, since Zarr codes several chunks at a time.
+    `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr array; give `value_range` for one range for all of them.
+    `chunk_shape` cuts chunks into smaller ones: reading a part of a large chunk decodes only those that it touches.
+    """
+
+    is_fixed_size = False
+
+    # As pairs, which can be compared and hashed.
+    _options: tuple[tuple[str, Any], ...]
+    _threads: int
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        threads = options.setdefault("threads", 1)
+        config_of(options)  # so that mistakes show here
+        pairs = sorted(to_json(options).items())
+        frozen = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in pairs)
+        object.__setattr__(self, "_options", frozen)
+        object.__setattr__(self, "_threads", threads)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The codec of array metadata."""
+        return cls(**data.get("configuration", {}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The codec as array metadata."""
+        configuration = {key: list(value) if isinstance(value, tuple) else value for key, value in self._options}
+        return {"name": "pumice", "configuration": configuration}
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        """Refuses arrays of other types before anything is written."""
+        native = dtype.to_native_dtype()
+        if native.kind != "f" or native.itemsize not in (4, 8):
+            raise DtypeError(f"the codec 'pumice' is for arrays of float32 and float64, not {native}")
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Sizes are not known beforehand."""
+        raise NotImplementedError
+
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
+        options: Any = dict(self._options)
+        data = compress(chunk_array.as_ndarray_like(), threads=self._threads, **options)
+        return chunk_spec.prototype.buffer.from_bytes(data)
+
+    def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._decode_part(chunk_bytes, (), chunk_spec)
+
+    def _decode_part(self, chunk_bytes: Buffer, selection: tuple[Any, ...], chunk_spec: ArraySpec) -> NDBuffer:
+        reader = Reader.of_bytes(chunk_bytes.as_numpy_array(), self._threads, MAX_BYTES)
+        dtype = chunk_spec.dtype.to_native_dtype()
+        _check_like(reader.info, chunk_spec.shape, dtype)
+        region, within = _box(selection, chunk_spec.shape)
+        values = reader.read(region)[within].astype(dtype, copy=False)
+        return chunk_spec.prototype.nd_buffer.from_numpy_array(values)
+
+    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
+        return await asyncio.to_thread(self._encode_sync, chunk_array, chunk_spec)
+
+    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_bytes, chunk_spec)
+
+    async def _decode_partial_single(
+        self, byte_getter: ByteGetter, selection: Any, chunk_spec: ArraySpec
+    ) -> NDBuffer | None:
+        chunk_bytes = await byte_getter.get(prototype=chunk_spec.prototype)
+        if chunk_bytes is None:
+            return None
+        selection = selection if isinstance(selection, tuple) else (selection,)
+        return await asyncio.to_thread(self._decode_part, chunk_bytes, selection, chunk_spec)
+
+
+def _check_like(found: dict[str, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if (tuple(found["shape"]), np.dtype(found["dtype"])) != (tuple(shape), dtype.newbyteorder("=")):
+        raise CorruptError(
+            f"a chunk of shape {tuple(shape)} and type {dtype} is stored with shape {tuple(found['shape'])} and type "
+            f"{found['dtype']}; were chunks and metadata written by different programs?"
+        )
+
+
+def _box(selection: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], tuple[Any, ...]]:
+    """The least box that holds a selection of a chunk, and the selection within the box."""
+    region: list[tuple[int, int]] = []
+    within: list[Any] = []
+    for axis, extent in enumerate(shape):
+        part = selection[axis] if axis < len(selection) else slice(None)
+        if isinstance(part, slice):
+            start, end, step = part.indices(extent)
+            region.append((start, max(start, end)))
+            within.append(slice(None, None, step))
+            continue
+        positions = np.asarray(part)
+        if positions.dtype == bool:
+            positions = np.flatnonzero(positions)
+        start, end = (int(positions.min()), int(positions.max()) + 1) if positions.size else (0, 0)
+        region.append((start, end))
+        within.append(positions - start)
+    return region, tuple(within)

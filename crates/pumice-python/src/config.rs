@@ -1,0 +1,150 @@
+//! Compression and analysis: the options as Python gives them, and arrays as slices of their own memory.
+
+use std::path::PathBuf;
+
+use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
+use pumice::{AtomicFile, Bound as ErrorBound, Fill, Preset, SliceSource};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::error::{self, OrRaise};
+use crate::report;
+
+/// What to do; `pumice._options` makes it of keyword arguments.
+#[pyclass(frozen, module = "pumice._pumice")]
+pub(crate) struct Config(pub(crate) pumice::Config);
+
+#[pymethods]
+impl Config {
+    #[new]
+    #[pyo3(signature = (bounds, preset, fill_value, value_range, chunk_shape, threads, attributes))]
+    fn new(
+        py: Python<'_>,
+        bounds: Vec<(String, f64)>,
+        preset: &str,
+        fill_value: Option<f64>,
+        value_range: Option<(f64, f64)>,
+        chunk_shape: Option<Vec<usize>>,
+        threads: usize,
+        attributes: Vec<(String, String)>,
+    ) -> PyResult<Self> {
+        let mut bounds = parse_bounds(py, &bounds)?.into_iter();
+        let first =
+            bounds.next().ok_or_else(|| error::new(py, "InvalidArgumentError", "no error bound is given".into()))?;
+        let preset: Preset = preset.parse().or_raise(py)?;
+        let config = pumice::Config::new(first).preset(preset).threads(threads).fill(fill(fill_value));
+        let config = bounds.fold(config, pumice::Config::and);
+        let config = match value_range {
+            Some((min, max)) => config.range(min, max),
+            None => config,
+        };
+        let config = match chunk_shape {
+            Some(shape) => config.chunk_shape(&shape),
+            None => config,
+        };
+        Ok(Self(attributes.into_iter().fold(config, |config, (key, value)| config.attribute(key, value))))
+    }
+}
+
+fn fill(value: Option<f64>) -> Fill {
+    value.map_or(Fill::Auto, Fill::Value)
+}
+
+fn parse_bounds(py: Python<'_>, bounds: &[(String, f64)]) -> PyResult<Vec<ErrorBound>> {
+    let parse = |(kind, value): &(String, f64)| {
+        Ok(match kind.as_str() {
+            "abs" => ErrorBound::Abs(*value),
+            "rel" => ErrorBound::Rel(*value),
+            "pwrel" => ErrorBound::PwRel(*value),
+            "psnr" => ErrorBound::Psnr(*value),
+            "l2" => ErrorBound::L2(*value),
+            "ratio" => ErrorBound::Ratio(*value),
+            "lossless" => ErrorBound::Lossless,
+            _ => return Err(error::new(py, "InvalidArgumentError", format!("unknown kind of bound '{kind}'"))),
+        })
+    };
+    bounds.iter().map(parse).collect()
+}
+
+/// An array of either type, which the caller has made C-contiguous.
+#[derive(FromPyObject)]
+pub(crate) enum Values<'py> {
+    #[pyo3(transparent)]
+    F32(PyReadonlyArrayDyn<'py, f32>),
+    #[pyo3(transparent)]
+    F64(PyReadonlyArrayDyn<'py, f64>),
+}
+
+/// Calls generic code with the values of an array as a slice and its shape.
+macro_rules! with_values {
+    ($values:expr, ($data:ident, $shape:ident) => $body:expr) => {
+        match $values {
+            $crate::config::Values::F32(array) => {
+                let ($data, $shape) = (array.as_slice()?, numpy::PyUntypedArrayMethods::shape(&**array));
+                $body
+            }
+            $crate::config::Values::F64(array) => {
+                let ($data, $shape) = (array.as_slice()?, numpy::PyUntypedArrayMethods::shape(&**array));
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_values;
+
+/// Compresses an array.
+#[pyfunction]
+pub(crate) fn compress<'py>(py: Python<'py>, array: Values<'py>, config: &Config) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = with_values!(&array, (data, shape) => py.detach(|| pumice::compress(data, shape, &config.0)));
+    Ok(PyBytes::new(py, &bytes.or_raise(py)?))
+}
+
+/// Compresses an array to a file, which is there as a whole or not at all, and says how it went.
+#[pyfunction]
+pub(crate) fn compress_to_file<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    array: Values<'py>,
+    config: &Config,
+) -> PyResult<Bound<'py, PyDict>> {
+    let write = |data: &dyn Fn(&mut AtomicFile) -> pumice::Result<pumice::Summary>| {
+        let mut file = AtomicFile::create(&path)?;
+        let summary = data(&mut file)?;
+        file.commit()?;
+        Ok(summary)
+    };
+    let summary = with_values!(&array, (data, shape) => py.detach(|| {
+        let source = SliceSource::new(data, shape)?;
+        write(&|file| pumice::compress_from(&source, &config.0, file, &|_| ()))
+    }));
+    report::summary(py, &summary.or_raise(py)?)
+}
+
+/// What an array is like and how small it would become.
+#[pyfunction]
+pub(crate) fn analyze<'py>(
+    py: Python<'py>,
+    array: Values<'py>,
+    bounds: Vec<(String, f64)>,
+    presets: Vec<String>,
+    fill_value: Option<f64>,
+    threads: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let presets: Vec<Preset> = presets.iter().map(|name| name.parse()).collect::<pumice::Result<_>>().or_raise(py)?;
+    let options = pumice::AnalysisOptions::new()
+        .bounds(&parse_bounds(py, &bounds)?)
+        .presets(&presets)
+        .fill(fill(fill_value))
+        .threads(threads);
+    let found = with_values!(&array, (data, shape) => py.detach(|| pumice::analyze(data, shape, &options)));
+    report::analysis(py, &found.or_raise(py)?)
+}
+
+/// The memory of an array that nobody else knows of yet, to be written.
+///
+/// # Safety
+/// No other reference to the memory is in use.
+pub(crate) unsafe fn room<'a, T: numpy::Element>(array: &'a Bound<'_, PyArrayDyn<T>>) -> PyResult<&'a mut [T]> {
+    // SAFETY: the caller's contract.
+    Ok(unsafe { array.as_slice_mut()? })
+}

@@ -1,0 +1,199 @@
+//! Reading: streams in files and in memory of Python's, whole or in part.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use numpy::{PyArrayDyn, PyUntypedArray};
+use pumice::metrics::Guarantee;
+use pumice::{DType, DecodeOptions, Error, ErrorKind, ReadAt, Real, with_dtype};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::compare;
+use crate::config::{Values, room, with_values};
+use crate::error::OrRaise;
+use crate::report;
+
+/// Bytes of a Python object, held as long as they are read.
+pub(crate) struct Bytes(PyUntypedBuffer);
+
+impl Bytes {
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(object)?;
+        if buffer.is_c_contiguous() {
+            return Ok(Self(buffer));
+        }
+        let message = "the compressed bytes are not contiguous in memory; pass bytes(…) of them";
+        Err(crate::error::new(object.py(), "InvalidArgumentError", message.into()))
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        let n_bytes = self.0.len_bytes();
+        if n_bytes == 0 {
+            return &[];
+        }
+        // SAFETY: a contiguous buffer of that size, which its owner may not free or move as long as it is held. Who
+        // writes to it meanwhile, from another thread, breaks what the documentation of `decompress` asks for.
+        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), n_bytes) }
+    }
+}
+
+/// Where a stream is.
+enum Source {
+    File(File),
+    Memory(Bytes),
+}
+
+impl ReadAt for Source {
+    fn len(&self) -> pumice::Result<u64> {
+        match self {
+            Source::File(file) => file.len(),
+            Source::Memory(bytes) => ReadAt::len(bytes.as_slice()),
+        }
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> pumice::Result<()> {
+        match self {
+            Source::File(file) => ReadAt::read_exact_at(file, buf, offset),
+            Source::Memory(bytes) => bytes.as_slice().read_exact_at(buf, offset),
+        }
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        match self {
+            Source::File(_) => None,
+            Source::Memory(bytes) => bytes.as_slice().slice(offset, len),
+        }
+    }
+}
+
+/// An open stream.
+#[pyclass(frozen, module = "pumice._pumice")]
+pub(crate) struct Reader {
+    reader: pumice::Reader<Source>,
+    max_bytes: u64,
+}
+
+impl Reader {
+    fn new(py: Python<'_>, source: Source, place: Option<PathBuf>, threads: usize, max_bytes: u64) -> PyResult<Self> {
+        let options = DecodeOptions::new().threads(threads).max_bytes(max_bytes);
+        let reader = py.detach(|| pumice::Reader::new(source, options));
+        let reader = reader.map_err(|e| match place {
+            Some(path) => e.context(path.display()),
+            None => e,
+        });
+        Ok(Self { reader: reader.or_raise(py)?, max_bytes })
+    }
+
+    /// A new array of the type of the stream. What would not fit into the limit is not even asked for.
+    fn allocate<'py>(&self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyUntypedArray>> {
+        let dtype = self.reader.info().dtype;
+        check_limit(dtype, shape, self.max_bytes).or_raise(py)?;
+        // NumPy raises MemoryError where the system has not enough. Its zeroed memory costs nothing until it is used.
+        let zeros = py.import("numpy")?.call_method1("zeros", (shape.to_vec(), report::dtype_name(dtype)))?;
+        Ok(zeros.cast_into::<PyUntypedArray>()?)
+    }
+}
+
+#[pymethods]
+impl Reader {
+    /// Opens a file.
+    #[staticmethod]
+    fn of_file(py: Python<'_>, path: PathBuf, threads: usize, max_bytes: u64) -> PyResult<Self> {
+        let file = File::open(&path).map_err(|e| Error::from(e).context(path.display())).or_raise(py)?;
+        Self::new(py, Source::File(file), Some(path), threads, max_bytes)
+    }
+
+    /// Opens a stream in memory.
+    #[staticmethod]
+    fn of_bytes(data: &Bound<'_, PyAny>, threads: usize, max_bytes: u64) -> PyResult<Self> {
+        Self::new(data.py(), Source::Memory(Bytes::of(data)?), None, threads, max_bytes)
+    }
+
+    /// What the stream says about itself.
+    #[getter]
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        report::info(py, self.reader.info())
+    }
+
+    /// How many times a chunk was decoded.
+    #[getter]
+    fn chunks_decoded(&self) -> u64 {
+        self.reader.chunks_decoded()
+    }
+
+    /// Decodes a region, given as start and end for each axis, to a new array or to `out`: a C-contiguous array of its
+    /// shape and of the stream's type.
+    #[pyo3(signature = (region, out=None))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        region: Vec<(usize, usize)>,
+        out: Option<Bound<'py, PyUntypedArray>>,
+    ) -> PyResult<Bound<'py, PyUntypedArray>> {
+        let region: Vec<Range<usize>> = region.into_iter().map(|(start, end)| start..end).collect();
+        let shape: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+        let out = match out {
+            Some(out) => out,
+            None => self.allocate(py, &shape)?,
+        };
+        with_dtype!(self.reader.info().dtype, T => {
+            let array = out.cast::<PyArrayDyn<T>>()?;
+            // SAFETY: a new array, or one that the caller gave away for this; nothing else here refers to it.
+            let values = unsafe { room(array)? };
+            py.detach(|| self.reader.read_region_into::<T>(&region, values))
+        })
+        .or_raise(py)?;
+        Ok(out)
+    }
+
+    /// Compares the original with what the stream gives back, by default under what it promises itself; `limits` are
+    /// an absolute one and one relative to each value.
+    #[pyo3(signature = (original, limits=None))]
+    fn compare<'py>(
+        &self,
+        py: Python<'py>,
+        original: Values<'py>,
+        limits: Option<(f64, f64)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let info = self.reader.info();
+        let guarantee = match limits {
+            Some((abs, pwrel)) => Guarantee::new(abs, pwrel, &info.fills),
+            None => Guarantee::of(info),
+        };
+        let found = with_values!(&original, (data, shape) => {
+            py.detach(|| compare::with_reader(data, shape, &self.reader, &guarantee))
+        });
+        report::comparison(py, &found.or_raise(py)?)
+    }
+}
+
+/// That an array fits into the limit.
+pub(crate) fn check_limit(dtype: DType, shape: &[usize], max_bytes: u64) -> pumice::Result<()> {
+    let n_bytes = shape.iter().try_fold(dtype.size() as u64, |n, extent| n.checked_mul(*extent as u64));
+    if n_bytes.is_some_and(|n_bytes| n_bytes <= max_bytes) {
+        return Ok(());
+    }
+    let message = format!(
+        "an array of shape {shape:?} and type {dtype} takes more than the limit of {max_bytes} bytes; raise max_bytes, \
+         or read a part of it"
+    );
+    Err(Error::new(ErrorKind::LimitExceeded, message))
+}
+
+/// That the stream has this type and shape, which others are compared with.
+pub(crate) fn check_like<T: Real, R: ReadAt>(shape: &[usize], reader: &pumice::Reader<R>) -> pumice::Result<()> {
+    let info = reader.info();
+    if (T::DTYPE, shape) == (info.dtype, &info.shape[..]) {
+        return Ok(());
+    }
+    let message = format!(
+        "the original is an array of shape {shape:?} and type {}, the compressed one of shape {:?} and type {}",
+        T::DTYPE,
+        info.shape,
+        info.dtype
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, message))
+}
