@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use pumice_testkit::{golden, sha256_hex};
 
+use crate::hdf5;
 use crate::python::{self, python};
 use crate::shell::{self, Result, cargo, command, root, run, succeeds};
 use crate::wheel;
@@ -14,7 +15,7 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 17] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("format", format),
@@ -27,8 +28,10 @@ const STEPS: [Step; 15] = [
     ("fuzz, short", fuzz),
     ("exhaustive, short", exhaustive),
     ("demo", demo),
+    ("HDF5 programs", hdf5::programs),
     ("Python wheel", wheel::build),
     ("Python tests", wheel::test),
+    ("HDF5 with MPI", hdf5::parallel),
     ("real data", real_data),
 ];
 

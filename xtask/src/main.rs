@@ -8,6 +8,7 @@ mod codebook;
 mod exhaustive;
 mod folder;
 mod fuzz;
+mod hdf5;
 mod nvrtc;
 mod papers;
 mod ptx;

@@ -51,7 +51,7 @@ impl Library {
     pub(crate) fn load(file: &CStr) -> Option<Self> {
         // SAFETY: libhdf5 runs nothing when it is loaded that could harm a program.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        (!handle.is_null()).then_some(Self { handle })
+        if handle.is_null() { None } else { Some(Self { handle }) }
     }
 
     /// The library that has code at `address`.
