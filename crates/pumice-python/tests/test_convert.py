@@ -156,7 +156,7 @@ def test_the_header_is_the_same_but_for_the_records(source, converted):
 
     assert header(converted[0]) == header(source / "in.nc")
     both = (tool("ncdump", "-v", "time,lat,area,mask,time_bnds,station", path) for path in (source / "in.nc", converted[0]))
-    first, second = (text[text.index("data:") :] for text in both)
+    first, second = (text[text.index("data:") : text.index("group: ocean")] for text in both)
     assert first == second
     assert f'_Filter = "{pumice.hdf5.FILTER_ID},' in tool("ncdump", "-hs", converted[0])
     assert "COMMENT pumice" in tool("h5dump", "-H", "-p", "-d", "/ocean/SST", converted[0])
@@ -211,7 +211,7 @@ def test_without_a_configuration_nothing_changes(source, tmp_path):
     with netCDF4.Dataset(tmp_path / "out.h5") as file:
         file.set_auto_mask(False)
         for name, original in values().items():
-            assert file["ocean/SST" if name == "SST" else name][:].tobytes() == original.tobytes()
+            assert np.array_equal(file["ocean/SST" if name == "SST" else name][:], original)
 
 
 def test_the_bytes_do_not_depend_on_threads(source, tmp_path):

@@ -30,8 +30,14 @@ pub(crate) fn write(source: &Group, catalog: &mut Catalog, path: &Path, work: &W
         match &item.kind {
             Kind::SoftLink(target) => to.create_soft_link(&item.name, target)?,
             Kind::Kept => {
-                to.copy_from(&from, &item.name)?;
-                work.progress(from.dataset(&item.name)?.storage_bytes()?);
+                let dataset = from.dataset(&item.name)?;
+                // What values point to is copied when all of it is there.
+                if dataset.has_pointers()? {
+                    drop(to.create_like(&item.name, &dataset)?);
+                } else {
+                    to.copy_from(&from, &item.name)?;
+                }
+                work.progress(dataset.storage_bytes()?);
             }
             Kind::Compressed(plan) => {
                 let within = |e: Failure| e.within(&item.path());
@@ -53,6 +59,9 @@ pub(crate) fn write(source: &Group, catalog: &mut Catalog, path: &Path, work: &W
             continue;
         }
         let path = item.path();
+        if matches!(item.kind, Kind::Kept) && source.dataset(&path)?.has_pointers()? {
+            target.copy_pointers_from(source, &path)?;
+        }
         let copy = target.at(&path)?;
         let left_out = copy.copy_attributes_from(&source.at(&path)?)?;
         catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name} of {path}")));

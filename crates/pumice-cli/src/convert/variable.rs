@@ -8,6 +8,12 @@ use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
 use super::catalog::Plan;
 use crate::failure::{Failure, Result};
+use crate::target::is_target;
+
+/// Values that are compressed for an estimate, about, and the number of chunks that they are.
+const SAMPLE_VALUES: usize = 1 << 22;
+const MIN_SAMPLE: usize = 2;
+const MAX_SAMPLE: usize = 16;
 
 /// What compressing a variable came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,21 +58,26 @@ pub(crate) fn find_range(dataset: &Dataset, plan: &mut Plan, threads: usize) -> 
     Ok(())
 }
 
-/// The size to expect.
+/// The size to expect: that of some chunks, spread evenly, carried over to all of them. Of larger chunks `pumice::analyze`
+/// takes samples.
 pub(crate) fn estimate(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
-    let n_values = dataset.n_values() as f64;
+    let chunk_values: usize = plan.chunk_type.extents.iter().product();
+    if chunk_values > SAMPLE_VALUES && !is_target(plan.bound) {
+        return analyze(dataset, plan, threads);
+    }
+    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
+    let n_sampled = (SAMPLE_VALUES / chunk_values).clamp(MIN_SAMPLE, MAX_SAMPLE).min(starts.len());
+    let sample: Vec<_> = (0..n_sampled).map(|i| starts[i * starts.len() / n_sampled].clone()).collect();
+    let outcome = compress_chunks(dataset, plan, &sample, threads, &|_| (), |_, _| Ok(()))?;
+    Ok(outcome.stored_bytes * starts.len() as u64 / n_sampled.max(1) as u64)
+}
+
+fn analyze(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
     let values = Values { dataset, nothing: None };
     let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
-    // Errors that are spread evenly up to a bound have a third of its square as mean square.
-    let bound = match plan.wish.bound {
-        Bound::Ratio(ratio) => return Ok((n_values * plan.chunk_type.dtype.size() as f64 / ratio) as u64),
-        Bound::Psnr(db) => Bound::Rel(3_f64.sqrt() * 10_f64.powf(-db / 20.0)),
-        Bound::L2(norm) => Bound::Abs(norm * (3.0 / n_values).sqrt()),
-        Bound::Rel(e) => match plan.wish.range {
-            Some((lo, hi)) => Bound::Abs(e * (hi - lo)),
-            None => Bound::Rel(e),
-        },
-        other => other,
+    let bound = match (plan.wish.bound, plan.wish.range) {
+        (Bound::Rel(e), Some((lo, hi))) => Bound::Abs(e * (hi - lo)),
+        (bound, _) => bound,
     };
     let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.wish.preset]).fill(fill).threads(threads);
     let found = with_dtype!(plan.chunk_type.dtype, T => pumice::analyze_from::<T>(&values, &options, &|_| ()))?;
@@ -79,11 +90,22 @@ pub(crate) fn compress(
     plan: &Plan,
     threads: usize,
     progress: &dyn Fn(u64),
+    write: impl FnMut(&[usize], &[u8]) -> Result<()>,
+) -> Result<Outcome> {
+    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
+    compress_chunks(dataset, plan, &starts, threads, progress, write)
+}
+
+fn compress_chunks(
+    dataset: &Dataset,
+    plan: &Plan,
+    starts: &[Vec<usize>],
+    threads: usize,
+    progress: &dyn Fn(u64),
     mut write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
     let chunk = Chunk { shape: dataset.shape(), chunk_type: &plan.chunk_type, wish: &plan.wish };
     let mut outcome = Outcome::default();
-    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
     for starts in starts.chunks(threads.max(1)) {
         let coded = with_dtype!(plan.chunk_type.dtype, T => {
             let read = |start: &Vec<usize>| chunk.read::<T>(dataset, start);

@@ -1,4 +1,5 @@
-//! Attributes: their values, and copies of them in another file, in which references lead to the same places.
+//! Attributes: their values, and copies of them in another file, in which references lead to the same places. Datasets of
+//! texts, sequences and references are copied in the same way.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -12,10 +13,10 @@ use crate::library::Hid;
 /// Classes of datatypes.
 const INTEGER: c_int = 0;
 const FLOAT: c_int = 1;
-const STRING: c_int = 3;
+pub(super) const STRING: c_int = 3;
 const COMPOUND: c_int = 6;
-const REFERENCE: c_int = 7;
-const SEQUENCE: c_int = 9;
+pub(super) const REFERENCE: c_int = 7;
+pub(super) const SEQUENCE: c_int = 9;
 const ARRAY: c_int = 10;
 
 const OBJECT_REFERENCE: c_int = 0;
@@ -42,7 +43,7 @@ struct Sequence {
     start: *mut c_void,
 }
 
-/// The value of an attribute in memory, in its own type; sequences in it are freed with it.
+/// The values of an attribute or a dataset in memory, in their own type; sequences in them are freed with them.
 struct Raw {
     datatype: Object,
     space: Object,
@@ -51,20 +52,58 @@ struct Raw {
 }
 
 impl Raw {
-    fn read(attribute: &Object) -> Result<Self> {
-        let problem = || "cannot read an attribute".to_string();
-        let stored = Object::new(call!(H5Aget_type(attribute.id => Hid) -> Hid), problem)?;
+    /// Values of this type and space, which `read` writes to where it is told.
+    fn new(stored: &Object, space: Object, read: impl FnOnce(Hid, *mut c_void) -> Result<c_int>) -> Result<Self> {
         let ascending = 1;
-        let datatype = Object::new(call!(H5Tget_native_type(stored.id => Hid, ascending => c_int) -> Hid), problem)?;
-        let space = Object::new(call!(H5Aget_space(attribute.id => Hid) -> Hid), problem)?;
+        let datatype = call!(H5Tget_native_type(stored.id => Hid, ascending => c_int) -> Hid);
+        let datatype = Object::new(datatype, || "cannot read a type".into())?;
         let n_values = usize::try_from(call!(H5Sget_simple_extent_npoints(space.id => Hid) -> i64)).unwrap_or(0);
         let size = call!(H5Tget_size(datatype.id => Hid) -> usize);
-        let mut bytes = vec![0_u64; (n_values * size).div_ceil(8)];
-        let place = bytes.as_mut_ptr().cast();
-        if n_values > 0 && call!(H5Aread(attribute.id => Hid, datatype.id => Hid, place => *mut c_void) -> c_int) < 0 {
-            return Err(failure("cannot read an attribute"));
+        let n_words = n_values.checked_mul(size).ok_or_else(|| Error::unsupported("too many values"))?.div_ceil(8);
+        let mut raw = Self { datatype, space, n_values, bytes: vec![0; n_words] };
+        if n_values > 0 && read(raw.datatype.id, raw.start())? < 0 {
+            return Err(failure("cannot read values"));
         }
-        Ok(Self { datatype, space, n_values, bytes })
+        Ok(raw)
+    }
+
+    fn of_attribute(attribute: &Object) -> Result<Self> {
+        let problem = || "cannot read an attribute".to_string();
+        let stored = Object::new(call!(H5Aget_type(attribute.id => Hid) -> Hid), problem)?;
+        let space = Object::new(call!(H5Aget_space(attribute.id => Hid) -> Hid), problem)?;
+        Self::new(&stored, space, |datatype, place| {
+            Ok(call!(H5Aread(attribute.id => Hid, datatype => Hid, place => *mut c_void) -> c_int))
+        })
+    }
+
+    fn of_dataset(dataset: &Dataset) -> Result<Self> {
+        let space = Object::new(call!(H5Dget_space(dataset.id => Hid) -> Hid), || "cannot read a shape".into())?;
+        Self::new(dataset.datatype(), space, |datatype, place| {
+            Ok(call!(H5Dread(
+                dataset.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, place => *mut c_void,
+            ) -> c_int))
+        })
+    }
+
+    /// Makes references that lead to something in the file of `source` lead to the same path in that of `target`.
+    fn translate(&mut self, source: &Object, target: &Object) -> Result<()> {
+        let (datatype, start) = (self.datatype.id, self.start().cast::<u8>());
+        let size = size_of_type(datatype)?;
+        let mut translate = |reference: *mut u64| {
+            let path = referenced(source, reference)?;
+            // SAFETY: a reference within `self`, maybe unaligned; 0 is one that leads nowhere.
+            unsafe { reference.write_unaligned(0) };
+            let Some(path) = path else { return Ok(()) };
+            let path = c_string(&path)?;
+            let made = call!(H5Rcreate(
+                reference.cast() => *mut c_void, target.id => Hid, path.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int,
+                -1 => Hid,
+            ) -> c_int);
+            if made < 0 { Err(Error::unsupported("a reference to what was left out")) } else { Ok(()) }
+        };
+        // SAFETY: there are so many values of this type and size.
+        (0..self.n_values)
+            .try_for_each(|i| unsafe { for_each_reference(datatype, start.add(i * size), &mut translate) })
     }
 
     fn start(&mut self) -> *mut c_void {
@@ -202,28 +241,11 @@ impl Object {
     }
 
     fn copy_attribute(&self, name: &str, attribute: &Object, source: &Object) -> Result<()> {
-        let mut raw = Raw::read(attribute)?;
-        let size = size_of_type(raw.datatype.id)?;
-        let (datatype, start) = (raw.datatype.id, raw.start().cast::<u8>());
-        for i in 0..raw.n_values {
-            let mut translate = |reference: *mut u64| {
-                let path = referenced(source, reference)?;
-                // SAFETY: a reference within `raw`, maybe unaligned; 0 is one that leads nowhere.
-                unsafe { reference.write_unaligned(0) };
-                let Some(path) = path else { return Ok(()) };
-                let path = c_string(&path)?;
-                let made = call!(H5Rcreate(
-                    reference.cast() => *mut c_void, self.id => Hid, path.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int,
-                    -1 => Hid,
-                ) -> c_int);
-                if made < 0 { Err(Error::unsupported("a reference to what was left out")) } else { Ok(()) }
-            };
-            // SAFETY: `raw` has so many values of this type and size.
-            unsafe { for_each_reference(datatype, start.add(i * size), &mut translate)? };
-        }
+        let mut raw = Raw::of_attribute(attribute)?;
+        raw.translate(source, self)?;
         let stored = Object::new(call!(H5Aget_type(attribute.id => Hid) -> Hid), || format!("cannot read {name}"))?;
         let stored = Object::new(call!(H5Tcopy(stored.id => Hid) -> Hid), || format!("cannot read {name}"))?;
-        let space = raw.space.id;
+        let (space, datatype) = (raw.space.id, raw.datatype.id);
         self.write(name, stored.id, space, datatype, raw.start(), raw.n_values)
     }
 
@@ -276,7 +298,7 @@ fn scalar() -> Result<Object> {
 }
 
 fn value_of(attribute: &Object) -> Result<Value> {
-    let mut raw = Raw::read(attribute)?;
+    let mut raw = Raw::of_attribute(attribute)?;
     let datatype = raw.datatype.id;
     let (size, n, start) = (size_of_type(datatype)?, raw.n_values, raw.start().cast::<u8>());
     // SAFETY: `raw` has so many values of this size.
@@ -325,7 +347,7 @@ impl Dataset {
     pub fn dimension_paths(&self) -> Result<Vec<Option<String>>> {
         let mut paths = vec![None; self.shape().len()];
         let Some(attribute) = self.named_attribute("DIMENSION_LIST")? else { return Ok(paths) };
-        let mut raw = Raw::read(&attribute)?;
+        let mut raw = Raw::of_attribute(&attribute)?;
         if class_of(raw.datatype.id)? != SEQUENCE || raw.n_values != paths.len() {
             return Ok(paths);
         }
@@ -345,6 +367,22 @@ impl Dataset {
 }
 
 impl Group {
+    /// Copies the values of a dataset that was made in this group before, if they are texts, sequences or references:
+    /// what they point to belongs to a file.
+    pub fn copy_pointers_from(&self, source: &Group, name: &str) -> Result<()> {
+        let (from, to) = (source.dataset(name)?, self.dataset(name)?);
+        let mut raw = Raw::of_dataset(&from)?;
+        raw.translate(&from, &to)?;
+        let (datatype, place) = (raw.datatype.id, raw.start());
+        if raw.n_values == 0 {
+            return Ok(());
+        }
+        let written = call!(H5Dwrite(
+            to.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, place => *const c_void,
+        ) -> c_int);
+        if written < 0 { Err(failure(format!("cannot write {name}"))) } else { Ok(()) }
+    }
+
     /// The attributes of something in this group's file, by its path.
     pub fn at(&self, path: &str) -> Result<Object> {
         let c_path = c_string(path)?;

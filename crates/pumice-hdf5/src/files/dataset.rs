@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use pumice::{DType, Error, ErrorKind, Real, Result};
 
+use super::attributes::{REFERENCE, SEQUENCE, STRING};
 use super::{DEFAULT, Group, Object, c_string, call, failure, library, lock};
 use crate::FILTER_ID;
 use crate::library::Hid;
@@ -59,14 +60,22 @@ impl Dataset {
         &self.shape
     }
 
-    /// Number of values.
+    /// Number of values; 0 for a dataset that has none by its nature.
     pub fn n_values(&self) -> u64 {
-        let mut n = 0;
         let count = || -> Result<i64> { Ok(call!(H5Sget_simple_extent_npoints(self.space.id => Hid) -> i64)) };
-        if let Ok(found) = count() {
-            n = u64::try_from(found).unwrap_or(0);
-        }
-        n
+        count().ok().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn datatype(&self) -> &Object {
+        &self.datatype
+    }
+
+    /// Whether the values point to something else in the file: texts of any length, sequences, references.
+    pub fn has_pointers(&self) -> Result<bool> {
+        let id = self.datatype.id;
+        let has = |class: c_int| -> Result<bool> { Ok(call!(H5Tdetect_class(id => Hid, class => c_int) -> c_int) > 0) };
+        let is_any_text = has(STRING)? && call!(H5Tis_variable_str(id => Hid) -> c_int) > 0;
+        Ok(is_any_text || has(SEQUENCE)? || has(REFERENCE)?)
     }
 
     /// Element type and byte order, if they are ones that Pumice compresses.
@@ -218,9 +227,14 @@ impl Group {
         Dataset::new(Object::new(id, || format!("cannot open {name}"))?)
     }
 
+    /// Makes a dataset with the properties of another, and without values.
+    pub fn create_like(&self, name: &str, like: &Dataset) -> Result<Dataset> {
+        self.create(name, like, &like.creation_properties()?)
+    }
+
     /// Makes a dataset of the same type, shape and fill value as another, with these chunks and this filter only.
     pub fn create_filtered(&self, name: &str, like: &Dataset, chunk: &[usize], words: &Words) -> Result<Dataset> {
-        let (c_name, words) = (c_string(name)?, words.to_vec());
+        let words = words.to_vec();
         let properties = like.creation_properties()?;
         let chunk: Vec<u64> = chunk.iter().map(|&n| n as u64).collect();
         let all_filters = 0;
@@ -235,9 +249,14 @@ impl Group {
         if !is_set {
             return Err(failure(format!("cannot set chunks and filter of {name}")));
         }
+        self.create(name, like, &properties)
+    }
+
+    fn create(&self, name: &str, like: &Dataset, properties: &Object) -> Result<Dataset> {
+        let c_name = c_string(name)?;
         // A type with a name belongs to its own file; what stays is the type itself.
-        let datatype =
-            Object::new(call!(H5Tcopy(like.datatype.id => Hid) -> Hid), || format!("cannot copy the type of {name}"))?;
+        let datatype = call!(H5Tcopy(like.datatype.id => Hid) -> Hid);
+        let datatype = Object::new(datatype, || format!("cannot copy the type of {name}"))?;
         let id = call!(H5Dcreate2(
             self.id => Hid, c_name.as_ptr() => *const c_char, datatype.id => Hid, like.space.id => Hid, DEFAULT => Hid,
             properties.id => Hid, DEFAULT => Hid,
