@@ -30,7 +30,9 @@ pub(crate) fn programs() -> Result {
 
 /// Builds the plugin and puts it into the Python package.
 pub(crate) fn build_plugin() -> Result {
-    run(shell::cargo().args(["build", "--release", "--quiet", "--package", "pumice-hdf5"]))?;
+    // With the command-line tool, which has the same filter: so nothing is built twice.
+    let packages = ["--package", "pumice-hdf5", "--package", "pumice-cli"];
+    run(shell::cargo().args(["build", "--release", "--quiet"]).args(packages))?;
     let (name, folder) = (format!("libpumice_hdf5{}", std::env::consts::DLL_SUFFIX), root().join(PLUGIN_FOLDER));
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut strip = command("strip");

@@ -109,7 +109,7 @@ impl Rules {
     }
 
     /// Names without wildcards that are those of no variable that can be compressed.
-    pub(crate) fn names_of_nothing<'a>(&'a self, is_known: impl Fn(&dyn Fn(&str) -> bool) -> bool) -> Vec<&'a str> {
+    pub(crate) fn names_of_nothing(&self, is_known: impl Fn(&dyn Fn(&str) -> bool) -> bool) -> Vec<&str> {
         let lossy = self.entries.iter().filter(|entry| entry.treatment.bound.is_some());
         let names = lossy.flat_map(|entry| &entry.patterns).filter(|pattern| !is_wild(pattern));
         names.filter(|pattern| !is_known(&|path| matches(pattern, path))).map(Pattern::as_str).collect()

@@ -308,12 +308,11 @@ fn value_of(attribute: &Object) -> Result<Value> {
         STRING if call!(H5Tis_variable_str(datatype => Hid) -> c_int) > 0 => {
             let text_at = |value: &[u8]| {
                 let pointer = usize::from_ne_bytes(std::array::from_fn(|i| value[i])) as *const c_char;
-                // SAFETY: that is what a text of variable length is in memory: null, or ending with a zero.
                 if pointer.is_null() {
-                    String::new()
-                } else {
-                    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+                    return String::new();
                 }
+                // SAFETY: that is what a text of any length is in memory: a pointer to it, with a zero at its end.
+                unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
             };
             Ok(Value::Texts(values.map(text_at).collect()))
         }
