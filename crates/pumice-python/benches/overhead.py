@@ -17,7 +17,7 @@ import numpy as np
 import pumice
 
 SHAPE = (64, 512, 512)
-TURNS = {"fast": 60, "balanced": 20, "small": 8}
+TURNS = {"fast": 80, "balanced": 50, "small": 20}
 REL = 1e-3
 MOST_OVERHEAD = 0.05
 

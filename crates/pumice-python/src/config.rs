@@ -1,8 +1,9 @@
 //! Compression and analysis: the options as Python gives them, and arrays as slices of their own memory.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 
-use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
+use numpy::PyReadonlyArrayDyn;
 use pumice::{AtomicFile, Bound as ErrorBound, Fill, Preset, SliceSource};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -17,6 +18,7 @@ pub(crate) struct Config(pub(crate) pumice::Config);
 #[pymethods]
 impl Config {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one for each option")]
     #[pyo3(signature = (bounds, preset, fill_value, value_range, chunk_shape, threads, attributes))]
     fn new(
         py: Python<'_>,
@@ -92,11 +94,26 @@ macro_rules! with_values {
 }
 pub(crate) use with_values;
 
+/// Memory for the next stream. `bytes` objects have to be copies, and memory that is new to the process costs more than
+/// a copy: so the copy goes to new memory, but the stream itself to memory that was used before.
+static SPARE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+const MAX_SPARE_BYTES: usize = 32 << 20;
+
 /// Compresses an array.
 #[pyfunction]
 pub(crate) fn compress<'py>(py: Python<'py>, array: Values<'py>, config: &Config) -> PyResult<Bound<'py, PyBytes>> {
-    let bytes = with_values!(&array, (data, shape) => py.detach(|| pumice::compress(data, shape, &config.0)));
-    Ok(PyBytes::new(py, &bytes.or_raise(py)?))
+    let mut stream = SPARE.try_lock().map(|mut spare| std::mem::take(&mut *spare)).unwrap_or_default();
+    let written = with_values!(&array, (data, shape) => {
+        py.detach(|| pumice::compress_into(data, shape, &config.0, &mut stream))
+    });
+    written.or_raise(py)?;
+    let bytes = PyBytes::new(py, &stream);
+    if stream.capacity() <= MAX_SPARE_BYTES
+        && let Ok(mut spare) = SPARE.try_lock()
+    {
+        *spare = stream;
+    }
+    Ok(bytes)
 }
 
 /// Compresses an array to a file, which is there as a whole or not at all, and says how it went.
@@ -138,13 +155,4 @@ pub(crate) fn analyze<'py>(
         .threads(threads);
     let found = with_values!(&array, (data, shape) => py.detach(|| pumice::analyze(data, shape, &options)));
     report::analysis(py, &found.or_raise(py)?)
-}
-
-/// The memory of an array that nobody else knows of yet, to be written.
-///
-/// # Safety
-/// No other reference to the memory is in use.
-pub(crate) unsafe fn room<'a, T: numpy::Element>(array: &'a Bound<'_, PyArrayDyn<T>>) -> PyResult<&'a mut [T]> {
-    // SAFETY: the caller's contract.
-    Ok(unsafe { array.as_slice_mut()? })
 }

@@ -4,15 +4,16 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use numpy::{PyArrayDyn, PyUntypedArray};
+use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray};
 use pumice::metrics::Guarantee;
 use pumice::{DType, DecodeOptions, Error, ErrorKind, ReadAt, Real, with_dtype};
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyEOFError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::compare;
-use crate::config::{Values, room, with_values};
+use crate::config::{Values, with_values};
 use crate::error::OrRaise;
 use crate::report;
 
@@ -44,6 +45,11 @@ impl Bytes {
 enum Source {
     File(File),
     Memory(Bytes),
+    /// Somewhere that Python can read from: a callable that gets offset and length and returns bytes.
+    Elsewhere {
+        n_bytes: u64,
+        read: Py<PyAny>,
+    },
 }
 
 impl ReadAt for Source {
@@ -51,6 +57,7 @@ impl ReadAt for Source {
         match self {
             Source::File(file) => file.len(),
             Source::Memory(bytes) => ReadAt::len(bytes.as_slice()),
+            Source::Elsewhere { n_bytes, .. } => Ok(*n_bytes),
         }
     }
 
@@ -58,15 +65,28 @@ impl ReadAt for Source {
         match self {
             Source::File(file) => ReadAt::read_exact_at(file, buf, offset),
             Source::Memory(bytes) => bytes.as_slice().read_exact_at(buf, offset),
+            Source::Elsewhere { read, .. } => Python::attach(|py| read_elsewhere(read.bind(py), buf, offset))
+                .map_err(|e| Error::new(ErrorKind::Io, format!("reading a part of the stream failed: {e}"))),
         }
     }
 
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         match self {
-            Source::File(_) => None,
+            Source::File(_) | Source::Elsewhere { .. } => None,
             Source::Memory(bytes) => bytes.as_slice().slice(offset, len),
         }
     }
+}
+
+fn read_elsewhere(read: &Bound<'_, PyAny>, buf: &mut [u8], offset: u64) -> PyResult<()> {
+    let found = Bytes::of(&read.call1((offset, buf.len()))?)?;
+    let found = found.as_slice();
+    if found.len() != buf.len() {
+        let message = format!("{} bytes from {offset} on were asked for, but {} came", buf.len(), found.len());
+        return Err(PyEOFError::new_err(message));
+    }
+    buf.copy_from_slice(found);
+    Ok(())
 }
 
 /// An open stream.
@@ -112,6 +132,13 @@ impl Reader {
         Self::new(data.py(), Source::Memory(Bytes::of(data)?), None, threads, max_bytes)
     }
 
+    /// Opens a stream of so many bytes that `read(offset, length)` gives parts of, from any thread.
+    #[staticmethod]
+    fn of_callable(n_bytes: u64, read: Bound<'_, PyAny>, threads: usize, max_bytes: u64) -> PyResult<Self> {
+        let py = read.py();
+        Self::new(py, Source::Elsewhere { n_bytes, read: read.unbind() }, None, threads, max_bytes)
+    }
+
     /// What the stream says about itself.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -140,9 +167,8 @@ impl Reader {
             None => self.allocate(py, &shape)?,
         };
         with_dtype!(self.reader.info().dtype, T => {
-            let array = out.cast::<PyArrayDyn<T>>()?;
-            // SAFETY: a new array, or one that the caller gave away for this; nothing else here refers to it.
-            let values = unsafe { room(array)? };
+            let mut array = out.cast::<PyArrayDyn<T>>()?.try_readwrite()?;
+            let values = array.as_slice_mut()?;
             py.detach(|| self.reader.read_region_into::<T>(&region, values))
         })
         .or_raise(py)?;

@@ -1,6 +1,7 @@
 """The codec for Zarr's format 3, with Zarr's own test buffers, stores and strategies."""
 
 import json
+import pickle
 
 import hypothesis.strategies as st
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from zarr.core.buffer import BufferPrototype
+from zarr.storage import LocalStore
 from zarr.testing.buffer import NDBufferUsingTestNDArrayLike, StoreExpectingTestBuffer, TestBuffer
 from zarr.testing.strategies import basic_indices, chunk_shapes, numpy_arrays, orthogonal_indices
 
@@ -94,29 +96,50 @@ def test_custom_buffers(field):
     assert np.max(np.abs(found - field[5:25])) <= 1e-3
 
 
-def test_a_part_of_a_chunk_decodes_only_what_it_touches(field, monkeypatch):
-    import pumice.zarr
+class CountingStore(LocalStore):
+    """Counts what is read of chunks."""
 
-    readers = []
+    n_bytes = 0
 
-    class Watched:
-        def __init__(self, reader):
-            self.reader = reader
-            readers.append(reader)
+    async def get(self, key, prototype=None, byte_range=None):
+        found = await super().get(key, prototype, byte_range)
+        if found is not None and "json" not in key:
+            self.n_bytes += len(found)
+        return found
 
-        @staticmethod
-        def of_bytes(*arguments):
-            return Watched(pumice._pumice.Reader.of_bytes(*arguments))
 
-        def __getattr__(self, name):
-            return getattr(self.reader, name)
+@pytest.fixture
+def noise():
+    """Values that hardly shrink, so that chunks are large."""
+    return np.random.default_rng(3).normal(size=(16, 256, 256))
 
-    z = create({}, field, field.shape, PumiceCodec(abs=1e-3, chunk_shape=(10, 60, 50)))
-    monkeypatch.setattr(pumice.zarr, "Reader", Watched)
-    assert np.max(np.abs(z[12:15, 3] - field[12:15, 3])) <= 1e-3
-    assert [reader.chunks_decoded for reader in readers] == [1]
-    z[...]
-    assert [reader.chunks_decoded for reader in readers] == [1, 4]
+
+def test_a_part_of_a_chunk_reads_and_decodes_only_what_it_touches(noise, tmp_path):
+    codec = PumiceCodec(lossless=True, preset="fast", chunk_shape=(2, 256, 256))
+    create(tmp_path / "x", noise, noise.shape, codec)
+    size = (tmp_path / "x" / "c" / "0" / "0" / "0").stat().st_size
+    store = CountingStore(tmp_path / "x", read_only=True)
+    z = zarr.open_array(store, mode="r")
+    assert np.array_equal(z[13, 3], noise[13, 3])
+    assert size / 8 < store.n_bytes < size / 6  # one of eight parts, and their index
+    store.n_bytes = 0
+    assert np.array_equal(z[...], noise)
+    assert store.n_bytes == size
+
+
+def test_parts_of_more_chunks_than_there_are_threads(tmp_path):
+    """Reading waits for the store, which needs threads of its own."""
+    x = np.random.default_rng(4).normal(size=(48, 1 << 18))
+    codec = PumiceCodec(lossless=True, preset="fast", chunk_shape=(1, 1 << 16))
+    z = create(tmp_path / "x", x, (1, 1 << 18), codec)
+    assert np.array_equal(z[:, 7], x[:, 7])
+    assert np.array_equal(z.oindex[[0, 47], [3, 99_999]], x[np.ix_([0, 47], [3, 99_999])])
+    (tmp_path / "x" / "c" / "5" / "0").unlink()
+    z = zarr.open_array(tmp_path / "x", mode="r")
+    assert np.array_equal(z[4:7, 3], [x[4, 3], 0, x[6, 3]])
+    (tmp_path / "x" / "c" / "5" / "0").write_bytes(b"something else" * 100_000)
+    with pytest.raises(ValueError, match="not a Pumice"):
+        z[4:7, 3]
 
 
 def test_with_other_codecs(field, tmp_path):
@@ -150,6 +173,14 @@ def test_wrong_types_and_options_are_refused_early():
         PumiceCodec()
     with pytest.raises(TypeError, match="absolute"):
         PumiceCodec(absolute=1)
+    with pytest.raises(ValueError, match="attributes"):
+        PumiceCodec(abs=1, attributes={"units": "K"})
+
+
+def test_codecs_can_be_compared_hashed_and_sent_elsewhere():
+    codec = PumiceCodec(abs=1, chunk_shape=[2, 3], threads=3)
+    assert codec == PumiceCodec.from_dict(codec.to_dict()) == pickle.loads(pickle.dumps(codec))
+    assert len({codec, PumiceCodec(abs=1, chunk_shape=(2, 3)), PumiceCodec(abs=2)}) == 2
 
 
 def test_damaged_chunks_raise_with_our_message(field, tmp_path):

@@ -58,7 +58,7 @@ def _from_elsewhere(array: Tensor) -> NDArray[Any]:
         try:
             return np.from_dlpack(array)
         except (BufferError, RuntimeError) as error:
-            raise DtypeError(f"NumPy cannot take in this tensor ({error}); convert it to float32 first") from error
+            raise DtypeError(f"the tensor cannot be read: {error} (only float32 and float64 tensors can be)") from error
     return np.asarray(array)
 
 

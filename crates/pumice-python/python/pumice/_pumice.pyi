@@ -1,5 +1,6 @@
 """The native half of `pumice`; not for direct use."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, final
 
@@ -30,6 +31,8 @@ class Reader:
     def of_file(path: str | PathLike[str], threads: int, max_bytes: int) -> Reader: ...
     @staticmethod
     def of_bytes(data: _Bytes, threads: int, max_bytes: int) -> Reader: ...
+    @staticmethod
+    def of_callable(n_bytes: int, read: Callable[[int, int], _Bytes], threads: int, max_bytes: int) -> Reader: ...
     @property
     def info(self) -> dict[str, Any]: ...
     @property

@@ -14,39 +14,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
+from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import Buffer, NDBuffer
+from zarr.storage import StorePath
 
 from ._api import MAX_BYTES, compress
 from ._options import Options, config_of, to_json
 from ._pumice import Reader
-from .errors import CorruptError, DtypeError
+from .errors import CorruptError, DtypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteGetter
     from zarr.core.array_spec import ArraySpec
+
+# Smaller chunks are read as a whole: one request costs less than one for each part.
+_LARGE = 1 << 20
 
 
 @dataclass(frozen=True, init=False)
 class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     """Error-bounded compression of the chunks of a float32 or float64 array.
 
-    The options are those of :func:`pumice.compress`; `threads` is 1 unless given, since Zarr codes several chunks at a time.
+    The options are those of :func:`pumice.compress`, without `attributes`; `threads` is 1 unless given, since Zarr codes several chunks at a time.
     `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr array; give `value_range` for one range for all of them.
-    `chunk_shape` cuts chunks into smaller ones: reading a part of a large chunk decodes only those that it touches.
+    `chunk_shape` cuts chunks into smaller ones: reading a part of a large chunk reads and
+    decodes only those that it touches.
     """
 
     is_fixed_size = False
 
     # As pairs, which can be compared and hashed.
     _options: tuple[tuple[str, Any], ...]
-    _threads: int
+    _threads: int = field(compare=False)
 
     def __init__(self, **options: Unpack[Options]) -> None:
+        if options.get("attributes"):
+            raise InvalidArgumentError("attributes belong to the Zarr array, not to its codec")
         threads = options.setdefault("threads", 1)
         config_of(options)  # so that mistakes show here
         pairs = sorted(to_json(options).items())
@@ -80,10 +90,12 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return chunk_spec.prototype.buffer.from_bytes(data)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._decode_part(chunk_bytes, (), chunk_spec)
+        return self._decode_part(self._open(chunk_bytes), (), chunk_spec)
 
-    def _decode_part(self, chunk_bytes: Buffer, selection: tuple[Any, ...], chunk_spec: ArraySpec) -> NDBuffer:
-        reader = Reader.of_bytes(chunk_bytes.as_numpy_array(), self._threads, MAX_BYTES)
+    def _open(self, chunk_bytes: Buffer) -> Reader:
+        return Reader.of_bytes(chunk_bytes.as_numpy_array(), self._threads, MAX_BYTES)
+
+    def _decode_part(self, reader: Reader, selection: tuple[Any, ...], chunk_spec: ArraySpec) -> NDBuffer:
         dtype = chunk_spec.dtype.to_native_dtype()
         _check_like(reader.info, chunk_spec.shape, dtype)
         region, within = _box(selection, chunk_spec.shape)
@@ -99,11 +111,50 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
+        selection = selection if isinstance(selection, tuple) else (selection,)
+        region, _ = _box(selection, chunk_spec.shape)
+        is_part = "chunk_shape" in dict(self._options) and region != [(0, extent) for extent in chunk_spec.shape]
+        if is_part and isinstance(byte_getter, StorePath) and _knows_sizes(byte_getter.store):
+            try:
+                n_bytes = await byte_getter.store.getsize(byte_getter.path)
+            except FileNotFoundError:
+                return None
+            if n_bytes >= _LARGE:
+                return await self._decode_from_store(byte_getter, n_bytes, selection, chunk_spec)
         chunk_bytes = await byte_getter.get(prototype=chunk_spec.prototype)
         if chunk_bytes is None:
             return None
-        selection = selection if isinstance(selection, tuple) else (selection,)
-        return await asyncio.to_thread(self._decode_part, chunk_bytes, selection, chunk_spec)
+        reader = await asyncio.to_thread(self._open, chunk_bytes)
+        return await asyncio.to_thread(self._decode_part, reader, selection, chunk_spec)
+
+    async def _decode_from_store(
+        self, path: StorePath, n_bytes: int, selection: tuple[Any, ...], chunk_spec: ArraySpec
+    ) -> NDBuffer:
+        """Reads of the store only what the selection needs."""
+        loop = asyncio.get_running_loop()
+
+        def read(offset: int, length: int) -> Any:
+            request = RangeByteRequest(offset, offset + length)
+            got = path.get(prototype=chunk_spec.prototype, byte_range=request)
+            found = asyncio.run_coroutine_threadsafe(got, loop).result()
+            return b"" if found is None else found.as_numpy_array()
+
+        def decode() -> NDBuffer:
+            reader = Reader.of_callable(n_bytes, read, self._threads, MAX_BYTES)
+            return self._decode_part(reader, selection, chunk_spec)
+
+        return await loop.run_in_executor(_readers(), decode)
+
+
+def _knows_sizes(store: Store) -> bool:
+    """Whether a store can tell sizes without reading everything."""
+    return type(store).getsize is not Store.getsize
+
+
+@cache
+def _readers() -> ThreadPoolExecutor:
+    """Threads that wait for stores. Not those of the event loop, which stores read by: all of these may be waiting."""
+    return ThreadPoolExecutor(max_workers=16, thread_name_prefix="pumice")
 
 
 def _check_like(found: dict[str, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
