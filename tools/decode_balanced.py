@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 
-from decode_huffman import Exceptions, LengthsReader, decode_streams, n_streams
-from decode_small import BinaryDecoder, NumberModel, view_of
+from decode_huffman import Exceptions, check_complete, decode_streams, n_streams
+from decode_small import view_of
 
 GROUP, N_CLASSES, CLASS_SYMBOLS, OWN_BOOK = 32, 65, 132, 64
+MAX_CODEBOOKS, MAX_BITS = 66, 12
 
 
 # ---- 9.1 Differences ----
@@ -28,7 +29,60 @@ def sum_up(sums, order, dims):
         np.cumsum(run, axis=2, dtype=np.int32, out=run)
 
 
-# ---- 9.2 Classes ----
+# ---- 9.2 Lengths of codes ----
+
+class Bits:
+    """The first `n` bits of some bytes, the least significant first; the others are 0."""
+
+    def __init__(self, c, data, n):
+        self.require, self.bits, self.left = c.require, int.from_bytes(bytes(data), "little"), n
+        self.require(self.bits >> n == 0, "bits behind the lengths of codes")
+
+    def take(self, n):
+        self.require(n <= self.left, "lengths of codes end too early")
+        taken = self.bits & (1 << n) - 1
+        self.bits >>= n
+        self.left -= n
+        return taken
+
+    def ones(self, most):
+        n = 0
+        while self.take(1):
+            n += 1
+            self.require(n <= most, "lengths of codes are damaged")
+        return n
+
+    def run(self):
+        n = self.ones(8)
+        return (1 << n) + self.take(n)
+
+    def rise(self):
+        size = self.ones(MAX_BITS)
+        return -size if size and self.take(1) else size
+
+
+def unpack_lengths(bits, n_symbols):
+    lengths, first = [None] * n_symbols, bits.take(8)
+    last, at = bits.take(4), first
+    bits.require(first < n_symbols, "lengths of too many symbols")
+    lengths[first] = last
+    while bits.left:
+        run = bits.run()
+        bits.require(at + run <= n_symbols, "lengths of too many symbols")
+        for symbol in range(at, at + run):
+            if symbol != first:
+                last += bits.rise()
+                bits.require(1 <= last <= MAX_BITS, "code has an impossible length")
+                lengths[symbol] = last
+        at += run
+        if bits.left:
+            at += bits.run()
+            bits.require(bits.left, "lengths of codes end in symbols without any")
+    check_complete(lengths, bits.require)
+    return lengths
+
+
+# ---- 9.3 Classes ----
 
 def read_classes(c, symbols, n_groups):
     classes, last = [], 1
@@ -46,7 +100,7 @@ def read_classes(c, symbols, n_groups):
     return np.array(classes, np.int64)
 
 
-# ---- 9.3 Books and alphabets ----
+# ---- 9.4 Books and alphabets ----
 
 def nonzero(places):
     group = [128] * 8
@@ -77,7 +131,7 @@ def books_of(classes):
     return [np.flatnonzero(of_group == b) for b in range(1, N_CLASSES) if (of_group == b).any()]
 
 
-# ---- 9.4 Low bits ----
+# ---- 9.5 Low bits ----
 
 def low_bits(c, k):
     """The low bits of a group as integers."""
@@ -101,37 +155,48 @@ def decode_balanced(c, extents, header):
     c.require(header.step is not None, "codec without a step")
     view, t = view_of(extents), header.dtype
     exceptions = Exceptions(c, n_values, view.dims, header)
-    coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
-    origin = NumberModel().signed(coder)
-    order = coder.raw(5)
+    zigzag = c.varint("origin")
+    origin = zigzag >> 1 ^ -(zigzag & 1)
+    order = c.uint(1, "order")
     c.require(order & 15 and (order < 16 or order == 0b11000), f"unknown order {order}")
+    n_groups = -(-n_values // GROUP)
+    n_symbols = c.varint("n_class_symbols")
+    c.require(n_symbols <= n_groups, "more symbols of classes than groups")
+    n_apart = c.varint("n_apart")
+    c.require(n_apart <= n_values + GROUP, "more bytes apart than values")
+    n_blocks = c.varint("n_blocks")
+    n_codebooks = c.uint(1, "n_codebooks")
+    c.require(n_codebooks <= MAX_CODEBOOKS, "too many codebooks")
+    heads = c.array("<u2", n_codebooks, "codebooks").tolist()
+    packed = ((head >> 13, head & 8191) for head in heads)
+    packed = iter([(alphabet, Bits(c, c.take(-(-n // 8), "lengths of codes"), n)) for alphabet, n in packed])
+    sizes = c.array("<u2", 4 * n_blocks, "sizes of streams").tolist()
+
+    def next_codebook():
+        found = next(packed, None)
+        c.require(found is not None, "too few codebooks")
+        return found
 
     def symbols_of(lengths, n):
-        sizes = c.array("<u2", n_streams(n), "sizes of streams").tolist()
-        return decode_streams(c, sizes, n, [lengths])
+        c.require(len(sizes) >= n_streams(n), "too few streams")
+        own, sizes[:] = sizes[:n_streams(n)], sizes[n_streams(n):]
+        return decode_streams(c, own, n, [lengths])
 
-    n_groups = -(-n_values // GROUP)
-    n_symbols = NumberModel().number(coder)
-    c.require(n_symbols <= n_groups, "more symbols of classes than groups")
-    classes = read_classes(c, symbols_of(LengthsReader().read(coder, CLASS_SYMBOLS), n_symbols), n_groups)
+    def bytes_of(n_alphabet, n):
+        alphabet, bits = next_codebook()
+        c.require(alphabet == 0, "symbols of the wrong alphabet")
+        return symbols_of(unpack_lengths(bits, n_alphabet), n)
 
-    reader, before, coded = LengthsReader(), [None] * len(ALPHABETS), []
-
-    def read_lengths(alphabet, size):
-        reader.before = before[alphabet]
-        before[alphabet] = reader.read(coder, size)
-        return before[alphabet]
-
+    classes = read_classes(c, bytes_of(CLASS_SYMBOLS, n_symbols), n_groups)
+    coded = []
     for groups in books_of(classes):
-        alphabet = coder.raw(3)
+        alphabet, bits = next_codebook()
         c.require(alphabet < len(ALPHABETS), f"unknown alphabet {alphabet}")
         known = ALPHABETS[alphabet]
-        lengths = read_lengths(alphabet, len(known) + (alphabet > 0))
+        lengths = unpack_lengths(bits, len(known) + (alphabet > 0))
         coded.append((groups, known, symbols_of(lengths, len(groups) * GROUP // len(known[0]))))
-    n_apart = NumberModel().number(coder)
-    c.require(n_apart <= n_values + GROUP, "more bytes apart than values")
-    apart = symbols_of(read_lengths(0, 256), n_apart) if n_apart else []
-    coder.finish()
+    apart = bytes_of(256, n_apart) if n_apart else []
+    c.require(next(packed, None) is None and not sizes, "too many codebooks or streams")
 
     group_bytes, at = np.full((n_groups, GROUP), 128, np.int64), 0
     for groups, known, symbols in coded:

@@ -47,57 +47,34 @@ class Exceptions:
 
 # ---- 8.2 Lengths of codes ----
 
-class LengthsReader:
-    """Reads the lengths of one codebook after the other."""
-
-    def __init__(self):
-        self.n_behind = NumberModel()
-        self.has_code = [AdaptiveBit() for _ in range(12)]
-        self.rises = [NumberModel() for _ in range(6)]
-        self.before = None
-
-    def read(self, coder, n_symbols):
-        require = coder.c.require
-        n_coded = n_symbols - self.n_behind.number(coder)
-        require(n_coded >= 0, "codebook has more symbols than there are")
-        before = [None] * n_symbols if self.before is None else (self.before + [None] * n_symbols)[:n_symbols]
-        used, history = [], 3
-        for symbol in range(n_coded):
-            known = 0 if self.before is None else 1 + (before[symbol] is not None)
-            is_used = symbol + 1 == n_coded or self.has_code[4 * known + history].decode(coder)
-            history = history << 1 & 3 | int(is_used)
-            if is_used:
-                used.append(symbol)
-        lengths = [None] * n_symbols
-        if len(used) == 1:
-            lengths[used[0]] = 0
-        elif used:
-            last, corner, off = (n_symbols.bit_length() - 1) // 2 + 1, None, 0
-            for symbol in used:
-                above = before[symbol]
-                if above is None:
-                    predicted = last
-                elif corner is None:
-                    predicted = above
-                else:
-                    predicted = clamp(last + above - corner, min(last, above), max(last, above))
-                rise = self.rises[3 * (above is not None) + off].signed(coder)
-                require(1 <= predicted + rise <= MAX_BITS, "code has an impossible length")
-                off = min(abs(rise), 2)
-                lengths[symbol] = last = predicted + rise
-                corner = above
-        check_complete(lengths, require)
-        self.before = lengths
-        return lengths
-
-
 def check_complete(lengths, require):
     used = [n for n in lengths if n is not None]
     require(not used or sum(2**(MAX_BITS - n) for n in used) == 2**MAX_BITS, "not the lengths of a complete code")
 
 
 def read_lengths(coder, n_symbols):
-    return LengthsReader().read(coder, n_symbols)
+    require = coder.c.require
+    n_coded = n_symbols - NumberModel().number(coder)
+    require(n_coded >= 0, "codebook has more symbols than there are")
+    has_code, used, history = [AdaptiveBit() for _ in range(4)], [], 3
+    for symbol in range(n_coded):
+        is_used = symbol + 1 == n_coded or has_code[history].decode(coder)
+        history = history << 1 & 3 | int(is_used)
+        if is_used:
+            used.append(symbol)
+    lengths = [None] * n_symbols
+    if len(used) == 1:
+        lengths[used[0]] = 0
+    elif used:
+        rises, last, off = [NumberModel() for _ in range(3)], (n_symbols.bit_length() - 1) // 2 + 1, 0
+        for symbol in used:
+            rise = rises[off].signed(coder)
+            last += rise
+            require(1 <= last <= MAX_BITS, "code has an impossible length")
+            off = min(abs(rise), 2)
+            lengths[symbol] = last
+    check_complete(lengths, require)
+    return lengths
 
 
 # ---- 8.3 Streams ----

@@ -30,29 +30,19 @@ def random_lengths(rng, n_symbols, used=None):
     return lengths
 
 
-class LengthsWriter:
-    def __init__(self):
-        self.behind, self.has_code, self.rises, self.before = {}, [[2**15, 0] for _ in range(12)], [{} for _ in range(6)], None
-
-    def write(self, coder, lengths):
-        n = len(lengths)
-        n_coded = max((i + 1 for i in range(n) if lengths[i] is not None), default=0)
-        coder.number(self.behind, n - n_coded)
-        above = [None] * n if self.before is None else (self.before + [None] * n)[:n]
-        for i in range(n_coded - 1):
-            k = 0 if self.before is None else 2 if above[i] is not None else 1
-            bits = [1 if j < 0 else int(lengths[j] is not None) for j in (i - 2, i - 1)]
-            coder.bit(self.has_code[4 * k + 2 * bits[0] + bits[1]], int(lengths[i] is not None))
-        used = [i for i in range(n) if lengths[i] is not None]
-        last, corner, o = (len(bin(n)) - 3) // 2 + 1, None, 0
-        for i in used if len(used) > 1 else ():
-            p = last if above[i] is None else above[i]
-            if above[i] is not None and corner is not None:
-                p = sorted((last, above[i], last + above[i] - corner))[1]
-            r = lengths[i] - p
-            coder.signed(self.rises[3 * (above[i] is not None) + o], r)
-            last, corner, o = lengths[i], above[i], min(abs(r), 2)
-        self.before = lengths
+def write_lengths(coder, lengths):
+    n, behind, has_code, rises = len(lengths), {}, [[2**15, 0] for _ in range(4)], [{} for _ in range(3)]
+    n_coded = max((i + 1 for i in range(n) if lengths[i] is not None), default=0)
+    coder.number(behind, n - n_coded)
+    for i in range(n_coded - 1):
+        bits = [1 if j < 0 else int(lengths[j] is not None) for j in (i - 2, i - 1)]
+        coder.bit(has_code[2 * bits[0] + bits[1]], int(lengths[i] is not None))
+    used = [i for i in range(n) if lengths[i] is not None]
+    last, o = (len(bin(n)) - 3) // 2 + 1, 0
+    for i in used if len(used) > 1 else ():
+        r = lengths[i] - last
+        coder.signed(rises[o], r)
+        last, o = lengths[i], min(abs(r), 2)
 
 
 def encode_streams(symbols, codebooks, classes=None):
@@ -145,12 +135,12 @@ class Chunk:
             else:
                 books = random_lengths(rng, 1024, set(values)), random_lengths(rng, 256, set(digits))
                 for lengths in books:
-                    LengthsWriter().write(coder, lengths)
+                    write_lengths(coder, lengths)
                 body = b"".join(write_symbols(coder, s, book) for s, book in zip((values, digits), books))
         else:
             lengths = decode_ceaz.offline_lengths(d.Cursor) if kind == 3 else random_lengths(rng, 1024, set(codes))
             if kind != 3:
-                LengthsWriter().write(coder, lengths)
+                write_lengths(coder, lengths)
             body = write_symbols(coder, codes, lengths)
         part = coder.finish()
         self.payload = bytes([kind % 3]) + varint(v) + front + varint(len(part)) + part + body
@@ -185,11 +175,11 @@ class Huffman(unittest.TestCase):
         for case in range(30):
             n_symbols = rng.choice((1, 2, 40, 256, 1024))
             books = [random_lengths(rng, n_symbols) for _ in range(rng.choice((1, 3)))]
-            coder, writer = BinaryEncoder(), LengthsWriter()
+            coder = BinaryEncoder()
             for lengths in books:
-                writer.write(coder, lengths)
-            decoder, reader = BinaryDecoder(d.Cursor(coder.finish(), "lengths")), h.LengthsReader()
-            self.assertEqual([reader.read(decoder, n_symbols) for _ in books], books)
+                write_lengths(coder, lengths)
+            decoder = BinaryDecoder(d.Cursor(coder.finish(), "lengths"))
+            self.assertEqual([h.read_lengths(decoder, n_symbols) for _ in books], books)
             decoder.finish()
             n = rng.choice((1, 33, 300, 4096, 5000))
             classes = [rng.randrange(len(books)) for _ in range(-(-n // 32))]

@@ -27,6 +27,10 @@ constexpr uint32_t MAX_SYMBOLS = 256;
 constexpr uint32_t MAX_BITS = 12;
 constexpr uint32_t NO_CODE = 255;
 
+// Packed lengths of a codebook: room for all that an encoder writes, and how many bits there are, below its alphabet.
+constexpr uint32_t PACKED_BYTES = 512;
+constexpr uint32_t SIZE_BITS = 13;
+
 // Symbols of a block, and its streams.
 constexpr uint32_t BLOCK = 4096;
 constexpr uint32_t STREAMS = 4;
@@ -89,7 +93,8 @@ struct State {
     Walk walk;
     uint32_t n_class_symbols;
     uint32_t n_rest;
-    uint32_t n_parameters;
+    // Decoding: as the payload says.
+    uint32_t n_blocks, n_codebooks;
     uint32_t low_bytes;
     uint32_t n_wide;
     uint32_t stream_bytes;
@@ -100,11 +105,11 @@ struct State {
     uint32_t n_symbols[N_BOOKS];
     // Blocks of symbols before those of a codebook.
     uint32_t first_block[N_BOOKS + 1];
-    // Bytes of streams before those of a codebook.
-    uint32_t stream_start[N_BOOKS];
-    // Decoding: units of UNIT_BLOCKS blocks before those of a codebook; places in the payload.
+    // Decoding: the number of a codebook among those stored; units of UNIT_BLOCKS blocks before those of a codebook; places
+    // in the payload.
+    uint32_t codebooks[N_BOOKS];
     uint32_t first_unit[N_BOOKS + 1];
-    uint32_t body_at, low_at, wide_at;
+    uint32_t low_at, wide_at;
     uint32_t has_escapes;
     // See `Plain`.
     uint32_t is_plain;
@@ -299,10 +304,13 @@ DEVICE uint32_t magnitude_of(uint32_t difference) {
 constexpr uint32_t STRIP = 128;
 
 // A plain chunk: at most three axes, whose rows are whole groups, and differences at most once along each. Where they are
-// taken along the fastest only, the others are as one.
+// taken along the fastest only, the others are as one. If there are no others, the line is folded into rows of a strip
+// each, which go on where the one before ends.
 struct Plain {
     uint32_t nz, ny, nx, n_strips;
-    bool has_x, has_y, has_z;
+    // Values of a plane: the last row of a line may be cut short.
+    uint32_t n_plane;
+    bool has_x, has_y, has_z, is_line;
 
     DEVICE Plain(const Chunk& chunk, uint32_t order) {
         has_x = order >> 3 & 1;
@@ -314,6 +322,14 @@ struct Plain {
         if (has_x && !has_y && !has_z) {
             ny *= nz;
             nz = 1;
+        }
+        n_plane = nx * ny;
+        is_line = nz * ny == 1;
+        if (is_line) {
+            // Along axes of one place there are no differences.
+            has_y = has_z = false;
+            ny = (nx + STRIP - 1) / STRIP;
+            nx = STRIP;
         }
         n_strips = (nx + STRIP - 1) / STRIP;
     }

@@ -1,12 +1,11 @@
 // Codec `balanced`, decoding: payloads in device memory to values in device memory, by a fixed sequence of launches over all
 // chunks.
 //
-//   open        a block a chunk: what the parameters say of classes, and where their streams are
+//   open        a block a chunk: lengths of codes, a thread a codebook, and where streams are
 //   classes     a thread a stream: symbols of classes
 //   runs        a block a tile of 4096 such symbols: how many groups they stand for
 //   spread      a block a tile: the class of each group
-//   tally, books, place: groups sorted by book, as in balanced_encode.cu
-//   parameters  a block a chunk: alphabets and codebooks, and where streams are
+//   tally, books, place: groups sorted by book, as in balanced_encode.cu, and which streams each book has
 //   streams     a thread a stream: bytes of groups, at their place; bytes apart
 //   apart       a block a chunk: which of the bytes apart belong to a stream
 //   patch       a thread a symbol: bytes apart, at their place
@@ -60,77 +59,161 @@ DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32
 constexpr uint32_t OPEN_THREADS = 256;
 
 struct OpenShared {
-    LengthsModel model;
-    uint32_t reciprocals[MAX_SEEN + 1];
-    alignas(16) uint8_t lengths[MAX_SYMBOLS];
-    uint8_t before[N_ALPHABETS][MAX_SYMBOLS];
+    alignas(16) uint8_t packed[N_BOOKS * PACKED_BYTES];
     uint32_t sums[OPEN_THREADS / 32 + 1];
-    uint32_t is_odd, at;
+    uint32_t is_odd, at, n_streams, n_codebooks;
 };
 
-// By one lane; false if the chunk is odd.
-DEVICE bool open_parameters(const Chunk& chunk, State& state, BitDecoder& coder, OpenShared& s) {
+// A number of the format's variable-length integers; false if it is not one.
+DEVICE bool take_varint(const Chunk& chunk, uint32_t& at, uint64_t& number) {
+    number = 0;
+    for (uint32_t i = 0; i < 10; ++i) {
+        if (at >= chunk.payload_bytes) return false;
+        const uint32_t byte = ((const uint8_t*)chunk.payload)[at];
+        ++at;
+        // The tenth byte has one bit.
+        if (i == 9 && byte > 1) return false;
+        number |= uint64_t(byte & 0x7F) << 7 * i;
+        if (byte < 0x80) return byte != 0 || i == 0;
+    }
+    return false;
+}
+
+// What comes before the codebooks; by one thread. False if the chunk is odd.
+DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
     const uint8_t* payload = (const uint8_t*)chunk.payload;
     if (chunk.n_groups > MAX_GROUPS || chunk.payload_bytes < 3 || chunk.payload_bytes >> 31 != 0) return false;
     if (payload[0] != 0) return false;
-    uint32_t n_parameters = 0, at = 1;
-    for (uint32_t i = 0;; ++i) {
-        if (i == 3 || at >= chunk.payload_bytes) return false;
-        uint32_t byte = payload[at];
-        ++at;
-        n_parameters |= (byte & 0x7F) << 7 * i;
-        if (byte < 0x80) {
-            if (byte == 0) return false;
-            break;
-        }
-    }
-    if (n_parameters > chunk.payload_bytes - at) return false;
-    coder.from = payload + at;
-    coder.n_bytes = n_parameters;
-    coder.start();
-    state.origin = code_signed_once(coder, 0);
-    state.order = code_raw(coder, 0, 5);
-    const uint32_t axes = state.order & 15;
-    if (axes == 0 || (state.order >> 4 != 0 && axes != 8)) return false;
+    uint32_t at = 1;
+    uint64_t origin, n_symbols, n_rest, n_blocks;
+    if (!take_varint(chunk, at, origin) || at >= chunk.payload_bytes) return false;
+    state.origin = int64_t(origin >> 1) ^ -int64_t(origin & 1);
+    state.order = payload[at];
+    ++at;
+    const uint32_t axes = state.order & 15, more = state.order >> 4;
+    if (axes == 0 || more > 1 || (more == 1 && axes != 8)) return false;
     state.walk = make_walk(chunk.dims, state.order);
-    uint64_t n_symbols = code_number_once(coder, 0);
-    if (n_symbols == 0 || n_symbols > chunk.n_groups) return false;
+    if (!take_varint(chunk, at, n_symbols) || n_symbols == 0 || n_symbols > chunk.n_groups) return false;
     state.n_class_symbols = uint32_t(n_symbols);
     state.n_symbols[CLASS_BOOK] = uint32_t(n_symbols);
-    s.at = at + n_parameters;
-    return code_lengths(coder, s.model, s.lengths, CLASS_ALPHABET, nullptr, s.reciprocals);
+    if (!take_varint(chunk, at, n_rest)) return false;
+    if (n_rest > chunk.n_values + GROUP || n_rest > uint64_t(chunk.n_groups) * GROUP) return false;
+    state.n_rest = uint32_t(n_rest);
+    if (!take_varint(chunk, at, n_blocks) || n_blocks > chunk.n_slots || at >= chunk.payload_bytes) return false;
+    state.n_blocks = uint32_t(n_blocks);
+    // Those of classes are among them.
+    if ((n_symbols + BLOCK - 1) / BLOCK > n_blocks) return false;
+    s.n_codebooks = payload[at];
+    ++at;
+    state.n_codebooks = s.n_codebooks;
+    s.n_streams = state.n_blocks * STREAMS;
+    s.at = at;
+    return s.n_codebooks > 0 && s.n_codebooks <= N_BOOKS && 2 * s.n_codebooks <= chunk.payload_bytes - at;
+}
+
+// The bits of packed lengths.
+struct PackedReader {
+    const uint8_t* bytes;
+    uint32_t at, end;
+
+    // Beyond the end there may be anything: `at` tells.
+    DEVICE uint32_t take(uint32_t n) {
+        uint32_t bits = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 3; ++i) bits |= uint32_t(bytes[at / 8 + i]) << 8 * i;
+        bits = bits >> at % 8 & ((1u << n) - 1);
+        at += n;
+        return bits;
+    }
+    // Ones, and the zero behind them; more than 15 are 15.
+    DEVICE uint32_t take_ones() {
+        const uint32_t n = __ffs(int(~take(16) | 1u << 15)) - 1;
+        at -= 15 - n;
+        return n;
+    }
+};
+
+// Unpacks the lengths of a codebook; `lengths` are all without code before. By one thread; false if they are damaged.
+DEVICE bool unpack_lengths(PackedReader from, uint32_t n_symbols, uint8_t* lengths) {
+    const uint32_t first = from.take(8);
+    uint32_t at = first;
+    int32_t length = int32_t(from.take(4));
+    if (from.at > from.end || at >= n_symbols || length > int32_t(MAX_BITS)) return false;
+    lengths[at] = uint8_t(length);
+    // What is too long to be a run does not end in the alphabet.
+    auto take_run = [&] {
+        const uint32_t n = from.take_ones();
+        return n > 8 ? MAX_SYMBOLS + 1 : (1u << n) + from.take(n);
+    };
+    while (from.at < from.end) {
+        const uint32_t run = take_run();
+        if (run > n_symbols - at) return false;
+        for (const uint32_t end = at + run; at < end; ++at) {
+            if (at == first) continue;
+            const uint32_t size = from.take_ones();
+            length += size > 0 && from.take(1) ? -int32_t(size) : int32_t(size);
+            if (length < 1 || length > int32_t(MAX_BITS) || from.at > from.end) return false;
+            lengths[at] = uint8_t(length);
+        }
+        if (from.at >= from.end) break;
+        // One without codes, which is not the last.
+        const uint32_t n_without = take_run();
+        if (n_without >= n_symbols - at || from.at >= from.end) return false;
+        at += n_without;
+    }
+    // The rest of the last byte is 0.
+    return from.at == from.end && (from.end % 8 == 0 || from.bytes[from.end / 8] >> from.end % 8 == 0);
 }
 
 DEVICE void open(const DecodeWork& work, OpenShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    for (uint32_t i = t; i <= MAX_SEEN; i += OPEN_THREADS) s.reciprocals[i] = reciprocal(i);
-    s.lengths[t] = NO_CODE;
-    if (t < 32) reset(s.model, t);
-    __syncthreads();
     if (t == 0) {
-        BitDecoder coder;
-        s.is_odd = !open_parameters(chunk, state, coder, s);
-        work.coders[number] = coder;
+        s.is_odd = !open_numbers(chunk, state, s);
         state.is_odd = s.is_odd;
         state.has_escapes = 0;
-        state.n_rest = 0;
         state.is_plain = 0;
     }
-    if (t >= 32) {
-        // Groups are empty unless something else is said. There is room for whole pieces.
-        Piece<uint32_t>* classes = (Piece<uint32_t>*)(work.classes + chunk.first_group);
-        for (uint32_t i = t - 32; i < (chunk.n_groups + 15) / 16; i += OPEN_THREADS - 32) classes[i] = Piece<uint32_t>{};
+    // Groups are empty unless something else is said, and symbols have no codes. There is room for whole pieces.
+    Piece<uint32_t>* classes = (Piece<uint32_t>*)(work.classes + chunk.first_group);
+    for (uint32_t i = t; i < (chunk.n_groups + 15) / 16; i += OPEN_THREADS) classes[i] = Piece<uint32_t>{};
+    uint8_t* lengths = work.lengths + uint64_t(number) * N_BOOKS * MAX_SYMBOLS;
+    for (uint32_t i = t; i < N_BOOKS * MAX_SYMBOLS / 16; i += OPEN_THREADS) {
+        ((Piece<uint32_t>*)lengths)[i] = Piece<uint32_t>{{~0u, ~0u, ~0u, ~0u}};
     }
     __syncthreads();
     if (s.is_odd) return;
-    work.lengths[uint64_t(number) * N_BOOKS * MAX_SYMBOLS + t] = s.lengths[t];
-    const uint32_t n_streams = (state.n_class_symbols + BLOCK - 1) / BLOCK * STREAMS;
+
+    const uint32_t n_codebooks = s.n_codebooks;
+    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint32_t head = t < n_codebooks ? read_u16(payload + s.at + 2 * t) : 0, alphabet = head >> SIZE_BITS;
+    const uint32_t n_bits = head & ((1u << SIZE_BITS) - 1);
+    const bool is_rest = state.n_rest > 0 && t + 1 == n_codebooks;
+    uint32_t n_packed;
+    const uint32_t before = prefix_of_block<OPEN_THREADS>((n_bits + 7) / 8, s.sums, n_packed);
+    uint32_t at = s.at + 2 * n_codebooks;
+    bool is_fine = alphabet < N_ALPHABETS && n_bits <= 8 * PACKED_BYTES - 32;
+    if (t == 0 || is_rest) is_fine = is_fine && alphabet == SINGLES;
+    is_fine = __syncthreads_and(is_fine && n_packed <= chunk.payload_bytes - at);
+    if (is_fine) {
+        for (uint32_t i = t; i < n_packed; i += OPEN_THREADS) s.packed[i] = payload[at + i];
+    }
+    __syncthreads();
+    if (is_fine && t < n_codebooks) {
+        work.heads[number * N_BOOKS + t] = head;
+        const uint32_t n_symbols = t == 0 ? CLASS_ALPHABET : alphabet_size(alphabet);
+        is_fine = unpack_lengths(PackedReader{s.packed + before, 0, n_bits}, n_symbols, lengths + t * MAX_SYMBOLS);
+    }
+    is_fine = __syncthreads_and(is_fine);
+    at += n_packed;
     const uint64_t first = uint64_t(chunk.first_slot) * STREAMS;
-    const uint32_t end = find_streams<OPEN_THREADS>(chunk, s.at, n_streams, work.stream_at + first, work.sizes + first, s.sums);
+    uint32_t end = 0;
+    if (is_fine) {
+        end = find_streams<OPEN_THREADS>(chunk, at, s.n_streams, work.stream_at + first, work.sizes + first, s.sums);
+    }
     if (t == 0) {
-        state.body_at = end;
+        state.low_at = end;
         if (end == 0) state.is_odd = 1;
     }
 }
@@ -420,7 +503,8 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     const uint32_t t = threadIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    if (!make_table(s, work.lengths + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS)) {
+    const uint32_t codebook = book == CLASS_BOOK ? 0 : state.codebooks[book];
+    if (!make_table(s, work.lengths + (uint64_t(number) * N_BOOKS + codebook) * MAX_SYMBOLS)) {
         if (t == 0) state.is_odd = 1;
         return;
     }
@@ -635,98 +719,42 @@ DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
     if (is_wrong) state.is_odd = 1;
 }
 
-// ---- parameters ----
+// ---- books ----
 
-// By one warp, of which one lane reads; false if the chunk is odd.
-DEVICE bool read_books(const DecodeWork& work, uint32_t number, OpenShared& s) {
-    const uint32_t lane = threadIdx.x;
-    const Chunk& chunk = work.chunks[number];
-    State& state = work.states[number];
-    BitDecoder coder = work.coders[number];
-    uint32_t has_before = 0;
-    for (uint32_t book = 1; book < N_BOOKS; ++book) {
-        uint32_t alphabet = SINGLES, n_symbols = 0, is_fine = 1;
-        if (book == REST_BOOK) {
-            if (lane == 0) {
-                uint64_t n_rest = code_number_once(coder, 0);
-                if (n_rest > chunk.n_values + GROUP || n_rest > uint64_t(chunk.n_groups) * GROUP) is_fine = 0;
-                n_symbols = uint32_t(n_rest);
-                state.n_rest = n_symbols;
-            }
-        } else {
-            const uint32_t n_groups = state.starts[book + 1] - state.starts[book];
-            if (n_groups > 0 && lane == 0) {
-                alphabet = code_raw(coder, 0, 3);
-                if (alphabet >= N_ALPHABETS) is_fine = 0;
-                else n_symbols = n_groups * (GROUP >> width_log2(alphabet));
-                state.alphabets[book] = alphabet;
-            }
-        }
-        if (lane == 0) state.n_symbols[book] = n_symbols;
-        is_fine = __shfl_sync(ALL_LANES, is_fine, 0);
-        if (!is_fine) return false;
-        n_symbols = __shfl_sync(ALL_LANES, n_symbols, 0);
-        if (n_symbols == 0) continue;
-        alphabet = __shfl_sync(ALL_LANES, alphabet, 0);
-        for (uint32_t i = lane; i < MAX_SYMBOLS; i += 32) s.lengths[i] = NO_CODE;
-        __syncwarp();
-        if (lane == 0) {
-            const uint8_t* before = has_before >> alphabet & 1 ? s.before[alphabet] : nullptr;
-            is_fine = code_lengths(coder, s.model, s.lengths, alphabet_size(alphabet), before, s.reciprocals);
-        }
-        __syncwarp();
-        is_fine = __shfl_sync(ALL_LANES, is_fine, 0);
-        if (!is_fine) return false;
-        has_before |= 1u << alphabet;
-        uint8_t* to = work.lengths + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS;
-        for (uint32_t i = lane; i < MAX_SYMBOLS; i += 32) {
-            s.before[alphabet][i] = s.lengths[i];
-            to[i] = s.lengths[i];
-        }
-        __syncwarp();
-    }
-    return __shfl_sync(ALL_LANES, uint32_t(coder.is_at_end()), 0) != 0;
-}
-
-DEVICE void read_parameters(const DecodeWork& work, OpenShared& s) {
+// Alphabets, streams and codebooks of books, once their groups are known; by a block.
+DEVICE void find_codebooks(const DecodeWork& work, BooksShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    if (is_odd(state)) return;
-    for (uint32_t i = t; i <= MAX_SEEN; i += OPEN_THREADS) s.reciprocals[i] = reciprocal(i);
-    if (t < 32) reset(s.model, t);
-    __syncthreads();
-    if (t < 32) {
-        bool is_fine = read_books(work, number, s);
-        if (t == 0) {
-            uint32_t blocks = 0, units = 0;
-            for (uint32_t book = 0; book < N_BOOKS && is_fine; ++book) {
-                uint32_t n_blocks = (state.n_symbols[book] + BLOCK - 1) / BLOCK;
-                state.first_block[book] = blocks;
-                state.first_unit[book] = units;
-                blocks += n_blocks;
-                // Those of classes are decoded already.
-                if (book != CLASS_BOOK) units += (n_blocks + UNIT_BLOCKS - 1) / UNIT_BLOCKS;
-            }
-            state.first_block[N_BOOKS] = blocks;
-            state.first_unit[N_BOOKS] = units;
-            s.is_odd = !is_fine || blocks > chunk.n_slots || units > work.units;
-        }
+    const uint32_t n_groups = t > CLASS_BOOK && t < REST_BOOK ? s.starts[t + 1] - s.starts[t] : 0;
+    const bool exists = t == CLASS_BOOK || n_groups > 0 || (t == REST_BOOK && state.n_rest > 0);
+    uint32_t n_codebooks, n_blocks, n_units;
+    const uint32_t codebook = prefix_of_block<BOOKS_THREADS>(exists, s.sums, n_codebooks);
+    uint32_t n_symbols = 0, alphabet = SINGLES;
+    if (exists && n_codebooks == state.n_codebooks) {
+        alphabet = work.heads[number * N_BOOKS + codebook] >> SIZE_BITS;
+        n_symbols = t == CLASS_BOOK ? state.n_symbols[CLASS_BOOK] : n_groups * (GROUP >> width_log2(alphabet));
+        if (t == REST_BOOK) n_symbols = state.n_rest;
     }
-    __syncthreads();
-    uint32_t at = state.body_at;
-    const uint64_t first = uint64_t(chunk.first_slot) * STREAMS;
-    for (uint32_t book = 1; book < N_BOOKS && at != 0 && !s.is_odd; ++book) {
-        const uint32_t n_streams = (state.first_block[book + 1] - state.first_block[book]) * STREAMS;
-        const uint64_t to = first + state.first_block[book] * STREAMS;
-        if (n_streams > 0) {
-            at = find_streams<OPEN_THREADS>(chunk, at, n_streams, work.stream_at + to, work.sizes + to, s.sums);
-        }
+    const uint32_t own_blocks = (n_symbols + BLOCK - 1) / BLOCK;
+    // Those of classes are decoded already.
+    const uint32_t own_units = t == CLASS_BOOK ? 0 : (own_blocks + UNIT_BLOCKS - 1) / UNIT_BLOCKS;
+    const uint32_t first_block = prefix_of_block<BOOKS_THREADS>(own_blocks, s.sums, n_blocks);
+    const uint32_t first_unit = prefix_of_block<BOOKS_THREADS>(own_units, s.sums, n_units);
+    if (t <= N_BOOKS) {
+        state.first_block[t] = first_block;
+        state.first_unit[t] = first_unit;
+    }
+    if (t < N_BOOKS) {
+        state.codebooks[t] = codebook;
+        state.alphabets[t] = alphabet;
+        state.n_symbols[t] = n_symbols;
     }
     if (t == 0) {
-        state.low_at = at;
-        state.wide_at = at + state.low_bytes;
-        if (s.is_odd || at == 0 || state.low_bytes > chunk.payload_bytes - at) state.is_odd = 1;
+        state.wide_at = state.low_at + state.low_bytes;
+        const bool is_fine = n_codebooks == state.n_codebooks && n_blocks == state.n_blocks && n_units <= work.units &&
+                             state.low_bytes <= chunk.payload_bytes - state.low_at;
+        if (!is_fine) state.is_odd = 1;
     }
 }
 
@@ -908,17 +936,15 @@ KERNEL_BOUNDED(256, 2, balanced_decode_tally)(const __grid_constant__ DecodeWork
 
 KERNEL_BOUNDED(128, 1, balanced_decode_books)(const __grid_constant__ DecodeWork work) {
     SHARED(BooksShared, shared);
-    if (!is_odd(work.states[blockIdx.x])) find_books(work, shared);
+    if (is_odd(work.states[blockIdx.x])) return;
+    find_books(work, shared);
+    __syncthreads();
+    find_codebooks(work, shared);
 }
 
 KERNEL_BOUNDED(256, 2, balanced_decode_place)(const __grid_constant__ DecodeWork work) {
     SHARED(SortShared, shared);
     if (!is_odd(work.states[work.tile_chunks[blockIdx.x]])) place<false>(work, shared);
-}
-
-KERNEL_BOUNDED(256, 1, balanced_parameters)(const __grid_constant__ DecodeWork work) {
-    SHARED(OpenShared, shared);
-    read_parameters(work, shared);
 }
 
 KERNEL_BOUNDED(128, 8, balanced_streams)(const __grid_constant__ DecodeWork work) {
@@ -947,7 +973,6 @@ REGISTER_KERNEL(balanced_spread);
 REGISTER_KERNEL(balanced_decode_tally);
 REGISTER_KERNEL(balanced_decode_books);
 REGISTER_KERNEL(balanced_decode_place);
-REGISTER_KERNEL(balanced_parameters);
 REGISTER_KERNEL(balanced_streams);
 REGISTER_KERNEL(balanced_apart);
 REGISTER_KERNEL(balanced_patch);

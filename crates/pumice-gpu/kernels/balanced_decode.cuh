@@ -1,7 +1,7 @@
 // What the kernels that decode `balanced` share.
 #pragma once
 
-#include "balanced_parameters.cuh"
+#include "balanced.cuh"
 
 namespace balanced {
 
@@ -30,7 +30,8 @@ struct DecodeWork {
     // Of each group: where its low bits and wide differences are.
     uint32_t* group_low;
     uint32_t* group_wide;
-    BitDecoder* coders;
+    // Of each codebook stored: bits of its packed lengths below its alphabet.
+    uint32_t* heads;
     uint32_t n_chunks;
     // Units of class symbols, and of all symbols, that a chunk may have.
     uint32_t class_units, units;

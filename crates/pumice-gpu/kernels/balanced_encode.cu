@@ -11,13 +11,12 @@
 //   alphabets  a block a book: the alphabet, by a sample
 //   layout     a warp a chunk: blocks of symbols
 //   count      a warp a stream: histograms of symbols, and the bytes apart
-//   codebooks  a block a codebook: lengths of codes and codes
-//   write      a warp a stream: its bits, at their place by look-back. The first blocks code the parameters meanwhile.
-//   finish     a block a tile: low bits and wide differences; sizes of streams, and what stands before them
+//   codebooks  a block a codebook: lengths of codes, packed, and codes
+//   write      a warp a stream: its size, and its bits at their place by look-back
+//   finish     a block a tile: low bits and wide differences; what stands before the sizes of streams
 //
 // A chunk that needs more (fill values, values that cannot be quantised) is marked as odd and left to the host.
 #include "balanced_encode.cuh"
-#include "balanced_parameters.cuh"
 #include "balanced_sort.cuh"
 
 namespace balanced {
@@ -383,6 +382,11 @@ struct CodebookShared {
     uint32_t items[2][2 * MAX_SYMBOLS];
     uint8_t depths[MAX_SYMBOLS];
     uint32_t counts[MAX_SYMBOLS / 32][MAX_BITS + 1];
+    // Packing: which symbols have codes, the length of each, and the bits.
+    uint32_t used[MAX_SYMBOLS / 32];
+    uint8_t lengths[MAX_SYMBOLS];
+    uint32_t words[PACKED_BYTES / 4];
+    uint32_t sums[MAX_SYMBOLS / 32 + 1];
 };
 
 // The first place of rising numbers whose number is at least `x`, or above it.
@@ -401,6 +405,76 @@ DEVICE uint32_t lower_bound(const uint32_t* numbers, uint32_t n, uint32_t x, boo
     return from;
 }
 
+// Bits that a thread adds to others.
+struct Bits {
+    uint32_t bits, n;
+
+    DEVICE void put(uint32_t more, uint32_t n_more) {
+        bits |= more << n;
+        n += n_more;
+    }
+    // Ones, as many as asked, and a zero.
+    DEVICE void put_ones(uint32_t n_ones) { put((1u << n_ones) - 1, n_ones + 1); }
+};
+
+// Packs the lengths of a codebook as docs/format.md, 9.2, says; `length` is that of symbol t, and `has_code` whether it has
+// one. A thread a symbol.
+DEVICE void pack_lengths(const Work& job, CodebookShared& s, uint32_t alphabet, uint32_t length, bool has_code) {
+    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
+    const uint32_t mask = __ballot_sync(ALL_LANES, has_code);
+    if (lane == 0) s.used[warp] = mask;
+    s.lengths[t] = uint8_t(length);
+    if (t < PACKED_BYTES / 4) s.words[t] = 0;
+    __syncthreads();
+    // The next symbol after t that has a code, or has none; 256 if there is no such.
+    auto next = [&](bool is_used) {
+        uint32_t of = warp, word = (is_used ? s.used[of] : ~s.used[of]) & (lane == 31 ? 0 : ~0u << (lane + 1));
+        while (word == 0 && of + 1 < MAX_SYMBOLS / 32) {
+            ++of;
+            word = is_used ? s.used[of] : ~s.used[of];
+        }
+        return word == 0 ? MAX_SYMBOLS : 32 * of + __ffs(int(word)) - 1;
+    };
+    // The last one before t that has a code; 256 if there is none.
+    uint32_t before = MAX_SYMBOLS;
+    {
+        uint32_t of = warp, word = mask & ((1u << lane) - 1);
+        while (word == 0 && of > 0) {
+            --of;
+            word = s.used[of];
+        }
+        if (word != 0) before = 32 * of + bit_length(word) - 1;
+    }
+    const bool is_first = has_code && before == MAX_SYMBOLS;
+    Bits own{0, 0};
+    if (is_first) {
+        own.put(t, 8);
+        own.put(length, 4);
+    }
+    // Runs begin where it changes whether symbols have codes; one without codes at the end has no name.
+    const bool begins = has_code ? before == MAX_SYMBOLS || before + 1 < t : before + 1 == t && next(true) < MAX_SYMBOLS;
+    if (begins && !(has_code && length == 0)) {
+        const uint32_t run = next(!has_code) - t, n = bit_length(run) - 1;
+        own.put_ones(n);
+        own.put(run - (1u << n), n);
+    }
+    if (has_code && !is_first) {
+        const int32_t rise = int32_t(length) - int32_t(s.lengths[before]);
+        own.put_ones(uint32_t(rise < 0 ? -rise : rise));
+        if (rise != 0) own.put(rise < 0, 1);
+    }
+    uint32_t n_bits;
+    const uint32_t at = prefix_of_block<MAX_SYMBOLS>(own.n, s.sums, n_bits);
+    if (own.n > 0) {
+        atomicOr(&s.words[at / 32], own.bits << at % 32);
+        if (at % 32 + own.n > 32) atomicOr(&s.words[at / 32 + 1], own.bits >> (32 - at % 32));
+    }
+    __syncthreads();
+    uint32_t* to = (uint32_t*)(job.packed + uint64_t(blockIdx.x) * PACKED_BYTES);
+    if (t < (n_bits + 31) / 32) to[t] = s.words[t];
+    if (t == 0) job.heads[blockIdx.x] = n_bits | alphabet << SIZE_BITS;
+}
+
 // Lengths and codes for the counts of one codebook: package-merge as in crates/pumice/src/codec/huffman/lengths.rs, whose
 // levels are merged by searches. A thread a symbol.
 DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
@@ -416,13 +490,14 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
     } else if (state.n_symbols[book] == 0) {
         return;
     }
+    const uint32_t alphabet = book == CLASS_BOOK || book == REST_BOOK ? SINGLES : state.alphabets[book];
     const uint64_t at = uint64_t(blockIdx.x) * MAX_SYMBOLS + t;
     const uint32_t count = job.counts[at];
     s.keys[t] = count == 0 ? ~uint64_t(0) : uint64_t(count) << 8 | t;
     const uint32_t n = __syncthreads_count(count != 0);
     if (n < 2) {
-        job.lengths[at] = count == 0 ? NO_CODE : 0;
         job.codes[at] = 0;
+        pack_lengths(job, s, alphabet, 0, count != 0);
         return;
     }
     // Rare symbols first, equally frequent ones in order.
@@ -491,8 +566,8 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
         }
         code = __brev(first + code) >> (32 - length);
     }
-    job.lengths[at] = length == 0 ? NO_CODE : uint8_t(length);
     job.codes[at] = length == 0 ? 0 : code << 8 | length;
+    pack_lengths(job, s, alphabet, length, length != 0);
 }
 
 // ---- write ----
@@ -501,76 +576,13 @@ constexpr uint32_t WRITE_THREADS = 32 * STREAMS;
 // Words of the bytes of a block: all codes at their longest, and what pads four streams.
 constexpr uint32_t BLOCK_WORDS = BLOCK * MAX_BITS / 32 + STREAMS + 4;
 
-struct ParametersShared {
-    LengthsModel model;
-    uint32_t reciprocals[MAX_SEEN + 1];
-    uint8_t lengths[MAX_SYMBOLS];
-    uint8_t before[N_ALPHABETS][MAX_SYMBOLS];
-};
-
-struct BlockShared {
+struct WriteShared {
     uint32_t codes[MAX_SYMBOLS];
     uint32_t words[BLOCK_WORDS];
-};
-
-struct WriteShared {
-    union {
-        BlockShared block;
-        ParametersShared parameters;
-    };
     uint32_t stream_bits[STREAMS];
     uint32_t before;
-    uint32_t ticket;
+    uint32_t slot;
 };
-
-// By one warp, of which one lane codes.
-DEVICE void write_parameters(const Work& job, uint32_t number, ParametersShared& s) {
-    const uint32_t lane = threadIdx.x % 32;
-    State& state = job.states[number];
-    for (uint32_t i = lane; i <= MAX_SEEN; i += 32) s.reciprocals[i] = reciprocal(i);
-    reset(s.model, lane);
-    BitEncoder coder;
-    coder.interval = Interval{0, 0xFFFFFFFF};
-    coder.to = job.parameters + uint64_t(number) * RESERVE;
-    coder.n_bytes = 0;
-    coder.n_room = RESERVE - 8;
-    if (lane == 0) {
-        code_signed_once(coder, state.origin);
-        code_raw(coder, state.order, 5);
-        code_number_once(coder, state.n_class_symbols);
-    }
-    uint32_t has_before = 0;
-    for (uint32_t book = 0; book < N_BOOKS; ++book) {
-        const bool is_rest = book == REST_BOOK;
-        if (is_rest && lane == 0) code_number_once(coder, state.n_rest);
-        if (state.n_symbols[book] == 0) continue;
-        const uint32_t alphabet = book == CLASS_BOOK || is_rest ? SINGLES : state.alphabets[book];
-        __syncwarp();
-        const uint8_t* from = job.lengths + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS;
-        for (uint32_t i = lane; i < MAX_SYMBOLS; i += 32) s.lengths[i] = from[i];
-        __syncwarp();
-        if (lane == 0) {
-            if (book != CLASS_BOOK && !is_rest) code_raw(coder, alphabet, 3);
-            uint32_t n_symbols = book == CLASS_BOOK ? CLASS_ALPHABET : alphabet_size(alphabet);
-            const uint8_t* before = has_before >> alphabet & 1 ? s.before[alphabet] : nullptr;
-            code_lengths(coder, s.model, s.lengths, n_symbols, before, s.reciprocals);
-        }
-        __syncwarp();
-        if (book == CLASS_BOOK) {
-            // That one has models of its own.
-            reset(s.model, lane);
-        } else {
-            for (uint32_t i = lane; i < MAX_SYMBOLS; i += 32) s.before[alphabet][i] = s.lengths[i];
-            has_before |= 1u << alphabet;
-        }
-        __syncwarp();
-    }
-    if (lane == 0) {
-        coder.finish();
-        state.n_parameters = coder.n_bytes;
-        if (coder.n_bytes > coder.n_room) state.is_odd = 1;
-    }
-}
 
 // Copies words to bytes that are not aligned to words; by a block.
 DEVICE void copy_unaligned(uint8_t* to, const uint32_t* words, uint32_t n_bytes) {
@@ -592,30 +604,25 @@ DEVICE void copy_unaligned(uint8_t* to, const uint32_t* words, uint32_t n_bytes)
 
 DEVICE void write_streams(const Work& job, WriteShared& s) {
     const uint32_t t = threadIdx.x, lane = t % 32, stream = t / 32;
-    if (t == 0) s.ticket = atomicAdd(&job.tickets[1], 1u);
+    if (t == 0) s.slot = atomicAdd(&job.tickets[1], 1u);
     __syncthreads();
-    const uint32_t ticket = s.ticket;
-    if (ticket < job.n_chunks) {
-        if (t < 32) write_parameters(job, ticket, s.parameters);
-        return;
-    }
-    const uint32_t slot = ticket - job.n_chunks;
+    const uint32_t slot = s.slot;
     const uint32_t number = job.unit_chunks[slot / COUNT_SLOTS];
     const Chunk& chunk = job.chunks[number];
     State& state = job.states[number];
-    const uint32_t block = slot - chunk.first_slot;
-    if (block >= state.first_block[N_BOOKS]) return;
+    const uint32_t block = slot - chunk.first_slot, n_blocks = state.first_block[N_BOOKS];
+    if (block >= n_blocks) return;
     const uint32_t book = book_of_block(state, block, N_BOOKS);
     const uint32_t* codes = job.codes + (uint64_t(number) * N_BOOKS + book) * MAX_SYMBOLS;
-    for (uint32_t i = t; i < MAX_SYMBOLS; i += WRITE_THREADS) s.block.codes[i] = codes[i];
-    for (uint32_t i = t; i < BLOCK_WORDS; i += WRITE_THREADS) s.block.words[i] = 0;
+    for (uint32_t i = t; i < MAX_SYMBOLS; i += WRITE_THREADS) s.codes[i] = codes[i];
+    for (uint32_t i = t; i < BLOCK_WORDS; i += WRITE_THREADS) s.words[i] = 0;
     Symbols symbols;
     load_symbols(job, chunk, state, book, block, stream, lane, symbols);
     __syncthreads();
     uint32_t n_bits = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 32; ++i) {
-        uint32_t code = s.block.codes[symbols.at(i)];
+        uint32_t code = s.codes[symbols.at(i)];
         if (i < symbols.n) n_bits += code & 0xFF;
     }
     const uint32_t upto = prefix_of_warp(n_bits, lane);
@@ -630,7 +637,11 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     }
     uint64_t* states = job.stream_states + chunk.first_slot;
     if (t == 0) publish(states, block, job.launch, n_bytes);
-    if (lane == 0) job.sizes[uint64_t(slot) * STREAMS + stream] = uint16_t((s.stream_bits[stream] + 7) / 8);
+    // Sizes of all streams come before the first.
+    const uint64_t body = RESERVE + 2 * STREAMS * uint64_t(n_blocks);
+    if (lane == 0 && body <= chunk.payload_bytes) {
+        ((uint16_t*)(chunk.payload + RESERVE))[block * STREAMS + stream] = uint16_t((s.stream_bits[stream] + 7) / 8);
+    }
 
     // Whole words are stored; the first and the last may be shared with other lanes.
     const uint32_t at = 8 * first + upto - n_bits;
@@ -639,32 +650,30 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     bool is_shared = n_held > 0;
 #pragma unroll
     for (uint32_t i = 0; i < 32; ++i) {
-        uint32_t code = i < symbols.n ? s.block.codes[symbols.at(i)] : 0;
+        uint32_t code = i < symbols.n ? s.codes[symbols.at(i)] : 0;
         held |= uint64_t(code >> 8) << n_held;
         n_held += code & 0xFF;
         if (n_held >= 32) {
-            if (is_shared) atomicOr(&s.block.words[word], uint32_t(held));
-            else s.block.words[word] = uint32_t(held);
+            if (is_shared) atomicOr(&s.words[word], uint32_t(held));
+            else s.words[word] = uint32_t(held);
             is_shared = false;
             ++word;
             held >>= 32;
             n_held -= 32;
         }
     }
-    if (n_held > 0 && uint32_t(held) != 0) atomicOr(&s.block.words[word], uint32_t(held));
+    if (n_held > 0 && uint32_t(held) != 0) atomicOr(&s.words[word], uint32_t(held));
 
     if (t < 32) {
         uint32_t before = look_back(states, block, job.launch, n_bytes);
         if (t == 0) {
             s.before = before;
-            if (block == state.first_block[book]) state.stream_start[book] = before;
-            if (block + 1 == state.first_block[N_BOOKS]) state.stream_bytes = before + n_bytes;
+            if (block + 1 == n_blocks) state.stream_bytes = before + n_bytes;
         }
     }
     __syncthreads();
-    // The sizes of the streams of all codebooks up to this one come before.
-    const uint64_t to = RESERVE + 8 * uint64_t(state.first_block[book + 1]) + s.before;
-    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned((uint8_t*)chunk.payload + to, s.block.words, n_bytes);
+    const uint64_t to = body + s.before;
+    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned((uint8_t*)chunk.payload + to, s.words, n_bytes);
 }
 
 // ---- finish ----
@@ -676,62 +685,81 @@ struct FinishShared {
     alignas(16) uint8_t classes[TILE];
 };
 
-// What stands before the body, and the sizes of all streams; by a block.
-DEVICE void write_front(const Work& job, const Chunk& chunk, uint32_t number) {
-    const uint32_t t = threadIdx.x;
+// Appends a number as the format's variable-length integer.
+DEVICE uint8_t* put_varint(uint8_t* to, uint64_t number) {
+    for (; number >= 0x80; number >>= 7) *to++ = uint8_t(number) | 0x80;
+    *to++ = uint8_t(number);
+    return to;
+}
+
+// What stands before the sizes of streams; by a block.
+DEVICE void write_front(const Work& job, const Chunk& chunk, uint32_t number, FinishShared& s) {
+    const uint32_t t = threadIdx.x, lane = t % 32;
     State& state = job.states[number];
     uint8_t* body = (uint8_t*)chunk.payload + RESERVE;
-    const uint32_t n_parameters = state.n_parameters;
-    uint32_t n_varint = 1;
-    while (n_parameters >> 7 * n_varint != 0) ++n_varint;
-    const uint32_t n_front = 1 + n_varint + n_parameters;
-    const uint8_t* parameters = job.parameters + uint64_t(number) * RESERVE;
-    if (n_front > RESERVE) return;
-    for (uint32_t i = t; i < n_parameters; i += blockDim.x) *(body - n_parameters + i) = parameters[i];
-    const uint32_t n_blocks = state.first_block[N_BOOKS];
-    const uint32_t n_body = 8 * n_blocks + state.stream_bytes + state.low_bytes + 4 * state.n_wide;
-    const uint32_t least = max(chunk.n_values / VALUES_PER_BYTE, 3u);
-    const uint32_t n_all = max(n_front + n_body, least);
-    for (uint32_t i = n_front + n_body + t; i < n_all; i += blockDim.x) *(body - n_front + i) = 0;
+    const uint32_t head = t < N_BOOKS && state.n_symbols[t] > 0 ? job.heads[number * N_BOOKS + t] : 0;
+    const uint32_t n_bytes = ((head & ((1u << SIZE_BITS) - 1)) + 7) / 8;
+    uint32_t n_codebooks, n_packed;
+    const uint32_t ordinal = prefix_of_block<TILE_THREADS>(head != 0, s.sums, n_codebooks);
+    const uint32_t packed_before = prefix_of_block<TILE_THREADS>(n_bytes, s.sums, n_packed);
+    uint8_t* heads = body - n_packed - 2 * n_codebooks;
+    if (head != 0) {
+        heads[2 * ordinal] = uint8_t(head);
+        heads[2 * ordinal + 1] = uint8_t(head >> 8);
+    }
+    if (t < N_BOOKS) {
+        s.low[t] = n_bytes;
+        s.wide[t] = packed_before;
+    }
+    __syncthreads();
+    for (uint32_t book = t / 32; book < N_BOOKS; book += TILE_THREADS / 32) {
+        const uint8_t* from = job.packed + (uint64_t(number) * N_BOOKS + book) * PACKED_BYTES;
+        uint8_t* to = body - n_packed + s.wide[book];
+        for (uint32_t i = lane; i < s.low[book]; i += 32) to[i] = from[i];
+    }
     if (t == 0) {
-        uint8_t* to = body - n_front;
-        to[0] = 0;
-        for (uint32_t i = 0; i < n_varint; ++i) {
-            to[1 + i] = uint8_t((n_parameters >> 7 * i & 0x7F) | (i + 1 < n_varint ? 0x80 : 0));
-        }
+        const uint32_t n_blocks = state.first_block[N_BOOKS];
+        // Numbers are put together first, since the first of them says where they start.
+        uint8_t front[40];
+        uint8_t* end = front;
+        *end++ = 0;
+        end = put_varint(end, uint64_t(state.origin) << 1 ^ uint64_t(state.origin >> 63));
+        *end++ = uint8_t(state.order);
+        end = put_varint(end, state.n_class_symbols);
+        end = put_varint(end, state.n_rest);
+        end = put_varint(end, n_blocks);
+        *end++ = uint8_t(n_codebooks);
+        const uint32_t n_numbers = uint32_t(end - front), n_front = n_numbers + 2 * n_codebooks + n_packed;
+        for (uint32_t i = 0; i < n_numbers; ++i) *(heads - n_numbers + i) = front[i];
+        const uint32_t n_body = 2 * STREAMS * n_blocks + state.stream_bytes + state.low_bytes + 4 * state.n_wide;
+        const uint32_t n_all = max(n_front + n_body, max(chunk.n_values / VALUES_PER_BYTE, 3u));
+        for (uint32_t i = n_front + n_body; i < n_all; ++i) *(body - n_front + i) = 0;
         state.payload_start = RESERVE - n_front;
         state.payload_bytes = n_all;
     }
-    const uint16_t* sizes = job.sizes + uint64_t(chunk.first_slot) * STREAMS;
-    for (uint32_t block = t / 4; block < n_blocks; block += blockDim.x / 4) {
-        uint32_t book = book_of_block(state, block, N_BOOKS);
-        uint8_t* to = body + 8 * uint64_t(block) + state.stream_start[book] + t % 4 * 2;
-        uint32_t size = sizes[block * STREAMS + t % 4];
-        to[0] = uint8_t(size);
-        to[1] = uint8_t(size >> 8);
-    }
+    __syncthreads();
 }
 
-// The low bits of a group; by one warp.
-DEVICE void write_low(const Work& job, uint64_t group, uint32_t k, uint8_t* to, uint32_t lane) {
-    const uint8_t* from = job.low + group * GROUP + lane;
+// The low bits of a group; by eight lanes, of which this is number `part`.
+DEVICE void write_low(const Work& job, uint64_t group, uint32_t k, uint8_t* to, uint32_t part) {
+    const uint8_t* from = job.low + group * GROUP;
     for (; k >= 8; k -= 8) {
-        to[lane] = *from;
+#pragma unroll
+        for (uint32_t i = 0; i < GROUP; i += 8) to[i + part] = from[i + part];
         to += GROUP;
         from += job.plane_bytes;
     }
-    if (k == 0) return;
-    // All fields one after the other, in k words.
-    const uint32_t field = *from & ((1u << k) - 1);
-    const uint32_t word = lane * k / 32, shift = lane * k % 32;
-    uint32_t mine = 0;
-    for (uint32_t i = 0; i < k; ++i) {
-        uint32_t part = word == i ? field << shift : 0;
-        if (word + 1 == i && shift + k > 32) part = field >> (32 - shift);
-        uint32_t all = __reduce_or_sync(ALL_LANES, part);
-        if (lane / 4 == i) mine = all;
+    // Fields of eight differences take k bytes; two lanes have them, of which one writes.
+    if (k == 0 || part % 2 == 1) return;
+    const uint32_t first = *(const uint32_t*)(from + 4 * part), second = *(const uint32_t*)(from + 4 * part + 4);
+    uint64_t fields = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+        fields |= uint64_t(first >> 8 * i & ((1u << k) - 1)) << i * k;
+        fields |= uint64_t(second >> 8 * i & ((1u << k) - 1)) << (4 + i) * k;
     }
-    if (lane < 4 * k) to[lane] = uint8_t(mine >> lane % 4 * 8);
+    to += part / 2 * k;
+    for (uint32_t i = 0; i < k; ++i) to[i] = uint8_t(fields >> 8 * i);
 }
 
 template <class T>
@@ -740,13 +768,14 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
     const uint32_t number = job.tile_chunks[blockIdx.x];
     const Chunk& chunk = job.chunks[number];
     State& state = job.states[number];
-    const uint64_t n_body = 8 * uint64_t(state.first_block[N_BOOKS]) + state.stream_bytes + state.low_bytes + 4 * uint64_t(state.n_wide);
+    const uint64_t n_streams = 2 * STREAMS * uint64_t(state.first_block[N_BOOKS]) + state.stream_bytes;
+    const uint64_t n_body = n_streams + state.low_bytes + 4 * uint64_t(state.n_wide);
     if (RESERVE + n_body > chunk.payload_bytes) {
         // Too long to be worth it.
         if (t == 0) state.is_odd = 1;
         return;
     }
-    if (blockIdx.x == chunk.first_tile) write_front(job, chunk, number);
+    if (blockIdx.x == chunk.first_tile) write_front(job, chunk, number, s);
     const Tile& tile = job.tiles[blockIdx.x];
     if (tile.low_bytes == 0 && tile.n_wide == 0) return;
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE, n = min(TILE, chunk.n_groups - first);
@@ -781,24 +810,27 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
         n_wide += n_here;
     }
     __syncthreads();
-    uint8_t* to_low = (uint8_t*)chunk.payload + RESERVE + 8 * uint64_t(state.first_block[N_BOOKS]) + state.stream_bytes;
+    uint8_t* to_low = (uint8_t*)chunk.payload + RESERVE + n_streams;
     uint8_t* to_wide = to_low + state.low_bytes;
     const T* values = (const T*)chunk.values;
+    if (tile.low_bytes > 0) {
+        for (uint32_t i = t / 8; i < n; i += TILE_THREADS / 8) {
+            const uint32_t k = n_low_bits(s.classes[i] & (HAS_WIDE - 1));
+            if (k > 0) write_low(job, chunk.first_group + first + i, k, to_low + s.low[i], t % 8);
+        }
+    }
+    if (tile.n_wide == 0) return;
     for (uint32_t i = warp; i < n; i += TILE_THREADS / 32) {
-        const uint32_t group_class = s.classes[i];
-        const uint32_t k = n_low_bits(group_class & (HAS_WIDE - 1));
+        if (!(s.classes[i] & HAS_WIDE)) continue;
         const uint64_t group = chunk.first_group + first + i;
-        if (k > 0) write_low(job, group, k, to_low + s.low[i], lane);
-        if (group_class & HAS_WIDE) {
-            const bool is_wide = job.bytes[group * GROUP + lane] == WIDE;
-            const uint32_t wide = __ballot_sync(ALL_LANES, is_wide);
-            if (is_wide) {
-                const uint32_t d = difference_at(state.walk, (first + i) * GROUP + lane, [&](uint32_t place) {
-                    return integer_at(job.coding, values[place], state.origin);
-                });
-                uint8_t* to = to_wide + 4 * uint64_t(s.wide[i] + __popc(wide & ((1u << lane) - 1)));
-                for (uint32_t b = 0; b < 4; ++b) to[b] = uint8_t(d >> 8 * b);
-            }
+        const bool is_wide = job.bytes[group * GROUP + lane] == WIDE;
+        const uint32_t wide = __ballot_sync(ALL_LANES, is_wide);
+        if (is_wide) {
+            const uint32_t d = difference_at(state.walk, (first + i) * GROUP + lane, [&](uint32_t place) {
+                return integer_at(job.coding, values[place], state.origin);
+            });
+            uint8_t* to = to_wide + 4 * uint64_t(s.wide[i] + __popc(wide & ((1u << lane) - 1)));
+            for (uint32_t b = 0; b < 4; ++b) to[b] = uint8_t(d >> 8 * b);
         }
     }
 }

@@ -35,11 +35,11 @@ struct Work {
     uint8_t* rest;
     uint32_t* counts;
     uint32_t* codes;
-    uint8_t* lengths;
-    uint16_t* sizes;
+    // Of each codebook: its packed lengths, and what stands for it in front of those of all.
+    uint8_t* packed;
+    uint32_t* heads;
     uint64_t* rest_states;
     uint64_t* stream_states;
-    uint8_t* parameters;
     uint32_t* tickets;
     uint32_t n_chunks;
     uint32_t launch;

@@ -272,7 +272,8 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
     const uint32_t lane = threadIdx.x % 32, nx = plain.nx, ny = plain.ny;
     const bool has_y = plain.has_y, has_z = plain.has_z;
     const uint32_t x = x0 + 4 * lane;
-    const bool exists = x < nx;
+    // Whether there are values at the lane's place of a row. Row -1 wraps to far beyond the last.
+    auto exists = [&](uint32_t y) { return x < nx && y * nx + x < plain.n_plane; };
     // Along z, differences along y of the plane before: of the lane's values, and in lane r of the one left of row r. If
     // there are none along z, the first row's integers, from which those of its first row are taken along y.
     uint32_t before[SPLIT_ROWS][4], first_before[4] = {0, 0, 0, 0};
@@ -285,22 +286,21 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
     }
     for (uint32_t z = 0; z < plain.nz; ++z) {
         const T* plane = values + z * ny * nx;
-        // The row above and those of the warp: row y0 - 1 + r is r. Row -1 wraps to far beyond the last.
+        // The row above and those of the warp: row y0 - 1 + r is r.
         T x_of[SPLIT_ROWS + 1][4];
 #pragma unroll
         for (uint32_t r = 0; r <= SPLIT_ROWS; ++r) {
             const uint32_t y = y0 + r - 1;
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) x_of[r][k] = T(0);
-            if (exists && y < ny && (r > 0 || has_y)) load_four(plane + (y * nx + x), x_of[r]);
+            if (exists(y) && (r > 0 || has_y)) load_four(plane + (y * nx + x), x_of[r]);
         }
         // What comes before the first value of each row.
         uint32_t left_difference = 0;
-        if (plain.has_x && x0 > 0) {
+        if (plain.has_x && (x0 > 0 || plain.is_line)) {
             uint32_t left = 0;
-            if (lane <= SPLIT_ROWS && y0 + lane - 1 < ny) {
-                left = integer_at(coding, plane[(y0 + lane - 1) * nx + x0 - 1], origin);
-            }
+            const uint32_t at = (y0 + lane - 1) * nx + x0 - 1;
+            if (lane <= SPLIT_ROWS && at < plain.n_plane) left = integer_at(coding, plane[at], origin);
             uint32_t left_above = __shfl_up_sync(ALL_LANES, left, 1);
             if (!has_z && y0 == 0 && lane == 1) left_above = left_before;
             const uint32_t left_along = has_y ? left - left_above : left;
@@ -320,7 +320,7 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
             const uint32_t y = y0 + r - 1;
             uint32_t q[4] = {0, 0, 0, 0};
             if (r == 0 && !has_y) continue;
-            if (exists && y < ny) {
+            if (exists(y)) {
                 is_fine = quantize_four(coding, x_of[r], origin, q) && is_fine;
                 if (coding.n_fills > 0) {
 #pragma unroll
@@ -351,7 +351,7 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
                     d[1] -= d[0];
                     d[0] -= previous;
                 }
-                take_four_apart<T>(target, (z * ny + y) * nx + x, d, exists, lane);
+                take_four_apart<T>(target, (z * ny + y) * nx + x, d, exists(y), lane);
             }
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) above[k] = q[k];

@@ -4,7 +4,7 @@
 //   edges       a warp a patch: sums of its columns, and of its rows
 //   columns     a thread four columns: sums of all patches above
 //   strips      a warp a row, or a block where rows are long: sums of all strips before
-//   lines       a block a strip of all rows of a plane: sums of all rows above
+//   lines       a block a strip of all rows of a plane: sums of all rows above, or before in a line
 //   sum         a warp a patch, plane after plane: along z in registers, along y from row to row, along x between lanes;
 //               what is outside of the patch is in the sums made before. Values are written once.
 //
@@ -165,6 +165,8 @@ struct Patches : Plain {
 
     DEVICE Patches(const Chunk& chunk, uint32_t order) : Plain(chunk, order) { n_segments = (ny + PATCH - 1) / PATCH; }
 
+    // Whether there are values at a place of a plane, which is a multiple of four.
+    DEVICE bool exists(uint32_t y, uint32_t x) const { return x < nx && y * nx + x < n_plane; }
     // In the sums of rows: rows of a strip of a plane follow each other. Behind the last strip are the starts of rows.
     DEVICE uint32_t edge(uint32_t z, uint32_t strip, uint32_t y) const { return (z * (n_strips + 1) + strip) * ny + y; }
     // In the sums of columns.
@@ -179,7 +181,7 @@ DEVICE void load_patch(const uint8_t* all_classes, const uint8_t* all_bytes, con
     for (uint32_t r = 0; r < PATCH; ++r) {
         flags[r] = 0;
         bytes[r] = 0x80808080;
-        if (x < patches.nx && y0 + r < patches.ny) {
+        if (patches.exists(y0 + r, x)) {
             const uint32_t at = first + r * patches.nx;
             flags[r] = all_classes[at / GROUP];
             bytes[r] = *(const uint32_t*)(all_bytes + at);
@@ -290,7 +292,8 @@ DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
     const State& state = work.states[number];
     if (is_odd(state) || !state.is_plain) return;
     const Patches patches(chunk, state.order);
-    if (!patches.has_x) return;
+    // The rows of a line are all sums that there are.
+    if (!patches.has_x || patches.is_line) return;
     uint32_t* edges = work.edges + chunk.first_edge;
     const uint32_t block = blockIdx.x % work.edge_blocks, n_rows = patches.nz * patches.ny;
     if (patches.n_strips > MANY_STRIPS) {
@@ -341,9 +344,10 @@ DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
         for (uint32_t y = t; y < patches.ny + t; y += SUM_THREADS) {
             const bool exists = y < patches.ny;
             const uint32_t own = exists ? edges[patches.edge(z, strip, y)] : 0;
-            const uint32_t added = patches.has_y ? own : exists ? edges[patches.edge(z, patches.n_strips, y)] : 0;
+            const bool adds_own = patches.has_y || patches.is_line;
+            const uint32_t added = adds_own ? own : exists ? edges[patches.edge(z, patches.n_strips, y)] : 0;
             const uint32_t sum = before + prefix_of_block<SUM_THREADS>(added, s.sums, all);
-            if (exists) sums[patches.edge(z, strip, y)] = sum + own;
+            if (exists) sums[patches.edge(z, strip, y)] = patches.is_line ? sum : sum + own;
             before += all;
         }
     }
@@ -368,7 +372,6 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
     using Int = typename Real<T>::Int;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
-    const bool exists = x < patches.nx;
     T* values = (T*)chunk.values;
     const Int base = Int(origin) + Real<T>::MAGIC_BITS;
     const uint32_t* columns = job.columns + chunk.first_column;
@@ -388,7 +391,7 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
     for (uint32_t z = 0; z < patches.nz; ++z) {
         uint32_t flags[PATCH], bytes[PATCH];
         load_patch(classes, all_bytes, patches, z, y0, x, flags, bytes);
-        if (patches.has_y && exists) {
+        if (patches.has_y && x < patches.nx) {
             const Piece<uint32_t> piece = *(const Piece<uint32_t>*)(columns + patches.column(z, segment, x));
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) above[k] = (above[k] & kept_z) + piece.of[k];
@@ -422,7 +425,7 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) along[k] += before;
             }
-            if (exists) {
+            if (patches.exists(y0 + r, x)) {
                 T restored[4];
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) {

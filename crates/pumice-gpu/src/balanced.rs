@@ -29,7 +29,7 @@ const STRIP: usize = 128;
 const SPLIT_ROWS: usize = 4;
 const PATCH: usize = 8;
 const ESCAPES_PER_GROUP: usize = GROUP / 2;
-const CODER_BYTES: usize = 32;
+const PACKED_BYTES: usize = 512;
 const TILE_BYTES: usize = 76 * 4;
 const STATE_WORDS: usize = 2048 / 4;
 /// Blocks that work on a chunk, in kernels that divide it evenly.
@@ -106,11 +106,10 @@ struct EncodeWork {
     rest: DevicePtr,
     counts: DevicePtr,
     codes: DevicePtr,
-    lengths: DevicePtr,
-    sizes: DevicePtr,
+    packed: DevicePtr,
+    heads: DevicePtr,
     rest_states: DevicePtr,
     stream_states: DevicePtr,
-    parameters: DevicePtr,
     tickets: DevicePtr,
     n_chunks: u32,
     launch: u32,
@@ -145,7 +144,7 @@ struct DecodeWork {
     escapes: DevicePtr,
     group_low: DevicePtr,
     group_wide: DevicePtr,
-    coders: DevicePtr,
+    heads: DevicePtr,
     n_chunks: u32,
     class_units: u32,
     units: u32,
@@ -265,7 +264,7 @@ impl Tables {
         let n_slots = n_groups.div_ceil(BLOCK) + (n_values + n_values / 2).div_ceil(BLOCK) + N_BOOKS;
         let n_slots = n_slots.next_multiple_of(COUNT_SLOTS);
         let [batch, nz, ny, nx] = dims;
-        let (n_strips, n_segments) = (nx.div_ceil(STRIP), ny.div_ceil(PATCH));
+        let n_strips = nx.div_ceil(STRIP);
         let is_plain = batch == 1 && nx.is_multiple_of(GROUP);
         self.chunks.push(Chunk {
             first_group: self.n_groups as u64,
@@ -286,6 +285,9 @@ impl Tables {
         self.n_slots += n_slots;
         self.max_slots = self.max_slots.max(n_slots);
         self.max_class_units = self.max_class_units.max(n_groups.div_ceil(BLOCK).div_ceil(UNIT_BLOCKS));
+        // A chunk of one axis is folded.
+        let (ny, nx, n_strips) = if nz * ny == 1 { (nx.div_ceil(STRIP), STRIP, 1) } else { (ny, nx, n_strips) };
+        let n_segments = ny.div_ceil(PATCH);
         if is_plain {
             self.n_columns += nz * n_segments * nx;
             self.n_edges += nz * (n_strips + 1) * ny;
@@ -417,11 +419,10 @@ impl<T: Kernels> BalancedEncoder<T> {
             rest: memory.room(plane_bytes)?,
             counts: memory.room(n_symbols * 4)?,
             codes: memory.room(n_symbols * 4)?,
-            lengths: memory.room(n_symbols)?,
-            sizes: memory.room(n_slots * STREAMS * 2)?,
+            packed: memory.room(n_chunks * N_BOOKS * PACKED_BYTES)?,
+            heads: memory.room(n_chunks * N_BOOKS * 4)?,
             rest_states: slot_states.at() + 8 * n_slots as u64,
             stream_states: slot_states.at(),
-            parameters: memory.room(n_chunks * RESERVE)?,
             tickets: memory.room(8)?,
             n_chunks: n_chunks as u32,
             launch: 0,
@@ -493,7 +494,7 @@ impl<T: Kernels> BalancedEncoder<T> {
             to.run("balanced_layout", n_chunks, 32, &mut work)?;
             to.run("balanced_count", n_units, 128, &mut work)?;
             to.run("balanced_codebooks", n_chunks * N_BOOKS as u32, 256, &mut work)?;
-            to.run("balanced_write", n_chunks + n_slots, 128, &mut work)?;
+            to.run("balanced_write", n_slots, 128, &mut work)?;
             to.run(of_type::<T>("balanced_finish_f32", "balanced_finish_f64"), n_tiles, 256, &mut job)
         }
     }
@@ -584,7 +585,7 @@ impl<T: Kernels> BalancedDecoder<T> {
             escapes: memory.room(n_groups * ESCAPES_PER_GROUP * 2)?,
             group_low: memory.room(n_groups * 4)?,
             group_wide: memory.room(n_groups * 4)?,
-            coders: memory.room(n_chunks * CODER_BYTES)?,
+            heads: memory.room(n_chunks * N_BOOKS * 4)?,
             n_chunks: n_chunks as u32,
             class_units: tables.max_class_units as u32,
             units: (tables.max_slots.div_ceil(UNIT_BLOCKS) + N_BOOKS) as u32,
@@ -632,7 +633,6 @@ impl<T: Kernels> BalancedDecoder<T> {
             to.run("balanced_decode_tally", n_tiles, 256, &mut work)?;
             to.run("balanced_decode_books", n_chunks, 128, &mut work)?;
             to.run("balanced_decode_place", n_tiles, 256, &mut work)?;
-            to.run("balanced_parameters", n_chunks, 256, &mut work)?;
             to.run("balanced_streams", n_chunks * self.work.units, 128, &mut work)?;
             to.run("balanced_apart", n_chunks, 256, &mut work)?;
             to.run("balanced_patch", n_chunks * PATCH_BLOCKS, 256, &mut work)?;

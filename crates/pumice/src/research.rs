@@ -71,12 +71,7 @@ impl Huffman {
     /// If they are not those of codebooks.
     pub fn read(bytes: &[u8], n_codebooks: usize, n_symbols: usize, classes: &[u8]) -> Result<Self> {
         let mut decoder = crate::codec::binary::Decoder::new(bytes);
-        let mut coder = huffman::LengthsCoder::default();
-        let mut all = Vec::new();
-        for _ in 0..n_codebooks {
-            let lengths = coder.read(&mut decoder, n_symbols, all.last())?;
-            all.push(lengths);
-        }
+        let all = (0..n_codebooks).map(|_| huffman::Lengths::read(&mut decoder, n_symbols)).collect::<Result<_>>()?;
         decoder.finish()?;
         Ok(Self::new(all, classes))
     }
@@ -85,11 +80,7 @@ impl Huffman {
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut encoder = crate::codec::binary::Encoder::new(&mut bytes);
-        let mut coder = huffman::LengthsCoder::default();
-        for (i, codebook) in self.codebooks.iter().enumerate() {
-            let before = i.checked_sub(1).map(|i| self.codebooks[i].lengths());
-            coder.write(&mut encoder, codebook.lengths(), before);
-        }
+        self.codebooks.iter().for_each(|codebook| codebook.lengths().write(&mut encoder));
         encoder.finish();
         bytes
     }

@@ -21,7 +21,7 @@ pub(crate) fn throw(
     let codec = blueprint.encode_on_cpu(0, values, &mut payload).unwrap();
     let mut rng = Rng::new(12);
     let mut n_refused = 0;
-    for _ in 0..n_cases {
+    for case in 0..n_cases {
         let forged = forge(&payload, front, &mut rng);
         let mut assembler = Assembler::new(&blueprint, Vec::new()).unwrap();
         let put = |to: &mut [u8]| {
@@ -38,7 +38,13 @@ pub(crate) fn throw(
             (Ok(expected), Ok(found)) => {
                 // NaN that the format leaves open may differ.
                 let same = |a: &f32, b: &f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-                assert!(expected.data.iter().zip(&found.data).all(|(a, b)| same(a, b)));
+                let wrong = expected.data.iter().zip(&found.data).position(|(a, b)| !same(a, b));
+                if let Some(at) = wrong {
+                    panic!(
+                        "case {case} of {shape:?}: value {at} is {:e} instead of {:e}",
+                        found.data[at], expected.data[at]
+                    );
+                }
             }
             (Err(expected), Err(found)) => {
                 n_refused += 1;

@@ -1,4 +1,4 @@
-//! Symbols of several bytes at once (docs/format.md, 9.3): a Huffman code takes a bit at least, which is more than small
+//! Symbols of several bytes at once (docs/format.md, 9.4): a Huffman code takes a bit at least, which is more than small
 //! differences are worth one by one.
 
 use super::groups::{GROUP, ZERO};

@@ -12,12 +12,12 @@
 //! and as many symbols at once as it pays. Runs of groups that are all zero are coded as such.
 
 use super::alphabet::{Alphabet, Choose, Count, Gather, Scatter};
-use super::binary::{BitCoder, Decoder, Encoder, NumberModel};
 use super::differences::{Order, Position, Sums, Walk};
 use super::groups::{self, GROUP, N_CLASSES, WIDE};
-use super::huffman::{self, Classes, Codebook, DecodeTables, Lengths, LengthsCoder};
+use super::huffman::{self, Classes, Codebook, DecodeTables, Lengths, packed};
 use super::integers::{self, Exceptions, Integers};
 use super::simd::{self, Job};
+use super::value::Int;
 use super::view::View;
 use super::{padding, scratch};
 use crate::array::Real;
@@ -27,8 +27,10 @@ use crate::quantize::Quantizer;
 
 /// Values that go through differences and groups together: small enough to stay in the nearest cache.
 const BLOCK: usize = 4096;
-/// The longest code.
-const MAX_BITS: u32 = 12;
+/// Bits of a codebook's packed lengths are counted by so many, its alphabet is above them.
+const SIZE_BITS: u32 = 13;
+/// Codebooks of a chunk, at most: that of classes, those of books, that of bytes apart.
+const MAX_CODEBOOKS: usize = N_CLASSES + 1;
 /// Symbols of classes: digits of the length of a run of empty groups, then the step from the last class that was not
 /// empty.
 const N_DIGITS: u8 = 2;
@@ -55,73 +57,72 @@ pub(crate) fn encode<T: Real>(
     let apart = simd::run(TakeApart { integers: &integers, walk: &walk });
     scratch::give(integers);
 
-    let mut parameters = Vec::new();
-    let mut coder = Encoder::new(&mut parameters);
-    NumberModel::default().code_signed(&mut coder, origin);
-    coder.raw(order.to_bits(), Order::N_BITS);
-    let mut body: Vec<u8> = scratch::take(0);
-    body.clear();
-
     let class_symbols = class_symbols(&apart.classes);
     let counts = simd::run(Count(&class_symbols));
-    NumberModel::default().code(&mut coder, class_symbols.len() as u64);
-    put_streams(&mut body, &mut coder, &mut LengthsCoder::default(), None, &class_symbols, &counts[..CLASS_ALPHABET]);
-
+    let mut coded = Coded::default();
+    coded.push(Alphabet::Singles, &class_symbols, &counts[..CLASS_ALPHABET]);
     let sorted = Sorted::new(&apart.classes);
     let bytes = apart.bytes.as_chunks::<GROUP>().0;
     let mut symbols: Vec<u8> = scratch::take(apart.bytes.len());
     let mut rest = Vec::new();
-    let mut lengths_coder = LengthsCoder::default();
-    let mut before: [Option<Lengths>; Alphabet::ALL.len()] = Default::default();
     for groups in sorted.books() {
         let alphabet = simd::run(Choose { bytes, groups });
         let symbols = &mut symbols[..groups.len() * GROUP / alphabet.width()];
         let counts = simd::run(Gather { bytes, groups, alphabet, symbols, rest: &mut rest });
-        coder.raw(alphabet as u64, 3);
-        let before = &mut before[alphabet as usize];
-        let counts = &counts[..alphabet.size()];
-        let lengths = put_streams(&mut body, &mut coder, &mut lengths_coder, before.as_ref(), symbols, counts);
-        *before = Some(lengths);
+        coded.push(alphabet, symbols, &counts[..alphabet.size()]);
     }
-    NumberModel::default().code(&mut coder, rest.len() as u64);
     if !rest.is_empty() {
         let counts = simd::run(Count(&rest));
-        put_streams(&mut body, &mut coder, &mut lengths_coder, before[0].as_ref(), &rest, &counts);
+        coded.push(Alphabet::Singles, &rest, &counts);
     }
-    coder.finish();
     scratch::give(symbols);
     scratch::give(apart.bytes);
 
-    varint::write_to(parameters.len() as u64, out);
-    out.extend_from_slice(&parameters);
-    out.extend_from_slice(&body);
+    varint::write_to(origin.zigzag() as u64, out);
+    out.push(order.to_bits());
+    varint::write_to(class_symbols.len() as u64, out);
+    varint::write_to(rest.len() as u64, out);
+    coded.write_to(out);
     out.extend_from_slice(&apart.low);
     apart.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
     scratch::give(apart.low);
-    scratch::give(body);
     padding::pad(out, start, values.len());
 }
 
-/// Codes symbols under a codebook that is fitted to them, whose lengths go to `coder`.
-fn put_streams(
-    bytes: &mut Vec<u8>,
-    coder: &mut Encoder<'_>,
-    lengths_coder: &mut LengthsCoder,
-    before: Option<&Lengths>,
-    symbols: &[u8],
-    counts: &[u32],
-) -> Lengths {
-    let codebook = Codebook::new(Lengths::fit(counts, MAX_BITS));
-    let lengths = codebook.lengths().clone();
-    lengths_coder.write(coder, &lengths, before);
-    let start = bytes.len();
-    bytes.resize(start + 2 * huffman::n_streams(symbols.len()), 0);
-    let mut sizes = Vec::with_capacity(huffman::n_streams(symbols.len()));
-    huffman::encode(symbols, Classes::Same(0), &[codebook], bytes, &mut sizes);
-    for (to, size) in bytes[start..].as_chunks_mut().0.iter_mut().zip(sizes) {
-        *to = size.to_le_bytes();
+/// Symbols of several codebooks.
+struct Coded {
+    heads: Vec<u16>,
+    lengths: Vec<u8>,
+    sizes: Vec<u16>,
+    streams: Vec<u8>,
+}
+
+impl Default for Coded {
+    fn default() -> Self {
+        let mut streams: Vec<u8> = scratch::take(0);
+        streams.clear();
+        Self { heads: Vec::new(), lengths: Vec::new(), sizes: Vec::new(), streams }
     }
-    lengths
+}
+
+impl Coded {
+    /// Codes symbols under a codebook that is fitted to them.
+    fn push(&mut self, alphabet: Alphabet, symbols: &[u8], counts: &[u32]) {
+        let codebook = Codebook::new(Lengths::fit(counts, packed::MAX_BITS));
+        let n_bits = packed::pack(codebook.lengths(), &mut self.lengths);
+        self.heads.push(n_bits as u16 | (alphabet as u16) << SIZE_BITS);
+        huffman::encode(symbols, Classes::Same(0), &[codebook], &mut self.streams, &mut self.sizes);
+    }
+
+    fn write_to(self, out: &mut Vec<u8>) {
+        varint::write_to((self.sizes.len() / huffman::STREAMS) as u64, out);
+        out.push(self.heads.len() as u8);
+        self.heads.iter().for_each(|head| out.extend_from_slice(&head.to_le_bytes()));
+        out.extend_from_slice(&self.lengths);
+        self.sizes.iter().for_each(|size| out.extend_from_slice(&size.to_le_bytes()));
+        out.extend_from_slice(&self.streams);
+        scratch::give(self.streams);
+    }
 }
 
 /// A chunk's differences, taken apart.
@@ -275,54 +276,49 @@ pub(crate) fn decode<T: Real>(
     let view = View::new(extents);
     let mut bytes = Bytes::new(payload);
     let (exceptions, exact) = Exceptions::read_from::<T>(&mut bytes, out.len(), &view.dims, fills.len())?;
-    let n_parameters = usize::try_from(varint::read_from(&mut bytes)?)
-        .map_err(|_| Error::corrupt("parameters are longer than their chunk"))?;
-    let mut coder = Decoder::new(bytes.take(n_parameters)?);
-    let origin = NumberModel::default().code_signed(&mut coder, 0);
-    let order = Order::from_bits(coder.raw(0, Order::N_BITS))?;
-
+    let origin = (varint::read_from(&mut bytes)? as i64).unzigzag();
+    let order = Order::from_bits(bytes.u8()?)?;
     let n_groups = out.len().div_ceil(GROUP);
-    let n_class_symbols = NumberModel::default().code(&mut coder, 0);
+    let n_class_symbols = varint::read_from(&mut bytes)?;
     if n_class_symbols > n_groups as u64 {
         return Err(Error::corrupt("chunk has more classes than groups"));
     }
-    let mut symbols: Vec<u8> = scratch::take(n_groups * GROUP);
-    let class_symbols = &mut symbols[..n_class_symbols as usize];
-    take_streams(&mut bytes, &mut coder, &mut LengthsCoder::default(), None, CLASS_ALPHABET, class_symbols)?;
-    let mut classes = vec![0; n_groups];
-    read_classes(class_symbols, &mut classes)?;
-
-    let sorted = Sorted::new(&classes);
-    let mut books = Vec::with_capacity(N_CLASSES);
-    let mut lengths_coder = LengthsCoder::default();
-    let mut before: [Option<Lengths>; Alphabet::ALL.len()] = Default::default();
-    let mut n_symbols = 0;
-    for groups in sorted.books() {
-        let alphabet = *Alphabet::ALL
-            .get(coder.raw(0, 3) as usize)
-            .ok_or_else(|| Error::corrupt("chunk has symbols of an unknown alphabet"))?;
-        let n = groups.len() * GROUP / alphabet.width();
-        let before = &mut before[alphabet as usize];
-        let to = &mut symbols[n_symbols..n_symbols + n];
-        let lengths = take_streams(&mut bytes, &mut coder, &mut lengths_coder, before.as_ref(), alphabet.size(), to)?;
-        *before = Some(lengths);
-        books.push((groups, alphabet, n_symbols));
-        n_symbols += n;
-    }
-    let n_rest = NumberModel::default().code(&mut coder, 0);
+    let n_rest = varint::read_from(&mut bytes)?;
     if n_rest > out.len() as u64 + GROUP as u64 {
         return Err(Error::corrupt("chunk has more bytes apart than values"));
     }
+    let mut coded = CodedReader::new(&mut bytes)?;
+
+    let mut symbols: Vec<u8> = scratch::take(n_groups * GROUP);
+    let class_symbols = &mut symbols[..n_class_symbols as usize];
+    coded.take_bytes(CLASS_ALPHABET, class_symbols)?;
+    let mut classes = vec![0; n_groups];
+    read_classes(&symbols[..n_class_symbols as usize], &mut classes)?;
+
+    let sorted = Sorted::new(&classes);
+    let mut books = Vec::with_capacity(N_CLASSES);
+    let mut left_symbols = &mut symbols[..];
+    for groups in sorted.books() {
+        let alphabet = coded.take(|alphabet| {
+            let (symbols, left) =
+                std::mem::take(&mut left_symbols).split_at_mut(groups.len() * GROUP / alphabet.width());
+            left_symbols = left;
+            (alphabet.size(), symbols)
+        })?;
+        books.push((groups, alphabet));
+    }
     let mut rest: Vec<u8> = scratch::take(n_rest as usize);
     if n_rest > 0 {
-        take_streams(&mut bytes, &mut coder, &mut lengths_coder, before[0].as_ref(), 256, &mut rest)?;
+        coded.take_bytes(Alphabet::Singles.size(), &mut rest)?;
     }
-    coder.finish()?;
+    coded.finish()?;
 
     let mut group_bytes: Vec<u8> = scratch::take(n_groups * GROUP);
     let mut left = &rest[..];
-    for (groups, alphabet, start) in books {
-        let symbols = &symbols[start..start + groups.len() * GROUP / alphabet.width()];
+    let mut left_symbols = &symbols[..];
+    for (groups, alphabet) in books {
+        let (symbols, after) = left_symbols.split_at(groups.len() * GROUP / alphabet.width());
+        left_symbols = after;
         let bytes = group_bytes.as_chunks_mut::<GROUP>().0;
         if !simd::run(Scatter { symbols, groups, alphabet, rest: &mut left, bytes }) {
             return Err(Error::corrupt("chunk has too few bytes apart"));
@@ -356,22 +352,75 @@ pub(crate) fn decode<T: Real>(
     Ok(())
 }
 
-/// Inverse of [`put_streams`].
-fn take_streams(
-    bytes: &mut Bytes<'_>,
-    coder: &mut Decoder<'_>,
-    lengths_coder: &mut LengthsCoder,
-    before: Option<&Lengths>,
-    n_alphabet: usize,
-    symbols: &mut [u8],
-) -> Result<Lengths> {
-    let lengths = lengths_coder.read(coder, n_alphabet, before)?;
-    let sizes = bytes.take(2 * huffman::n_streams(symbols.len()))?;
-    let sizes: Vec<u16> = sizes.as_chunks().0.iter().map(|size| u16::from_le_bytes(*size)).collect();
-    let n_bytes = sizes.iter().map(|size| usize::from(*size)).sum();
-    let tables = DecodeTables::new(std::slice::from_ref(&lengths));
-    huffman::decode(bytes.take(n_bytes)?, &sizes, Classes::Same(0), &tables, symbols)?;
-    Ok(lengths)
+/// Reads what [`Coded`] wrote, one codebook after the other.
+struct CodedReader<'a> {
+    heads: &'a [[u8; 2]],
+    lengths: Bytes<'a>,
+    sizes: &'a [[u8; 2]],
+    streams: Bytes<'a>,
+}
+
+impl<'a> CodedReader<'a> {
+    fn new(bytes: &mut Bytes<'a>) -> Result<Self> {
+        let too_long = || Error::corrupt("chunk has more streams than bytes");
+        let n_blocks = varint::read_from(bytes)?;
+        let n_codebooks = usize::from(bytes.u8()?);
+        if n_codebooks > MAX_CODEBOOKS {
+            return Err(Error::corrupt("chunk has too many codebooks"));
+        }
+        let heads = bytes.take(2 * n_codebooks)?.as_chunks().0;
+        let n_lengths = heads.iter().map(|head| packed_bytes(*head)).sum();
+        let lengths = Bytes::new(bytes.take(n_lengths)?);
+        let n_sizes = usize::try_from(n_blocks).ok().and_then(|n| n.checked_mul(2 * huffman::STREAMS));
+        let sizes = bytes.take(n_sizes.ok_or_else(too_long)?)?.as_chunks().0;
+        let n_streams = sizes.iter().map(|size| usize::from(u16::from_le_bytes(*size))).sum();
+        Ok(Self { heads, lengths, sizes, streams: Bytes::new(bytes.take(n_streams)?) })
+    }
+
+    /// Reads the symbols of the next codebook. `place` gets its alphabet and gives how many symbols this has, and where
+    /// they go.
+    fn take<'s>(&mut self, place: impl FnOnce(Alphabet) -> (usize, &'s mut [u8])) -> Result<Alphabet> {
+        let (head, heads) = self.heads.split_first().ok_or_else(|| Error::corrupt("chunk has too few codebooks"))?;
+        self.heads = heads;
+        let number = usize::from(u16::from_le_bytes(*head) >> SIZE_BITS);
+        let alphabet =
+            *Alphabet::ALL.get(number).ok_or_else(|| Error::corrupt("chunk has symbols of an unknown alphabet"))?;
+        let (n_symbols, symbols) = place(alphabet);
+        let n_bits = u32::from(u16::from_le_bytes(*head)) & ((1 << SIZE_BITS) - 1);
+        let lengths = packed::unpack(self.lengths.take(packed_bytes(*head))?, n_bits, n_symbols)?;
+        let (sizes, after) = self
+            .sizes
+            .split_at_checked(huffman::n_streams(symbols.len()))
+            .ok_or_else(|| Error::corrupt("chunk has too few streams"))?;
+        self.sizes = after;
+        let sizes: Vec<u16> = sizes.iter().map(|size| u16::from_le_bytes(*size)).collect();
+        let n_bytes = sizes.iter().map(|size| usize::from(*size)).sum();
+        let tables = DecodeTables::new(std::slice::from_ref(&lengths));
+        huffman::decode(self.streams.take(n_bytes)?, &sizes, Classes::Same(0), &tables, symbols)?;
+        Ok(alphabet)
+    }
+
+    /// Reads symbols that do not stand for the bytes of groups.
+    fn take_bytes(&mut self, n_symbols: usize, symbols: &mut [u8]) -> Result<()> {
+        match self.take(|_| (n_symbols, symbols))? {
+            Alphabet::Singles => Ok(()),
+            _ => Err(Error::corrupt("chunk has symbols of the wrong alphabet")),
+        }
+    }
+
+    /// Whether all was used.
+    fn finish(self) -> Result<()> {
+        if self.heads.is_empty() && self.sizes.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::corrupt("chunk has too many codebooks or streams"))
+        }
+    }
+}
+
+/// Bytes of the packed lengths of a codebook.
+fn packed_bytes(head: [u8; 2]) -> usize {
+    usize::from(u16::from_le_bytes(head) & ((1 << SIZE_BITS) - 1)).div_ceil(8)
 }
 
 struct PutTogether<'a, 'w, T> {

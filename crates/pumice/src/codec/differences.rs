@@ -27,17 +27,14 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Bits of [`Order::to_bits`].
-    pub(crate) const N_BITS: u32 = AXES as u32 + 1;
-
-    pub(crate) fn to_bits(self) -> u64 {
-        u64::from(self.axes) | u64::from(self.n_along == 2) << AXES
+    pub(crate) fn to_bits(self) -> u8 {
+        self.axes | u8::from(self.n_along == 2) << AXES
     }
 
-    pub(crate) fn from_bits(bits: u64) -> Result<Self> {
-        let axes = (bits & ((1 << AXES) - 1)) as AxisSet;
+    pub(crate) fn from_bits(bits: u8) -> Result<Self> {
+        let axes: AxisSet = bits & ((1 << AXES) - 1);
         let (is_along, is_second) = (axes >> X & 1 != 0, bits >> AXES != 0);
-        if axes == 0 || (is_second && axes != 1 << X) {
+        if axes == 0 || bits >> AXES > 1 || (is_second && axes != 1 << X) {
             return Err(Error::corrupt("chunk has differences along unknown axes"));
         }
         Ok(Self { axes, n_along: usize::from(is_along) + usize::from(is_second) })

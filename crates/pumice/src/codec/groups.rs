@@ -1,5 +1,5 @@
 //! Differences in groups of 32: a class by their mean magnitude, low bits as they are, and the rest as bytes
-//! (docs/format.md, 9.2).
+//! (docs/format.md, 9.3 to 9.5).
 //!
 //! Magnitudes are alike in a neighbourhood, so that the classes, of which each has its own code, adapt to the data at
 //! the price of one symbol for 32 values. Low bits of large differences are noise: they are not worth a code.

@@ -8,13 +8,14 @@
 mod decode;
 mod encode;
 mod lengths;
+pub(crate) mod packed;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::{Codebook, encode};
-pub(crate) use lengths::{Lengths, LengthsCoder};
+pub(crate) use lengths::Lengths;
 pub(crate) use tables::DecodeTables;
 
 /// Symbols that share a codebook.

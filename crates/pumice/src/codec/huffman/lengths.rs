@@ -74,14 +74,58 @@ impl Lengths {
         self.bits.iter().all(|&n_bits| n_bits == Self::NO_CODE)
     }
 
-    /// Writes these lengths by themselves.
+    /// Writes these lengths.
     pub(crate) fn write(&self, coder: &mut impl BitCoder) {
-        LengthsCoder::default().write(coder, self, None);
+        let written = self.code(coder, self.bits.len());
+        debug_assert!(written.is_ok_and(|written| written == *self));
     }
 
-    /// Reads the lengths of so many symbols that were written by themselves.
+    /// Reads the lengths of so many symbols.
     pub(crate) fn read(coder: &mut impl BitCoder, n_symbols: usize) -> Result<Self> {
-        LengthsCoder::default().read(coder, n_symbols, None)
+        Self::default().code(coder, n_symbols)
+    }
+
+    /// Codes lengths, which a decoder ignores, and returns them.
+    fn code(&self, coder: &mut impl BitCoder, n_symbols: usize) -> Result<Self> {
+        const NO_CODE: u8 = Lengths::NO_CODE;
+        let given = |symbol: usize| self.bits.get(symbol).copied().unwrap_or(NO_CODE);
+        // Symbols without a code behind the last one that has one.
+        let n_behind = (0..n_symbols).rev().take_while(|&symbol| given(symbol) == NO_CODE).count();
+        let n_behind = NumberModel::default().code(coder, n_behind as u64);
+        let n_coded = usize::try_from(n_behind).ok().and_then(|n_behind| n_symbols.checked_sub(n_behind));
+        let n_coded = n_coded.ok_or_else(|| Error::corrupt("codebook has more symbols than there are"))?;
+
+        let mut bits = vec![NO_CODE; n_symbols];
+        // By whether the two symbols before have codes.
+        let mut has_codes: [AdaptiveBit; 4] = Default::default();
+        let mut history = 3;
+        for symbol in 0..n_coded {
+            // That the last of them has a code is known.
+            let has_code = symbol + 1 == n_coded || coder.bit(&mut has_codes[history], given(symbol) != NO_CODE);
+            history = history << 1 & 3 | usize::from(has_code);
+            bits[symbol] = if has_code { 0 } else { NO_CODE };
+        }
+        if bits.iter().filter(|n_bits| **n_bits == 0).count() < 2 {
+            return Self::new(bits);
+        }
+
+        // By how far the last one rose.
+        let mut rises: [NumberModel; 3] = Default::default();
+        let mut last = n_symbols.ilog2() as i64 / 2 + 1;
+        let mut off = 0;
+        for symbol in 0..n_coded {
+            if bits[symbol] == NO_CODE {
+                continue;
+            }
+            let rise = rises[off].code_signed(coder, i64::from(given(symbol)) - last);
+            last = last.saturating_add(rise);
+            if !(1..=i64::from(MAX_BITS)).contains(&last) {
+                return Err(Error::corrupt("code has an impossible length"));
+            }
+            off = rise.unsigned_abs().min(2) as usize;
+            bits[symbol] = last as u8;
+        }
+        Self::new(bits)
     }
 
     /// How many codes there are of each length.
@@ -156,93 +200,4 @@ fn package_merge(weights: &[u64], max_bits: u32) -> Vec<u8> {
         n_bought = 2 * (n_bought - n_leaves);
     }
     depths
-}
-
-/// What is learnt from the lengths of one codebook to those of the next.
-#[derive(Default)]
-pub(crate) struct LengthsCoder {
-    /// How many symbols without a code are behind the last one that has one.
-    n_behind: NumberModel,
-    /// By whether the two symbols before have codes, and what is known of this one in the codebook before.
-    has_code: [AdaptiveBit; 12],
-    /// By whether there is a codebook before, and by how far the one before was off.
-    rises: [NumberModel; 6],
-}
-
-impl LengthsCoder {
-    /// Writes lengths, `before` being those of the codebook before, if there is one.
-    pub(crate) fn write(&mut self, coder: &mut impl BitCoder, lengths: &Lengths, before: Option<&Lengths>) {
-        let written = self.code(coder, lengths, lengths.bits.len(), before);
-        debug_assert!(written.is_ok_and(|written| written == *lengths));
-    }
-
-    /// Reads the lengths of so many symbols.
-    pub(crate) fn read(
-        &mut self,
-        coder: &mut impl BitCoder,
-        n_symbols: usize,
-        before: Option<&Lengths>,
-    ) -> Result<Lengths> {
-        self.code(coder, &Lengths::default(), n_symbols, before)
-    }
-
-    /// Codes lengths, which a decoder ignores, and returns them.
-    fn code(
-        &mut self,
-        coder: &mut impl BitCoder,
-        given: &Lengths,
-        n_symbols: usize,
-        before: Option<&Lengths>,
-    ) -> Result<Lengths> {
-        const NO_CODE: u8 = Lengths::NO_CODE;
-        let given = |symbol: usize| given.bits.get(symbol).copied().unwrap_or(NO_CODE);
-        let before = |symbol: usize| before.map(|before| before.bits.get(symbol).copied().unwrap_or(NO_CODE));
-        let n_behind = (0..n_symbols).rev().take_while(|&symbol| given(symbol) == NO_CODE).count();
-        let n_behind = self.n_behind.code(coder, n_behind as u64);
-        let n_coded = usize::try_from(n_behind).ok().and_then(|n_behind| n_symbols.checked_sub(n_behind));
-        let n_coded = n_coded.ok_or_else(|| Error::corrupt("codebook has more symbols than there are"))?;
-
-        let mut bits = vec![NO_CODE; n_symbols];
-        let mut history = 3;
-        for symbol in 0..n_coded {
-            let known = before(symbol).map_or(0, |n_bits| 1 + usize::from(n_bits != NO_CODE));
-            // That the last of them has a code is known.
-            let has_code =
-                symbol + 1 == n_coded || coder.bit(&mut self.has_code[4 * known + history], given(symbol) != NO_CODE);
-            history = history << 1 & 3 | usize::from(has_code);
-            bits[symbol] = if has_code { 0 } else { NO_CODE };
-        }
-        if bits.iter().filter(|n_bits| **n_bits == 0).count() < 2 {
-            return Lengths::new(bits);
-        }
-
-        // Of the last symbol that has a code: its length, and that in the codebook before.
-        let (mut last, mut last_before) = (n_symbols.ilog2() as i32 / 2 + 1, None);
-        let mut off = 0;
-        for symbol in 0..n_coded {
-            if bits[symbol] == NO_CODE {
-                continue;
-            }
-            let above = before(symbol).filter(|n_bits| *n_bits != NO_CODE).map(i32::from);
-            let predicted = match (above, last_before) {
-                // The median of both neighbours and of the plane through all three.
-                (Some(above), Some(corner)) => {
-                    let plane: i32 = last + above - corner;
-                    plane.clamp(last.min(above), last.max(above))
-                }
-                (Some(above), None) => above,
-                _ => last,
-            };
-            let rises = &mut self.rises[3 * usize::from(above.is_some()) + off];
-            let rise = rises.code_signed(coder, i64::from(given(symbol)) - i64::from(predicted));
-            let n_bits = i64::from(predicted).saturating_add(rise);
-            if !(1..=i64::from(MAX_BITS)).contains(&n_bits) {
-                return Err(Error::corrupt("code has an impossible length"));
-            }
-            off = rise.unsigned_abs().min(2) as usize;
-            bits[symbol] = n_bits as u8;
-            (last, last_before) = (n_bits as i32, above);
-        }
-        Lengths::new(bits)
-    }
 }

@@ -114,27 +114,19 @@ fn codes_of_few_symbols() {
     }
 }
 
-fn write(all: &[Lengths]) -> Vec<u8> {
+fn write(lengths: &Lengths) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes);
-    let mut coder = LengthsCoder::default();
-    for (i, lengths) in all.iter().enumerate() {
-        coder.write(&mut encoder, lengths, all[..i].last());
-    }
+    lengths.write(&mut encoder);
     encoder.finish();
     bytes
 }
 
-fn read(bytes: &[u8], alphabets: &[usize]) -> Result<Vec<Lengths>> {
+fn read(bytes: &[u8], n_symbols: usize) -> Result<Lengths> {
     let mut decoder = Decoder::new(bytes);
-    let mut coder = LengthsCoder::default();
-    let mut all = Vec::new();
-    for &n_symbols in alphabets {
-        let lengths = coder.read(&mut decoder, n_symbols, all.last())?;
-        all.push(lengths);
-    }
+    let lengths = Lengths::read(&mut decoder, n_symbols)?;
     decoder.finish()?;
-    Ok(all)
+    Ok(lengths)
 }
 
 /// Counts of symbols around the middle of an alphabet.
@@ -162,17 +154,48 @@ fn lengths_come_back() {
         counts[n - 1] = 1;
         all.push(Lengths::fit(&counts, 11));
     }
-    let alphabets: Vec<usize> = all.iter().map(|lengths| lengths.bits.len()).collect();
-    assert_eq!(read(&write(&all), &alphabets).unwrap(), all);
     for lengths in &all {
-        let mut bytes = Vec::new();
-        let mut encoder = Encoder::new(&mut bytes);
-        lengths.write(&mut encoder);
-        encoder.finish();
-        let mut decoder = Decoder::new(&bytes);
-        assert_eq!(Lengths::read(&mut decoder, lengths.bits.len()).unwrap(), *lengths);
-        decoder.finish().unwrap();
+        assert_eq!(read(&write(lengths), lengths.bits.len()).unwrap(), *lengths);
     }
+}
+
+#[test]
+fn packed_lengths_come_back() {
+    let mut random = Random(5);
+    let mut all = vec![Lengths::fit(&[0, 4], 9), Lengths::fit(&[1; 5], 9), Lengths::fit(&[1; 256], 12)];
+    let powers: Vec<u32> = (0..256).map(|i| if i % 2 == 0 { 1 << (i / 2 % 23) } else { 0 }).collect();
+    all.push(Lengths::fit(&powers, 12));
+    for n in [2, 3, 50, 65, 82, 130, 132, 256] {
+        for shift in [1, 20, 40] {
+            let counts = (0..n).map(|_| (u64::from(random.next()) >> (random.next() % shift)) as u32);
+            let mut counts: Vec<u32> = counts.collect();
+            counts[n / 2] |= 1;
+            all.push(Lengths::fit(&counts, 12));
+        }
+    }
+    // The longest bits that there can be fit their count.
+    let zigzag: Vec<u8> = (0..256).map(|i| if i % 2 == 0 { 1 } else { 12 }).collect();
+    assert!(packed::pack(&Lengths { bits: zigzag }, &mut Vec::new()) < 1 << 13);
+    let mut n_refused = 0;
+    for lengths in &all {
+        let mut bytes = vec![7];
+        let n_bits = packed::pack(lengths, &mut bytes);
+        let bytes = &bytes[1..];
+        assert_eq!(packed::unpack(bytes, n_bits, lengths.bits.len()).unwrap(), *lengths);
+        for _ in 0..300 {
+            let mut damaged = bytes.to_vec();
+            damaged[random.next() as usize % bytes.len()] ^= 1 << (random.next() % 8);
+            if random.next().is_multiple_of(3) {
+                damaged.truncate(random.next() as usize % bytes.len());
+            }
+            let n_bits = if random.next().is_multiple_of(3) { random.next() % (1 << 13) } else { n_bits };
+            match packed::unpack(&damaged, n_bits, lengths.bits.len()) {
+                Ok(found) => assert!(Lengths::new(found.bits).is_ok()),
+                Err(_) => n_refused += 1,
+            }
+        }
+    }
+    assert!(n_refused > 250 * all.len(), "{n_refused} of {}", 300 * all.len());
 }
 
 #[test]
@@ -185,21 +208,20 @@ fn lengths_are_small() {
     };
     let n_used = |lengths: &Lengths| lengths.bits.iter().filter(|n| **n != NO_CODE).count();
     let wide = tokens(100.0, 10_000, 1);
-    assert!(n_used(&wide) >= 38 && write(std::slice::from_ref(&wide)).len() <= 18);
-    let classes: Vec<Lengths> = (0..16).map(|i| tokens(0.3 * 1.4_f64.powi(i), 60_000, 2)).collect();
-    assert!(write(&classes).len() <= 130, "{}", write(&classes).len());
+    assert!(n_used(&wide) >= 38 && write(&wide).len() <= 18);
     let peak = Lengths::fit(&peaked(2001, 70.0, 300_000, 3), 16);
-    assert!(
-        n_used(&peak) >= 1000 && write(std::slice::from_ref(&peak)).len() <= 260,
-        "{}",
-        write(std::slice::from_ref(&peak)).len()
-    );
-    assert!(write(&[Lengths::fit(&peaked(1024, 2.0, 100_000, 3), 16)]).len() <= 20);
+    assert!(n_used(&peak) >= 1000 && write(&peak).len() <= 260, "{}", write(&peak).len());
+    assert!(write(&Lengths::fit(&peaked(1024, 2.0, 100_000, 3), 16)).len() <= 20);
+    // Without models it takes little more.
+    let narrow = Lengths::fit(&peaked(256, 8.0, 100_000, 3), 12);
+    let mut packed = Vec::new();
+    packed::pack(&narrow, &mut packed);
+    assert!(n_used(&narrow) >= 60 && packed.len() <= 34, "{} {}", n_used(&narrow), packed.len());
 }
 
 #[test]
 fn hostile_lengths_are_refused_or_valid() {
-    let good = write(&[Lengths::fit(&peaked(256, 5.0, 9999, 1), 11), Lengths::fit(&peaked(256, 8.0, 9999, 1), 11)]);
+    let good = write(&Lengths::fit(&peaked(256, 8.0, 9999, 1), 11));
     let mut random = Random(4);
     let mut n_refused = 0;
     for i in 0..6000 {
@@ -210,8 +232,8 @@ fn hostile_lengths_are_refused_or_valid() {
             _ => bytes[random.next() as usize % good.len()] ^= 1 << (random.next() % 8),
         }
         let n_symbols = [256, 1, 2001, 65536][if i % 3 == 0 { random.next() as usize % 4 } else { 0 }];
-        match read(&bytes, &[n_symbols; 2]) {
-            Ok(all) => assert!(all.iter().all(|lengths| Lengths::new(lengths.bits.clone()).is_ok())),
+        match read(&bytes, n_symbols) {
+            Ok(lengths) => assert!(Lengths::new(lengths.bits).is_ok()),
             Err(_) => n_refused += 1,
         }
     }
