@@ -216,6 +216,13 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_documentation_is_valid() {
+        let rules = Rules::parse(include_str!("../../../../docs/examples/fields.toml")).unwrap();
+        assert_eq!(rules.treatment("ocean/SST", false).unwrap().bound, Some(Bound::Abs(0.01)));
+        assert_eq!(rules.treatment("latent_flux", false).unwrap().bound, Some(Bound::Lossless));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
             ("[[field]]\nname = 'a'", "give one of abs, rel"),
