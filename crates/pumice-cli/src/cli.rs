@@ -47,6 +47,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Compress(commands::compress::Args),
     Decompress(commands::decompress::Args),
+    #[cfg(feature = "hdf5")]
     Convert(commands::convert::Args),
     Info(commands::info::Args),
     Check(commands::check::Args),

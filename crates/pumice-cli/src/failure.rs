@@ -44,6 +44,7 @@ impl Failure {
     }
 
     /// The same failure with the variable it concerns in front of the message.
+    #[cfg(feature = "hdf5")]
     #[must_use]
     pub(crate) fn within(self, name: &str) -> Self {
         Self { error: self.error.context(name), ..self }
@@ -71,7 +72,7 @@ impl Failure {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hdf5"))]
 impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.error.fmt(f)

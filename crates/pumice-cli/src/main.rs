@@ -9,6 +9,7 @@ mod bounds;
 mod cli;
 mod commands;
 mod compare;
+#[cfg(feature = "hdf5")]
 mod convert;
 mod device;
 mod failure;
@@ -43,6 +44,7 @@ fn run(command: &Command, ui: &Ui) -> Result<()> {
     match command {
         Command::Compress(args) => commands::compress::run(args, ui),
         Command::Decompress(args) => commands::decompress::run(args, ui),
+        #[cfg(feature = "hdf5")]
         Command::Convert(args) => commands::convert::run(args, ui),
         Command::Info(args) => commands::info::run(args, ui),
         Command::Check(args) => commands::check::run(args, ui),

@@ -16,8 +16,9 @@ use crate::words::{ByteOrder, ChunkType, Words};
 
 /// Worker threads for each chunk; 1 unless set, since HDF5 is used by programs that have threads of their own.
 const THREADS: &str = "PUMICE_HDF5_THREADS";
-/// Most bytes of a decoded chunk.
+/// Most bytes of a decoded chunk, and what they are unless set.
 const MAX_BYTES: &str = "PUMICE_HDF5_MAX_BYTES";
+const DEFAULT_MAX_BYTES: u64 = 16 << 30;
 
 const CLASS_VERSION: c_int = 1;
 const PLUGIN_IS_FILTER: c_int = 0;
@@ -175,9 +176,8 @@ unsafe extern "C" fn filter_for(
             let stream = chunk::encode(buffer.bytes(), &chunk_type, &wish, setting(THREADS)?.unwrap_or(1) as usize)?;
             buffer.replace_by(&stream)
         } else {
-            let options = DecodeOptions::new().threads(setting(THREADS)?.unwrap_or(1) as usize);
-            let limit = setting(MAX_BYTES)?;
-            let options = limit.map_or(options.clone(), |limit| options.max_bytes(limit));
+            let limit = setting(MAX_BYTES)?.unwrap_or(DEFAULT_MAX_BYTES);
+            let options = DecodeOptions::new().threads(setting(THREADS)?.unwrap_or(1) as usize).max_bytes(limit);
             buffer.decode(&chunk_type, options, limit)
         }
     };
@@ -220,12 +220,12 @@ impl Buffer<'_> {
     }
 
     /// Gives HDF5 the values of the stream that is there.
-    fn decode(&mut self, chunk_type: &ChunkType, options: DecodeOptions, limit: Option<u64>) -> Result<usize> {
+    fn decode(&mut self, chunk_type: &ChunkType, options: DecodeOptions, limit: u64) -> Result<usize> {
         let too_large = |n| {
             Error::new(ErrorKind::LimitExceeded, format!("a chunk of {n} bytes is above the limit; raise {MAX_BYTES}"))
         };
         let n_bytes = chunk_type.n_bytes().unwrap_or(usize::MAX);
-        if limit.is_some_and(|limit| n_bytes as u64 > limit) {
+        if n_bytes as u64 > limit {
             return Err(too_large(n_bytes));
         }
         // A stream that cannot hold as many values is refused before memory is taken for them.

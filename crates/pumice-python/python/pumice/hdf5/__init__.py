@@ -18,6 +18,7 @@ import os
 import struct
 import sys
 import types
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -195,3 +196,5 @@ try:
 except UnsupportedError:
     # Everything else of `pumice` works without a plugin; who needs it is told by `plugin_path`.
     pass
+except OSError as error:
+    warnings.warn(f"the HDF5 filter of pumice cannot be used: {error}", stacklevel=2)
