@@ -101,55 +101,54 @@ fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> R
         // Declared, but not what is in there: there may be another.
         _ => Fill::Auto,
     };
-    let mut range = wish.range;
-    let mut bound = wish.bound;
-    if matches!(bound, Bound::Rel(_) | Bound::Psnr(_)) && (range.is_none() || matches!(bound, Bound::Psnr(_))) {
-        let is_padding = |value: &T| value.to_bits_u64() == 0 || is_fill(value);
-        let data = without_padding(values, &chunk_type.extents, is_padding);
-        let is_padded = data.len() < values.len();
-        let data: Vec<T> = data.into_iter().filter(|value| !is_fill(value)).collect();
-        let found = pumice::value_range(
-            &SliceSource::new(&data, &[data.len()])?,
-            wish.fill.map_or(Fill::Auto, Fill::Value),
-            1,
-        )?;
-        bound = match (bound, found) {
-            (_, None) => Bound::Lossless,
-            // The errors of the padding, if there are any, only make it better.
-            (Bound::Psnr(db), Some((lo, hi))) if is_padded => {
-                Bound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0))
-            }
-            (bound, _) => bound,
-        };
-        range = found;
+    let config = Config::new(wish.bound).preset(wish.preset).fill(fill);
+    match (wish.bound, wish.range) {
+        (Bound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
+        (Bound::Rel(_) | Bound::Psnr(_), _) => {}
+        _ => return Ok(config),
     }
-    let config = Config::new(bound).preset(wish.preset).fill(fill);
-    Ok(match range {
-        Some((lo, hi)) if matches!(bound, Bound::Rel(_)) => config.range(lo, hi),
+    let extents = data_extents(values, &chunk_type.extents, |value| value.to_bits_u64() == 0 || is_fill(value));
+    let is_padded = extents != chunk_type.extents;
+    if !is_padded && !matches!(fill, Fill::Value(_)) {
+        return Ok(config);
+    }
+    let data: Vec<T> = corner(values, &chunk_type.extents, &extents).filter(|value| !is_fill(value)).collect();
+    let fill_of_data = wish.fill.map_or(Fill::Auto, Fill::Value);
+    let found = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, fill_of_data, 1)?;
+    let of_bound = |bound| Config::new(bound).preset(wish.preset).fill(fill);
+    Ok(match (wish.bound, found) {
+        (_, None) => of_bound(Bound::Lossless),
+        (Bound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
+        // The errors of the padding, if there are any, only make it better.
+        (Bound::Psnr(db), Some((lo, hi))) if is_padded => {
+            of_bound(Bound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
+        }
         _ => config,
     })
 }
 
-/// The values of a chunk without the planes at the end of each axis that are nothing but padding.
-fn without_padding<T: Copy>(values: &[T], extents: &[usize], is_padding: impl Fn(&T) -> bool) -> Vec<T> {
-    let mut data = values.to_vec();
-    let mut extents = extents.to_vec();
-    for axis in 0..extents.len() {
+/// The extents of a chunk without the planes at the end of each axis that are nothing but padding.
+fn data_extents<T>(values: &[T], extents: &[usize], is_padding: impl Fn(&T) -> bool) -> Vec<usize> {
+    let kept = |axis: usize| {
         let inner: usize = extents[axis + 1..].iter().product();
         let outer: usize = extents[..axis].iter().product();
-        let extent = extents[axis];
-        let plane = |at: usize| (0..outer).map(move |o| (o * extent + at) * inner);
-        let is_empty = |at: &usize| plane(*at).all(|start| data[start..start + inner].iter().all(&is_padding));
-        let kept = extent - (0..extent).rev().take_while(is_empty).count();
-        if kept < extent {
-            data = data.chunks_exact((extent * inner).max(1)).flat_map(|part| part[..kept * inner].to_vec()).collect();
-            extents[axis] = kept;
-        }
-        if data.is_empty() {
-            break;
-        }
-    }
-    data
+        let row = |o: usize, at: usize| &values[(o * extents[axis] + at) * inner..][..inner];
+        let is_empty = |at: &usize| (0..outer).all(|o| row(o, *at).iter().all(&is_padding));
+        extents[axis] - (0..extents[axis]).rev().take_while(is_empty).count()
+    };
+    (0..extents.len()).map(kept).collect()
+}
+
+/// The values of the box of these extents at the start of a chunk.
+fn corner<T: Copy>(values: &[T], chunk: &[usize], extents: &[usize]) -> impl Iterator<Item = T> {
+    let inside = move |mut at: usize| {
+        chunk.iter().zip(extents).rev().all(|(n, extent)| {
+            let index = at % n;
+            at /= n;
+            index < *extent
+        })
+    };
+    values.iter().enumerate().filter(move |(at, _)| inside(*at)).map(|(_, value)| *value)
 }
 
 #[cfg(test)]
