@@ -2,30 +2,15 @@
 
 use std::fs;
 
-use crate::shell::{self, Result, command, root, run, succeeds};
+use crate::debian;
+use crate::shell::{self, Result, command, root, run};
 
 /// Where the Python package has the plugin.
 const PLUGIN_FOLDER: &str = "crates/pumice-python/python/pumice/hdf5/plugin";
 
-/// Installs what is missing of the programs that read and write HDF5 and NetCDF, and of parallel HDF5.
+/// Installs the programs that read and write HDF5 and NetCDF, and parallel HDF5.
 pub(crate) fn programs() -> Result {
-    let needed = [
-        ("h5repack", "hdf5-tools"),
-        ("ncdump", "netcdf-bin"),
-        ("mpicc", "libopenmpi-dev"),
-        ("mpirun", "openmpi-bin"),
-        ("h5pcc", "libhdf5-openmpi-dev"),
-    ];
-    let is_missing = |(program, _): &&(&str, &str)| !succeeds(command("which").arg(program));
-    let missing: Vec<&str> = needed.iter().filter(is_missing).map(|(_, package)| *package).collect();
-    if missing.is_empty() {
-        println!("all there");
-        return Ok(());
-    }
-    run(command("apt-get").arg("update"))?;
-    let mut install = command("apt-get");
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    run(install.args(["install", "--yes", "--no-install-recommends"]).args(missing))
+    debian::packages(&["hdf5-tools", "netcdf-bin", "libhdf5-openmpi-dev", "openmpi-bin"])
 }
 
 /// Builds the plugin and puts it into the Python package.

@@ -2,13 +2,16 @@
 //! runs a short version of each.
 
 mod bench_entropy;
+mod capi;
 mod ceaz_codewords;
 mod ci;
 mod codebook;
+mod debian;
 mod exhaustive;
 mod folder;
 mod fuzz;
 mod hdf5;
+mod header;
 mod nvrtc;
 mod papers;
 mod ptx;
@@ -22,8 +25,8 @@ const USAGE: &str = "\
 Development tasks of Pumice
 
   cargo xtask ci
-      Sets up what is missing, then format, lints, PTX, tests, docs, the independent decoder, short fuzz and exhaustive
-      runs
+      Sets up what is missing, then format, lints, PTX, tests, docs, the independent decoder, the C library, short fuzz
+      and exhaustive runs
 
   cargo xtask bench-entropy
       Speed of the entropy coders, and of memcpy in the same run
@@ -34,6 +37,15 @@ Development tasks of Pumice
   cargo xtask exhaustive [--preset NAME] [--bound pwrel] [--stride N] [--threads N]
       All 2^32 f32 bit patterns (or every N-th) through a preset at several bounds (without one named: each but
       `max`); exit status 1 if any breaks its bound
+
+  cargo xtask header [--check]
+      Writes crates/pumice-capi/include/pumice.h from the Rust source; --check only compares
+
+  cargo xtask install-c --prefix DIR
+      Builds the C library and puts it under DIR with its header, Fortran module, pkg-config and CMake files
+
+  cargo xtask test-c
+      What CI does for C, C++ and Fortran: header, examples and misuse under valgrind, docs/tutorials/c.md
 
   cargo xtask papers [TABLE...] [DIR]
       The tables of docs/papers.md for the fields (.f32, .f64) of a folder, ../shared/data unless one is named. Tables:
@@ -66,6 +78,9 @@ fn main() -> ExitCode {
         Some((&"codebook", options)) => codebook::run(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
         Some((&"fuzz", options)) => fuzz::run(options),
+        Some((&"header", options)) => header::run(options),
+        Some((&"install-c", options)) => capi::run_task(options),
+        Some((&"test-c", [])) => capi::programs().and_then(|()| capi::tutorial()),
         Some((&"papers", options)) => papers::run(options),
         Some((&"ptx", options)) => ptx::run(options),
         Some((&"wheel", [])) => wheel::build(),

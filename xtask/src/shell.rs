@@ -37,6 +37,17 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("`{text}` failed ({status})")) }
 }
 
+/// What a command prints; fails with its text, and what it says, unless it succeeds.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let text = text_of(command);
+    let output = command.output().map_err(|e| format!("`{text}` cannot be started: {e}"))?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(printed);
+    }
+    Err(format!("`{text}` failed ({})\n{printed}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
 /// Whether a command succeeds; what it prints is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())

@@ -106,7 +106,7 @@ DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
                 Int code = differences[i];
                 if (axes & X) code -= differences[i - lag];
                 if (axes & XX) code -= differences[i - 1] - differences[i - 2];
-                code = zigzag<T>(code);
+                code = zigzag(code);
                 for (uint32_t distance = 1; distance < 8; distance *= 2) {
                     code |= __shfl_xor_sync(ALL_LANES, code, distance);
                 }

@@ -601,7 +601,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         Int v[PER_THREAD][GROUP];
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, t + i * THREADS, v[i]);
-        const uint32_t shape = (flags & KIND) == QUANTISED ? tile.shape : ANY_SHAPE;
+        const uint32_t shape = (flags & KIND) == QUANTISED && tile.shape != SHEET ? tile.shape : ANY_SHAPE;
         if ((tile.axes & X) && tile.lag == 1) {
             if (shape == LINE) {
                 if (tile.axes & XX) sum_line(s, v);

@@ -23,46 +23,71 @@ DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
     if (ticket < job.n_slots) locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, ticket, tile);
 }
 
-// Phase 1, for a tile without special values and of a common shape. Leaves the bits of rounded values, which are the integers
-// plus MAGIC_BITS: that drops out of differences. Whether all values could be quantised; if not, what was written is void.
+// How far integers of 64 bits may be from the base of a tile where 32 bits of them will do: so that no difference, of eight at
+// most, has more.
+constexpr uint32_t NARROW_BITS = 28;
+
+// Phase 1, for a tile without special values and of a common shape. Leaves the low 32 bits of rounded values, which are
+// those of the integers plus MAGIC_BITS: that drops out of differences. Whether all values could be quantised, and 32 bits are
+// enough; if not, what was written is void.
 template <class T, class S>
-DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, EncodeShared<T>& s) {
+DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int base, EncodeShared<T>& s) {
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(T);
     constexpr uint32_t N_LOADS = TILE_VALUES / n / THREADS;
-    constexpr uint32_t LINES = THREADS * n / S::ROW;
-    const uint32_t t = threadIdx.x;
-    const uint32_t line = t * n / S::ROW, x = t * n % S::ROW;
-    const T* from = tile.values + (line / S::EY * tile.stride_z + line % S::EY * tile.stride_y + x);
+    const uint32_t t = threadIdx.x, row_log2 = S::row_log2(tile);
+    const uint32_t line = t * n >> row_log2, n_lines = THREADS * n >> row_log2;
+    const T* from = tile.values + (t * n - (line << row_log2));
     // The rows that all threads read together make whole planes, or part of one.
-    const uint64_t stride = LINES == 0 ? THREADS * n : S::EY <= LINES ? LINES / S::EY * tile.stride_z : LINES * tile.stride_y;
+    uint64_t stride = THREADS * n;
+    if constexpr (S::ALONG_Z) {
+        from += line / S::EY * tile.stride_z + line % S::EY * tile.stride_y;
+        stride = n_lines / S::EY * tile.stride_z;
+    } else if (S::ALONG_Y) {
+        from += line * tile.stride_y;
+        stride = n_lines * tile.stride_y;
+    }
     Piece<T> values[N_LOADS];
 #pragma unroll
     for (uint32_t i = 0; i < N_LOADS; ++i) values[i] = *(const Piece<T>*)(from + i * stride);
-    Piece<Int>* to = (Piece<Int>*)s.integers + piece_of<Int>(t);
+    // What a load gives is a piece, or half of one.
+    struct alignas(4 * n) Integers {
+        uint32_t of[n];
+    };
+    Integers* to = (Integers*)((uint32_t*)s.integers + place_of<uint32_t>(t * n));
     bool fine = true;
+    Int distances = 0;
+    const Int lowest = Real<T>::MAGIC_BITS + base - (Int(1) << NARROW_BITS);
 #pragma unroll
     for (uint32_t i = 0; i < N_LOADS; ++i) {
-        Piece<Int> integers;
+        Int bits[n];
         bool within = true;
 #pragma unroll
         for (uint32_t k = 0; k < n; ++k) {
             T value = values[i].of[k];
             T sum = add_rn(mul_rn(value, coding.inv_step), Real<T>::MAGIC);
             within = within && magnitude(sub_rn(value, coding.restored(sum))) <= coding.tolerance;
-            integers.of[k] = Int(bits_of(sum));
+            bits[k] = Int(bits_of(sum));
         }
         if (!within) {
 #pragma unroll
             for (uint32_t k = 0; k < n; ++k) {
                 Int q;
                 fine = coding.quantize_likely(values[i].of[k], q) && fine;
-                integers.of[k] = q + Real<T>::MAGIC_BITS;
+                bits[k] = q + Real<T>::MAGIC_BITS;
             }
         }
+        Integers integers;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) {
+            if (sizeof(T) == 8) distances |= bits[k] - lowest;
+            integers.of[k] = uint32_t(bits[k]);
+        }
+        // Whole turns of pieces have the same order.
         to[i * THREADS] = integers;
     }
+    if (sizeof(T) == 8) fine = fine && distances >> (NARROW_BITS + 1) == 0;
     if (coding.n_fills > 0) {
 #pragma unroll
         for (uint32_t i = 0; i < N_LOADS; ++i) {
@@ -144,25 +169,22 @@ DEVICE Int difference_at(const Int* integers, uint32_t at, uint32_t row, uint32_
 // Phase 2 for a common shape: codes of all groups of this thread, from bits as `quantize_shape` leaves them. `zero` are those
 // of the base, which all that is outside of the tile has.
 template <class T, class S, uint32_t N>
-DEVICE void code_shape(const Tile<T>& tile, const typename Real<T>::Int* integers, typename Real<T>::Int zero,
-                       typename Real<T>::Int (&codes)[N][GROUP]) {
-    using Int = typename Real<T>::Int;
+DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t zero, uint32_t (&codes)[N][GROUP]) {
+    using Int = uint32_t;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
-    constexpr uint32_t n = 16 / sizeof(T);
+    constexpr uint32_t n = 16 / sizeof(Int);
     constexpr uint32_t PIECES = GROUP / n;
-    constexpr uint32_t ROW_PIECES = S::ROW / n, PLANE_PIECES = S::EY * ROW_PIECES;
-    const uint32_t t = threadIdx.x, lane = t % 32;
-    const uint32_t line = t * GROUP / S::ROW;
+    const uint32_t t = threadIdx.x, lane = t % 32, row_log2 = S::row_log2(tile);
+    const uint32_t row_pieces = (1u << row_log2) / n;
+    const uint32_t line = t * GROUP >> row_log2;
     const bool along_x = tile.axes & X;
-    // Whether all groups of a thread have the same y.
-    constexpr bool SAME_Y = THREADS * GROUP / S::ROW % S::EY == 0;
     // Pieces of this thread's first group, and of the one above it (which need not exist); those of others are as far from
     // them as they seem.
     uint32_t own[PIECES], up[PIECES];
 #pragma unroll
     for (uint32_t k = 0; k < PIECES; ++k) {
         own[k] = piece_of<Int>(t * PIECES + k);
-        up[k] = piece_of<Int>(t * PIECES + k - ROW_PIECES);
+        up[k] = piece_of<Int>(t * PIECES + k - row_pieces);
     }
     const Piece<Int>* pieces = (const Piece<Int>*)integers;
 #pragma unroll
@@ -171,18 +193,24 @@ DEVICE void code_shape(const Tile<T>& tile, const typename Real<T>::Int* integer
         Int (&v)[GROUP] = codes[i];
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[k] = pieces[own[k / n] + i * STEP].of[k % n];
-        const bool above = S::ALONG_Y && (line % S::EY > 0 || (i > 0 && !SAME_Y));
-        const bool behind = S::ALONG_Z && (i > 0 || t >= PLANE_PIECES / PIECES);
+        // In volumes all groups of a thread have the same y; in planes, all but the first are in later rows.
+        bool above = S::ALONG_Y && (line > 0 || i > 0), behind = false;
+        uint32_t plane_pieces = 0;
+        if constexpr (S::ALONG_Z) {
+            above = line % S::EY > 0;
+            plane_pieces = S::EY * row_pieces;
+            behind = i > 0 || t >= plane_pieces / PIECES;
+        }
         if (above) {
 #pragma unroll
             for (uint32_t k = 0; k < GROUP; ++k) v[k] -= pieces[up[k / n] + i * STEP].of[k % n];
         }
         if (behind) {
 #pragma unroll
-            for (uint32_t k = 0; k < GROUP; ++k) v[k] -= pieces[own[k / n] + i * STEP - PLANE_PIECES].of[k % n];
+            for (uint32_t k = 0; k < GROUP; ++k) v[k] -= pieces[own[k / n] + i * STEP - plane_pieces].of[k % n];
             if (above) {
 #pragma unroll
-                for (uint32_t k = 0; k < GROUP; ++k) v[k] += pieces[up[k / n] + i * STEP - PLANE_PIECES].of[k % n];
+                for (uint32_t k = 0; k < GROUP; ++k) v[k] += pieces[up[k / n] + i * STEP - plane_pieces].of[k % n];
             }
         }
         // Differences across rows drop the base, but for the first row of all.
@@ -193,7 +221,7 @@ DEVICE void code_shape(const Tile<T>& tile, const typename Real<T>::Int* integer
         if (along_x) {
             Int before = __shfl_up_sync(ALL_LANES, v[GROUP - 1], 1), before_first = 0;
             if (S::ALONG_Y) {
-                if (t % (S::ROW / GROUP) == 0) before = 0;
+                if ((t & ((1u << row_log2) / GROUP - 1)) == 0) before = 0;
             } else {
                 const uint32_t at = (t + i * THREADS) * GROUP;
                 const bool is_first = at == 0;
@@ -217,7 +245,7 @@ DEVICE void code_shape(const Tile<T>& tile, const typename Real<T>::Int* integer
             for (uint32_t k = 0; k < GROUP; ++k) v[k] -= zero;
         }
 #pragma unroll
-        for (uint32_t k = 0; k < GROUP; ++k) v[k] = zigzag<T>(v[k]);
+        for (uint32_t k = 0; k < GROUP; ++k) v[k] = zigzag(v[k]);
     }
 }
 
@@ -278,7 +306,7 @@ DEVICE void code_group(const Tile<T>& tile, const typename Real<T>::Int* integer
         }
     }
 #pragma unroll
-    for (uint32_t k = 0; k < GROUP; ++k) v[k] = zigzag<T>(v[k]);
+    for (uint32_t k = 0; k < GROUP; ++k) v[k] = zigzag(v[k]);
     if (!tile.full) {
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) {
@@ -518,9 +546,8 @@ DEVICE_CALL void copy_now(const EncodeJob<T>& job, EncodeShared<T>& s, const Til
 }
 
 // Phase 4: the bit planes of this thread's groups.
-template <class T, uint32_t N>
-DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const typename Real<T>::Int (&codes)[N][GROUP],
-                       const uint32_t (&widths)[N]) {
+template <class T, class Code, uint32_t N>
+DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const Code (&codes)[N][GROUP], const uint32_t (&widths)[N]) {
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t width = widths[i];
@@ -547,12 +574,98 @@ DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const typename Real<T>
     }
 }
 
+// What the last warp does for the tile before that of `turn`: it finds its place.
 template <class T>
-DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
+DEVICE void place_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn) {
+    constexpr uint32_t FIRST = Real<T>::ENCODE_THREADS - 32;
+    if (threadIdx.x >= FIRST && s.n_kept[turn % 2 ^ 1] != NO_TILE) {
+        uint32_t before = look_back(job, s.tiles[(turn - 1) % 4]);
+        if (threadIdx.x == FIRST) s.words_before = before;
+    }
+}
+
+// And what all do after that.
+template <class T>
+DEVICE void copy_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn) {
+    const uint32_t n_words = s.n_kept[turn % 2 ^ 1];
+    if (n_words == NO_TILE) return;
+    const Tile<T>& previous = s.tiles[(turn - 1) % 4];
+    copy_body(previous, s.words_before, s.kept[turn % 2 ^ 1], n_words);
+    if (threadIdx.x == Real<T>::ENCODE_THREADS - 32) put_entries(job, previous, s.words_before, n_words);
+}
+
+// Phases 2 to 4: from integers in shared memory to a body there. Codes have the type of integers of a tile of any shape, or
+// 32 bits as `quantize_shape` leaves them.
+template <class T, class Code>
+DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn, bool careful, typename Real<T>::Int base) {
     using R = Real<T>;
-    using Int = typename R::Int;
     constexpr uint32_t THREADS = R::ENCODE_THREADS;
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
+    constexpr bool HAS_SHAPES = sizeof(Code) == 4, HAS_OTHERS = sizeof(Code) == sizeof(T);
+    const uint32_t t = threadIdx.x, side = turn % 2;
+    const Tile<T>& tile = s.tiles[turn % 4];
+    Code codes[PER_THREAD][GROUP];
+    uint32_t widths[PER_THREAD];
+    uint32_t kind = QUANTISED;
+    for (bool is_first = true;; is_first = false) {
+        if constexpr (HAS_OTHERS) {
+            if (careful) kind = take_care(job.coding, s, tile, base);
+        }
+        const uint32_t shape = careful || !HAS_SHAPES ? ANY_SHAPE : tile.shape;
+        if constexpr (HAS_SHAPES) {
+            const uint32_t* integers = (const uint32_t*)s.integers;
+            const uint32_t zero = uint32_t(R::MAGIC_BITS + base);
+            if (shape == VOLUME) code_shape<T, Shape<VOLUME>>(tile, integers, zero, codes);
+            else if (shape == PLANE || shape == SHEET) code_shape<T, Shape<SHEET>>(tile, integers, zero, codes);
+            else if (shape == LINE || !HAS_OTHERS) code_shape<T, Shape<LINE>>(tile, integers, zero, codes);
+        }
+        if constexpr (HAS_OTHERS) {
+            if (shape == ANY_SHAPE) {
+#pragma unroll
+                for (uint32_t i = 0; i < PER_THREAD; ++i) {
+                    code_group(tile, s.integers, (t + i * THREADS) * GROUP, codes[i]);
+                }
+            }
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < PER_THREAD; ++i) {
+            const uint32_t group = t + i * THREADS;
+            Code all = 0;
+#pragma unroll
+            for (uint32_t k = 0; k < GROUP; ++k) all |= codes[i][k];
+            widths[i] = bit_length(all);
+            s.widths[group] = uint8_t(widths[i]);
+        }
+        __syncthreads();
+        if (t < 32) lay_out(job, s, tile, kind, base, careful, side);
+        // Meanwhile others place the body before, and take the next tile: not earlier, since while one is held but
+        // not begun, all later ones wait.
+        if (is_first) {
+            place_previous(job, s, turn);
+            if (t == 32) take_tile(job, s.tiles[(turn + 1) % 4]);
+        }
+        __syncthreads();
+        if (!HAS_OTHERS || !s.is_too_wide) break;
+        // Some integer is far outside of the range of quantised ones.
+        careful = true;
+    }
+    if (s.n_words > 0 && !s.is_raw) {
+        uint8_t* body = s.n_words <= KEPT_WORDS ? (uint8_t*)s.kept[side] : s.body;
+        put_planes(s, body, codes, widths);
+        if (careful && kind == QUANTISED && t < 32) put_holes(s, tile, body, t);
+    }
+}
+
+// Integers of 64 bits that need them are coded apart, so that the others have few registers.
+template <class T>
+DEVICE_CALL void code_wide_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn, bool careful,
+                                typename Real<T>::Int base) {
+    code_tile<T, typename Real<T>::Int>(job, s, turn, careful, base);
+}
+
+template <class T>
+DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     if (t == 0) {
@@ -562,98 +675,44 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
     for (uint32_t turn = 0;; ++turn) {
         __syncthreads();
         const Tile<T>& tile = s.tiles[turn % 4];
-        const uint32_t side = turn % 2;
-        // What the last warp does for the tile before, and after that all do.
-        auto place_previous = [&] {
-            if (t >= THREADS - 32 && s.n_kept[side ^ 1] != NO_TILE) {
-                uint32_t before = look_back(job, s.tiles[(turn - 1) % 4]);
-                if (t == THREADS - 32) s.words_before = before;
-            }
-        };
-        auto copy_previous = [&] {
-            const uint32_t n_words = s.n_kept[side ^ 1];
-            if (n_words == NO_TILE) return;
-            const Tile<T>& previous = s.tiles[(turn - 1) % 4];
-            copy_body(previous, s.words_before, s.kept[side ^ 1], n_words);
-            if (t == THREADS - 32) put_entries(job, previous, s.words_before, n_words);
-        };
         const bool is_end = tile.chunk == NO_TILE;
         if (is_end || tile.index == NO_TILE) {
-            place_previous();
+            place_previous(job, s, turn);
             __syncthreads();
-            copy_previous();
+            copy_previous(job, s, turn);
             if (is_end) return;
             if (t == 0) {
-                s.n_kept[side] = NO_TILE;
+                s.n_kept[turn % 2] = NO_TILE;
                 take_tile(job, s.tiles[(turn + 1) % 4]);
             }
             continue;
         }
-        bool careful = true;
+        bool careful = true, is_shape = false;
         Int base = 0;
         if (!coding.is_lossless && tile.lag == 1) {
             Int first;
             careful = !coding.quantize(tile.values[0], first);
             base = careful || tile.axes == 0 ? 0 : first;
             if (!careful) {
-                if (tile.shape == VOLUME) careful = !quantize_shape<T, Shape<VOLUME>>(coding, tile, s);
-                else if (tile.shape == PLANE) careful = !quantize_shape<T, Shape<PLANE>>(coding, tile, s);
-                else if (tile.shape == LINE) careful = !quantize_shape<T, Shape<LINE>>(coding, tile, s);
+                is_shape = tile.shape != ANY_SHAPE;
+                if (tile.shape == VOLUME) careful = !quantize_shape<T, Shape<VOLUME>>(coding, tile, base, s);
+                else if (tile.shape == PLANE || tile.shape == SHEET) careful = !quantize_shape<T, Shape<SHEET>>(coding, tile, base, s);
+                else if (tile.shape == LINE) careful = !quantize_shape<T, Shape<LINE>>(coding, tile, base, s);
                 else careful = !quantize_tile(coding, tile, base, s);
             }
         }
         careful = __syncthreads_or(careful);
-
-        Int codes[PER_THREAD][GROUP];
-        uint32_t widths[PER_THREAD];
-        uint32_t kind = QUANTISED;
-        for (bool is_first = true;; is_first = false) {
-            if (careful) kind = take_care(coding, s, tile, base);
-            const uint32_t shape = careful ? ANY_SHAPE : tile.shape;
-            const Int zero = R::MAGIC_BITS + base;
-            if (shape == VOLUME) {
-                code_shape<T, Shape<VOLUME>>(tile, s.integers, zero, codes);
-            } else if (shape == PLANE) {
-                code_shape<T, Shape<PLANE>>(tile, s.integers, zero, codes);
-            } else if (shape == LINE) {
-                code_shape<T, Shape<LINE>>(tile, s.integers, zero, codes);
-            } else {
-#pragma unroll
-                for (uint32_t i = 0; i < PER_THREAD; ++i) {
-                    code_group(tile, s.integers, (t + i * THREADS) * GROUP, codes[i]);
-                }
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < PER_THREAD; ++i) {
-                const uint32_t group = t + i * THREADS;
-                Int all = 0;
-#pragma unroll
-                for (uint32_t k = 0; k < GROUP; ++k) all |= codes[i][k];
-                widths[i] = bit_length(all);
-                s.widths[group] = uint8_t(widths[i]);
-            }
-            __syncthreads();
-            if (t < 32) lay_out(job, s, tile, kind, base, careful, side);
-            // Meanwhile others place the body before, and take the next tile: not earlier, since while one is held but
-            // not begun, all later ones wait.
-            if (is_first) {
-                place_previous();
-                if (t == 32) take_tile(job, s.tiles[(turn + 1) % 4]);
-            }
-            __syncthreads();
-            if (!s.is_too_wide) break;
-            // Some integer is far outside of the range of quantised ones.
-            careful = true;
+        if (sizeof(T) == 4) {
+            code_tile<T, uint32_t>(job, s, turn, careful, base);
+        } else if (is_shape && !careful) {
+            code_tile<T, uint32_t>(job, s, turn, false, base);
+        } else {
+            // Integers that are far apart can be quantised all the same.
+            if (is_shape) careful = __syncthreads_or(!quantize_tile(coding, tile, base, s));
+            code_wide_tile(job, s, turn, careful, base);
         }
-        const uint32_t n_words = s.n_words;
-        const bool keeps = n_words <= KEPT_WORDS && !s.is_raw;
-        if (n_words > 0 && !s.is_raw) {
-            uint8_t* body = keeps ? (uint8_t*)s.kept[side] : s.body;
-            put_planes(s, body, codes, widths);
-            if (careful && kind == QUANTISED && t < 32) put_holes(s, tile, body, t);
-        }
-        copy_previous();
-        if (!keeps) copy_now(job, s, tile);
+        copy_previous(job, s, turn);
+        if (s.is_raw || s.n_words > KEPT_WORDS) copy_now(job, s, tile);
     }
 }
 
@@ -662,7 +721,7 @@ KERNEL_BOUNDED(256, 5, fast_encode_f32)(const __grid_constant__ EncodeJob<float>
     encode_tiles(job, shared);
 }
 
-KERNEL_BOUNDED(256, 3, fast_encode_f64)(const __grid_constant__ EncodeJob<double> job) {
+KERNEL_BOUNDED(256, 4, fast_encode_f64)(const __grid_constant__ EncodeJob<double> job) {
     SHARED(EncodeShared<double>, shared);
     encode_tiles(job, shared);
 }

@@ -98,31 +98,40 @@ struct Tile {
 constexpr uint32_t NO_TILE = 0xFFFFFFFF;
 
 // Tiles that most arrays are made of: full, aligned, and with the differences that the encoder chooses for such a
-// view. Extents are known to the compiler, so that addresses are.
+// view. But for sheets, which are planes of fewer and longer rows, extents are known to the compiler, so that addresses are.
 constexpr uint32_t ANY_SHAPE = 0;
 constexpr uint32_t LINE = 1;
 constexpr uint32_t PLANE = 2;
 constexpr uint32_t VOLUME = 3;
+constexpr uint32_t SHEET = 4;
+// Rows of a sheet are no longer than what a warp codes.
+constexpr uint32_t MAX_SHEET_ROW_LOG2 = 8;
+
+template <uint32_t ROW_LOG2, uint32_t ROWS, bool HAS_Y, bool HAS_Z>
+struct Extents {
+    static constexpr uint32_t EY = ROWS;
+    static constexpr bool ALONG_Y = HAS_Y, ALONG_Z = HAS_Z;
+    template <class T>
+    DEVICE static uint32_t row_log2(const Tile<T>&) { return ROW_LOG2; }
+};
 
 template <uint32_t NUMBER>
 struct Shape;
 
 template <>
-struct Shape<LINE> {
-    static constexpr uint32_t ROW = 4096, EY = 1;
-    static constexpr bool ALONG_Y = false, ALONG_Z = false;
-};
+struct Shape<LINE> : Extents<12, 1, false, false> {};
 
 template <>
-struct Shape<PLANE> {
-    static constexpr uint32_t ROW = 32, EY = 128;
+struct Shape<PLANE> : Extents<5, 128, true, false> {};
+
+template <>
+struct Shape<VOLUME> : Extents<5, 16, true, true> {};
+
+template <>
+struct Shape<SHEET> {
     static constexpr bool ALONG_Y = true, ALONG_Z = false;
-};
-
-template <>
-struct Shape<VOLUME> {
-    static constexpr uint32_t ROW = 32, EY = 16;
-    static constexpr bool ALONG_Y = true, ALONG_Z = true;
+    template <class T>
+    DEVICE static uint32_t row_log2(const Tile<T>& tile) { return tile.x_log2; }
 };
 
 // Tile `index` of a chunk.
@@ -161,7 +170,10 @@ DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, 
         const uint32_t across = view.axes & (Y | Z);
         const bool is_twice = view.axes & XX;
         if (view.x_log2 == 12 && across == 0) tile.shape = LINE;
-        if (view.x_log2 == 5 && view.y_log2 == 7 && across == Y && !is_twice) tile.shape = PLANE;
+        if (view.x_log2 + view.y_log2 == 12 && across == Y && !is_twice) {
+            if (view.x_log2 == 5) tile.shape = PLANE;
+            else if (view.x_log2 > 5 && view.x_log2 <= MAX_SHEET_ROW_LOG2) tile.shape = SHEET;
+        }
         if (view.x_log2 == 5 && view.y_log2 == 4 && across == (Y | Z) && !is_twice) tile.shape = VOLUME;
     }
 }

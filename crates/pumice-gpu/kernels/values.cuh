@@ -139,10 +139,9 @@ DEVICE T of_ordered(typename Real<T>::Int q) {
 }
 
 // Residual -> code, and back.
-template <class T>
-DEVICE typename Real<T>::Int zigzag(typename Real<T>::Int r) {
-    using R = Real<T>;
-    return (r << 1) ^ typename R::Int(typename R::Signed(r) >> (R::BITS - 1));
+template <class Int>
+DEVICE Int zigzag(Int r) {
+    return (r << 1) ^ (Int(0) - (r >> (8 * sizeof(Int) - 1)));
 }
 
 template <class T>

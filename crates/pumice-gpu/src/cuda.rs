@@ -9,6 +9,7 @@ use pumice::{Error, Result};
 
 use crate::kernels::SOURCES;
 use crate::runtime::{DevicePtr, Runtime, Shape, Stream};
+use crate::staging::{PIECE, Pinned};
 
 /// A device, with its primary context and our kernels in it.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct Cuda {
     context: sys::CUcontext,
     modules: Vec<sys::CUmodule>,
     functions: Mutex<HashMap<&'static str, Function>>,
+    pinned: Mutex<Vec<Pinned>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,8 @@ impl Cuda {
         let device = result::device::get(ordinal).map_err(failed("be opened"))?;
         // SAFETY: the device was just opened.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("be opened"))?;
-        let mut cuda = Self { ordinal, context, modules: Vec::new(), functions: Mutex::default() };
+        let mut cuda =
+            Self { ordinal, context, modules: Vec::new(), functions: Mutex::default(), pinned: Mutex::default() };
         cuda.enter()?;
         for source in SOURCES {
             let text = CString::new(source.ptx).expect("PTX is text");
@@ -101,6 +104,15 @@ impl Drop for Cuda {
     fn drop(&mut self) {
         if self.enter().is_err() {
             return;
+        }
+        for pinned in self.pinned.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            // SAFETY: made by `take_pinned`, and given back.
+            unsafe {
+                for (piece, mark) in pinned.pieces.iter().zip(pinned.marks) {
+                    let _ = result::free_host(piece.cast());
+                    let _ = result::event::destroy(mark.cast());
+                }
+            }
         }
         for module in &self.modules {
             // SAFETY: loaded by `new`; buffers and launches hold the runtime, so that none is left.
@@ -202,6 +214,34 @@ unsafe impl Runtime for Cuda {
         self.enter()?;
         // SAFETY: streams are valid by the contract of `Stream`.
         unsafe { result::stream::synchronize(raw(stream)) }.map_err(failed("finish its work"))
+    }
+
+    fn take_pinned(&self) -> Result<Pinned> {
+        if let Some(pinned) = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(pinned);
+        }
+        self.enter()?;
+        // SAFETY: the memory is handed out unset.
+        let piece = || unsafe { result::malloc_host(PIECE, 0) }.map_err(failed("get memory of the host"));
+        let new =
+            || result::event::create(sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING).map_err(failed("be waited for"));
+        Ok(Pinned { pieces: [piece()?.cast(), piece()?.cast()], marks: [new()?.cast(), new()?.cast()] })
+    }
+
+    fn give_pinned(&self, pinned: Pinned) {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).push(pinned);
+    }
+
+    fn mark(&self, mark: *mut c_void, stream: Stream) -> Result<()> {
+        self.enter()?;
+        // SAFETY: marks are events of `take_pinned`.
+        unsafe { result::event::record(mark.cast(), raw(stream)) }.map_err(failed("be waited for"))
+    }
+
+    fn wait(&self, mark: *mut c_void) -> Result<()> {
+        self.enter()?;
+        // SAFETY: as in `mark`.
+        unsafe { result::event::synchronize(mark.cast()) }.map_err(failed("finish its work"))
     }
 
     fn time(&self, stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {

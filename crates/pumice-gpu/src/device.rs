@@ -13,6 +13,7 @@ use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
 use crate::kernels::Element;
 use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
+use crate::staging;
 
 /// A device that runs Pumice's kernels. Cheap to clone.
 ///
@@ -337,8 +338,7 @@ impl<'a, T: Element> Encoder<'a, T> {
             };
             assembler.chunk(codec, n_bytes, |to| {
                 // SAFETY: the payload is there, and so are values of a slice; `to` outlives the wait.
-                unsafe { self.runtime.copy_out(to.as_mut_ptr(), from, n_bytes, stream)? };
-                self.runtime.synchronize(stream)
+                unsafe { staging::download(&*self.runtime, to.as_mut_ptr(), from, n_bytes, stream) }
             })?;
         }
         assembler.finish()

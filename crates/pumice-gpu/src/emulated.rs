@@ -10,6 +10,7 @@ use std::time::Instant;
 use pumice::{Error, Result};
 
 use crate::runtime::{DevicePtr, Runtime, Shape, Stream};
+use crate::staging::{PIECE, Pinned};
 
 unsafe extern "C" {
     fn pumice_emulator_launch(
@@ -118,6 +119,24 @@ unsafe impl Runtime for Emulated {
                 false => Err(Error::device(format!("{kernel}: {}", CStr::from_ptr(message).to_string_lossy()))),
             }
         }
+    }
+
+    fn take_pinned(&self) -> Result<Pinned> {
+        let piece = || self.allocate(PIECE).map(|at| at as *mut u8);
+        Ok(Pinned { pieces: [piece()?, piece()?], marks: [std::ptr::null_mut(); 2] })
+    }
+
+    fn give_pinned(&self, pinned: Pinned) {
+        // SAFETY: allocated by `take_pinned`.
+        pinned.pieces.iter().for_each(|piece| unsafe { self.free(*piece as DevicePtr) });
+    }
+
+    fn mark(&self, _: *mut c_void, _: Stream) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait(&self, _: *mut c_void) -> Result<()> {
+        Ok(())
     }
 
     fn synchronize(&self, _: Stream) -> Result<()> {

@@ -17,6 +17,7 @@ mod fast;
 mod kernels;
 mod runtime;
 mod scan;
+mod staging;
 
 pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder};
 pub use kernels::Element;

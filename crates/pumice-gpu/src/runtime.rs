@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use pumice::Result;
 
+use crate::staging::{self, Pinned};
+
 /// An order of execution on a device: work in it runs one after the other, and asynchronously to the host.
 ///
 /// It wraps a `CUstream`; the default one is CUDA's default stream of the primary context.
@@ -80,6 +82,13 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     ) -> Result<()>;
     /// Waits until all that was enqueued is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
+    /// Memory of the host that the device copies from and to by itself; to be given back.
+    fn take_pinned(&self) -> Result<Pinned>;
+    fn give_pinned(&self, pinned: Pinned);
+    /// Puts a mark of pinned memory behind all work that the stream has now.
+    fn mark(&self, mark: *mut c_void, stream: Stream) -> Result<()>;
+    /// Waits until the work before a mark is done.
+    fn wait(&self, mark: *mut c_void) -> Result<()>;
     /// Seconds that `work`, which enqueues in this stream, takes on the device.
     fn time(&self, stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<f64>;
 }
@@ -140,8 +149,7 @@ impl<V: Plain> Buffer<V> {
         assert!(first + values.len() <= self.len);
         let to = self.at + (first * size_of::<V>()) as u64;
         // SAFETY: the range was just checked; the host's side outlives the wait.
-        unsafe { self.runtime.copy_in(to, values.as_ptr().cast(), size_of_val(values), stream)? };
-        self.runtime.synchronize(stream)
+        unsafe { staging::upload(&*self.runtime, to, values.as_ptr().cast(), size_of_val(values), stream) }
     }
 
     /// Copies from the values from `first` on, and waits.
@@ -149,8 +157,7 @@ impl<V: Plain> Buffer<V> {
         assert!(first + values.len() <= self.len);
         let from = self.at + (first * size_of::<V>()) as u64;
         // SAFETY: as in `write`.
-        unsafe { self.runtime.copy_out(values.as_mut_ptr().cast(), from, size_of_val(values), stream)? };
-        self.runtime.synchronize(stream)
+        unsafe { staging::download(&*self.runtime, values.as_mut_ptr().cast(), from, size_of_val(values), stream) }
     }
 }
 

@@ -103,9 +103,14 @@ def test_arrays_that_need_no_change_are_not_copied(field):
     assert not np.shares_memory(on_host(field[::2]), field)
 
 
-def test_subclasses_of_arrays():
-    masked = np.ma.masked_array(np.arange(10.0), mask=np.arange(10) % 2)
-    assert np.array_equal(pumice.decompress(pumice.compress(masked, lossless=True)), np.arange(10.0))
+def test_masked_arrays():
+    x = np.ma.masked_array(np.arange(100.0), mask=False)
+    assert np.array_equal(pumice.decompress(pumice.compress(x, lossless=True)), np.arange(100.0))
+    x[3:7] = np.ma.masked
+    with pytest.raises(ValueError, match="filled"):
+        pumice.compress(x, abs=0.5)
+    y = pumice.decompress(pumice.compress(x.filled(-1e30), abs=0.5, fill_value=-1e30))
+    assert np.array_equal(y == -1e30, x.mask)
 
 
 @pytest.mark.parametrize(

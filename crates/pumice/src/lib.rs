@@ -61,7 +61,9 @@ pub use salvage::{Salvage, salvage};
 pub use source::{FileSource, SliceSource, Source};
 pub use stats::value_range;
 pub use target::Achieved;
-pub use writer::{AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create};
+pub use writer::{
+    AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create, max_compressed_bytes,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -248,9 +248,9 @@ impl<R: ReadAt> Reader<R> {
     /// ```
     /// use pumice::{Bound, Config, DecodeOptions, Reader};
     /// let config = Config::new(Bound::Lossless).chunk_shape(&[64, 64]);
-    /// let bytes = pumice::compress(&vec![1f32; 200 * 300], &[200, 300], &config)?;
+    /// let bytes = pumice::compress(&vec![1f64; 200 * 300], &[200, 300], &config)?;
     /// let reader = Reader::new(&bytes[..], DecodeOptions::new())?;
-    /// reader.read_region::<f32>(&[0..100, 7..8])?;
+    /// reader.read_region::<f64>(&[0..100, 7..8])?;
     /// assert_eq!((reader.chunks_decoded(), reader.n_chunks()), (2, 20));
     /// # Ok::<(), pumice::Error>(())
     /// ```

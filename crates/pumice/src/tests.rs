@@ -464,3 +464,38 @@ fn forged_headers_and_indices_do_no_harm() {
         }
     }
 }
+
+/// Values that nothing predicts, from a multiplicative generator.
+fn noise<T: Real>(n: usize) -> Vec<T> {
+    let mut state = 1u64;
+    let bits = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        T::from_bits_u64(state >> 3)
+    });
+    bits.take(n).collect()
+}
+
+#[test]
+fn no_stream_is_larger_than_announced() {
+    fn check<T: Real>(shape: &[usize], config: &Config) {
+        let most = max_compressed_bytes::<T>(shape, config).unwrap();
+        let data = noise::<T>(chunk::n_values(shape));
+        let bytes = compress(&data, shape, config).unwrap();
+        assert!(bytes.len() as u64 <= most, "{shape:?}, {config:?}: {} > {most}", bytes.len());
+        let raw_bytes = size_of_val(&data[..]) as u64;
+        assert!(most <= raw_bytes + raw_bytes / 500 + 500, "{shape:?}, {config:?}: {most} for {raw_bytes}");
+    }
+    for shape in [&[][..], &[1], &[0], &[3, 0, 2], &[1000], &[40, 50, 60]] {
+        for bound in [Bound::Lossless, Bound::Abs(1e-30), Bound::Rel(1e-9), Bound::PwRel(1e-9), Bound::Psnr(300.0)] {
+            for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
+                let config = Config::new(bound).preset(preset).threads(1);
+                check::<f32>(shape, &config);
+                check::<f64>(shape, &config.fill(Fill::Value(1e20)));
+            }
+        }
+    }
+    let config = Config::new(Bound::PwRel(1e-9)).and(Bound::Abs(1e-30)).attribute("name", "noise").threads(1);
+    check::<f32>(&[40, 50, 60], &config.clone().chunk_shape(&[20, 50, 60]));
+    check::<f64>(&[40, 50, 60], &config.clone().region(&[3..9, 0..50, 7..8], Bound::Rel(1e-9)));
+    check::<f32>(&[40, 50, 60], &config.bin(&[2, 1, 1]));
+}

@@ -77,7 +77,7 @@ fn every_predictor_is_chosen_and_equal() {
     let device = device(5);
     let noise = |i: usize| ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as f32;
     type Rule<'a> = &'a dyn Fn(usize) -> f32;
-    let cases: [(&[usize], Rule<'_>); 7] = [
+    let cases: [(&[usize], Rule<'_>); 10] = [
         (&[20_000], &|i| 1000.0 * (i % 1000) as f32),
         (&[20_000], &|i| noise(i) - 8192.0),
         (&[80, 300], &|i| noise(i % 300)),
@@ -85,10 +85,19 @@ fn every_predictor_is_chosen_and_equal() {
         (&[5000, 3], &|i| 10_000.0 * (i % 3) as f32 + noise(i / 3) / 64.0),
         (&[12_000], &|i| 10_000.0 * (i % 2) as f32 + noise(i / 2) / 64.0),
         (&[16, 40, 60], &|i| noise(i / 60) + noise(i % 60 + i / 2400 * 60) + noise(i % 2400)),
+        // Planes that repeat, so that tiles have few and long rows.
+        (&[16, 64, 64], &|i| noise(i % 4096)),
+        (&[32, 64, 64], &|i| noise(i % 4096) + noise(i / 4096)),
+        (&[8, 64, 64], &|i| noise(i % 4096)),
     ];
     for (shape, rule) in cases {
         let values: Vec<f32> = (0..shape.iter().product()).map(rule).collect();
         check(&device, &values, shape, &fast(Bound::Abs(0.5)), &format!("{shape:?}"));
+        // Integers of f64 that have no more than 32 bits, and some that have.
+        let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+        for bound in [0.5, 1e-3, 1e-7] {
+            check(&device, &values, shape, &fast(Bound::Abs(bound)), &format!("{shape:?}, f64, {bound}"));
+        }
     }
 }
 

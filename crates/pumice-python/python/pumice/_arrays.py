@@ -42,6 +42,8 @@ def on_host(array: Tensor) -> NDArray[Any]:
     """The array in C order, aligned, of native byte order: itself where it is so already, else a copy."""
     if not isinstance(array, np.ndarray):
         array = _from_elsewhere(array)
+    if isinstance(array, np.ma.MaskedArray):
+        array = _without_mask(array)
     dtype = array.dtype
     if dtype.kind != "f" or dtype.itemsize not in (4, 8):
         raise DtypeError(_advice(dtype))
@@ -52,14 +54,20 @@ def _from_elsewhere(array: Tensor) -> NDArray[Any]:
     if isinstance(array, SupportsDLPack) and not isinstance(array, np.generic):
         kind = int(array.__dlpack_device__()[0])
         if kind != 1:
-            raise InvalidArgumentError(
-                f"the array is on a device (DLPack kind {kind}) that is neither the CPU nor CUDA; copy it to the CPU first"
-            )
+            raise InvalidArgumentError(f"the array is on a device (DLPack's kind {kind}); copy it to the CPU first")
         try:
             return np.from_dlpack(array)
         except (BufferError, RuntimeError) as error:
             raise DtypeError(f"the tensor cannot be read: {error} (only float32 and float64 tensors can be)") from error
     return np.asarray(array)
+
+
+def _without_mask(array: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+    if np.ma.is_masked(array):
+        raise InvalidArgumentError(
+            "some values are masked, and only values can be kept: compress array.filled(v), and give fill_value=v"
+        )
+    return np.asarray(array.data)
 
 
 def _advice(dtype: np.dtype[Any]) -> str:

@@ -20,6 +20,8 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) const MARKER: [u8; 4] = INDEX_MARKER;
+    /// Most bytes of an index of one segment, but for the sizes of frames.
+    pub(crate) const MAX_FIXED_BYTES: usize = 4 + 3 * varint::MAX_BYTES + 8;
 
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
         let start = out.len();

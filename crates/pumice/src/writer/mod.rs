@@ -11,9 +11,12 @@ pub use file::{AtomicFile, FileWriter, create};
 
 use crate::array::Real;
 use crate::chunk::{self, Grid};
-use crate::config::Config;
+use crate::codec::MAX_FILLS;
+use crate::config::{Bound, Config};
+use crate::container::frame::MAX_HEADER_BYTES;
 use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
+use crate::container::varint;
 use crate::error::{Error, Result};
 use crate::parallel::{SERIAL_VALUES, Workers};
 use crate::plan::Plan;
@@ -73,6 +76,33 @@ pub fn compress_into<T: Real>(data: &[T], shape: &[usize], config: &Config, out:
     let stats = stats::scan(&source, config.fill, &workers, &|_| ())?;
     let (plan, target) = target::plan(config, &source, &stats, &workers, &|_| ())?;
     Ok(Summary { target, ..append_planned(&source, &plan, &workers, out)? })
+}
+
+/// The most bytes that [`compress`] may give for an array of this shape, whatever its values: what a caller with memory of
+/// its own sets aside. Little more than the values take, as what does not get smaller is stored as it is.
+///
+/// ```
+/// use pumice::{Bound, Config};
+/// let config = Config::new(Bound::Rel(1e-3));
+/// let most = pumice::max_compressed_bytes::<f32>(&[10, 100], &config)?;
+/// assert!((4000..4400).contains(&most));
+/// # Ok::<(), pumice::Error>(())
+/// ```
+pub fn max_compressed_bytes<T: Real>(shape: &[usize], config: &Config) -> Result<u64> {
+    // Bounds may need the values to be resolved; the chunks are the same without loss.
+    let lossless = Config { bounds: vec![Bound::Lossless], regions: Vec::new(), ..config.clone() };
+    let plan = Plan::<T>::new(&lossless, shape, Some(&stats::Stats { range: None, fills: Vec::new() }))?;
+    let n_chunks = grid_of(&plan)?.n_chunks();
+    let mut header = Vec::new();
+    Header::new(&plan, n_chunks == 1).write_to(&mut header)?;
+    let number = varint::MAX_BYTES;
+    // What the header of another bound has more: kinds and numbers of bounds, step, fill values and boxes.
+    let (bound, fixed) = (1 + size_of::<f64>(), 3 * number + size_of::<f64>() + (1 + MAX_FILLS) * size_of::<T>());
+    let region = 2 * shape.len() * number + bound + size_of::<f64>();
+    let also = fixed + config.bounds.len() * bound + config.regions.len() * region;
+    let frames = n_chunks * (MAX_HEADER_BYTES + number) as u64;
+    let raw_bytes = chunk::n_values(shape) as u64 * size_of::<T>() as u64;
+    Ok(raw_bytes + (header.len() + also + Index::MAX_FIXED_BYTES + Footer::BYTES) as u64 + frames)
 }
 
 /// Appends the stream of an array for which everything is decided to `out`, which is empty.
@@ -246,6 +276,11 @@ impl<T: Real, W: Write + Send> Writer<T, W> {
         }
         self.pending.extend_from_slice(&values[n..]);
         Ok(())
+    }
+
+    /// The output, such as to pass on and clear what was written to a `Vec` so far.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
     }
 
     /// Writes what is pending, index and footer, and gives the output back.

@@ -1,0 +1,16 @@
+# Before 1.0 each minor release may break, so that the wish for a version is one for its minor release, and that or a later patch.
+set(PACKAGE_VERSION "0.1.0")
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+set(PACKAGE_VERSION_EXACT FALSE)
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _pumice_release "${PACKAGE_VERSION}")
+string(REGEX MATCH "^[0-9]+(\\.[0-9]+)?" _pumice_wanted "${PACKAGE_FIND_VERSION}")
+if(_pumice_wanted MATCHES "^[0-9]+$")
+  set(_pumice_wanted "${_pumice_wanted}.0")
+endif()
+if(NOT PACKAGE_FIND_VERSION OR (_pumice_wanted VERSION_EQUAL _pumice_release
+                                AND PACKAGE_FIND_VERSION VERSION_LESS_EQUAL PACKAGE_VERSION))
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()

@@ -1,0 +1,584 @@
+/* Pumice: error-bounded compression of floating-point arrays.
+ *
+ * |x - x'| <= bound for every finite value; NaN, infinities and fill values come back bit for bit.
+ *
+ * Made from the Rust source by `cargo xtask header`; do not edit. SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Rules that hold for all functions:
+ * - Arrays are in C order: extents are given slowest axis first, the last axis varies fastest.
+ * - A function that can fail returns a pumice_status, of which PUMICE_STATUS_OK is 0. Outputs are written only on
+ *   success. pumice_last_error() then says what went wrong.
+ * - Pointers may not be NULL where nothing else is said, but for arrays of 0 elements. NULL, an unknown number or a
+ *   misaligned array give PUMICE_STATUS_INVALID_ARGUMENT. What cannot be checked is up to the caller: arrays have as
+ *   many elements as the call says, text ends with a NUL, and handles are from this library and not freed yet.
+ * - Handles are freed by the function of their name that ends in _free, which takes NULL too. A config, options or a
+ *   reader may be used by several threads at once as long as none changes or frees it; a writer by one at a time.
+ */
+
+#ifndef PUMICE_H
+#define PUMICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Version of this header; pumice_version() has that of the library.
+ */
+#define PUMICE_VERSION_MAJOR 0
+
+/**
+ * See PUMICE_VERSION_MAJOR.
+ */
+#define PUMICE_VERSION_MINOR 1
+
+/**
+ * See PUMICE_VERSION_MAJOR.
+ */
+#define PUMICE_VERSION_PATCH 0
+
+/**
+ * How a call ended. The numbers are also the exit codes of the command `pumice`, and never change.
+ */
+enum pumice_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * All is well.
+     */
+    PUMICE_STATUS_OK = 0,
+    /**
+     * Some value differs by more than the bound (only pumice_reader_check() says so).
+     */
+    PUMICE_STATUS_BOUND_BROKEN = 1,
+    /**
+     * The call asked for something impossible or contradictory.
+     */
+    PUMICE_STATUS_INVALID_ARGUMENT = 2,
+    /**
+     * The stream, or the wish, is valid but needs a newer release or a feature that is not here.
+     */
+    PUMICE_STATUS_UNSUPPORTED = 3,
+    /**
+     * The bytes are not a Pumice stream, or were damaged.
+     */
+    PUMICE_STATUS_CORRUPT = 4,
+    /**
+     * The stream ends too early.
+     */
+    PUMICE_STATUS_TRUNCATED = 5,
+    /**
+     * Reading or writing failed.
+     */
+    PUMICE_STATUS_IO = 6,
+    /**
+     * More memory would be needed than the limit, or than the output has.
+     */
+    PUMICE_STATUS_LIMIT_EXCEEDED = 7,
+    /**
+     * An accelerator is not there or failed.
+     */
+    PUMICE_STATUS_DEVICE = 8,
+    /**
+     * An error in Pumice itself: please report it. Handles of the call may only be freed.
+     */
+    PUMICE_STATUS_INTERNAL = 101,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum pumice_status pumice_status;
+#else
+typedef int32_t pumice_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Type of the values of an array. The numbers are those of the file format.
+ */
+enum pumice_dtype
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * float: IEEE 754 binary32.
+     */
+    PUMICE_DTYPE_F32 = 1,
+    /**
+     * double: IEEE 754 binary64.
+     */
+    PUMICE_DTYPE_F64 = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum pumice_dtype pumice_dtype;
+#else
+typedef int32_t pumice_dtype;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Kind of an error bound, which a number e goes with. The numbers are those of the file format.
+ */
+enum pumice_bound
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Every bit as it was; e means nothing.
+     */
+    PUMICE_BOUND_LOSSLESS = 0,
+    /**
+     * |x - x'| <= e for every finite value.
+     */
+    PUMICE_BOUND_ABS = 1,
+    /**
+     * |x - x'| <= e * (max - min) over the finite values that are not fill values.
+     */
+    PUMICE_BOUND_REL = 2,
+    /**
+     * |x - x'| <= e * |x| for every finite value. Zeros stay zeros.
+     */
+    PUMICE_BOUND_PW_REL = 3,
+    /**
+     * A peak signal to noise ratio of at least e dB. Like all targets (PSNR, L2, RATIO) it is found by a search that
+     * compresses several times, and needs the whole array: a writer cannot have it.
+     */
+    PUMICE_BOUND_PSNR = 4,
+    /**
+     * An L2 norm of the error of at most e.
+     */
+    PUMICE_BOUND_L2 = 5,
+    /**
+     * A stream at least e times smaller than the values, with no less error than that takes.
+     */
+    PUMICE_BOUND_RATIO = 6,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum pumice_bound pumice_bound;
+#else
+typedef int32_t pumice_bound;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * Memory that the library allocated for a result.
+ */
+typedef struct pumice_buffer pumice_buffer;
+
+/**
+ * How to compress: an error bound, and settings of which each has a good default.
+ */
+typedef struct pumice_config pumice_config;
+
+/**
+ * How to decode. Wherever one is taken NULL means the defaults.
+ */
+typedef struct pumice_decode_options pumice_decode_options;
+
+/**
+ * An open stream, from which any region can be read.
+ */
+typedef struct pumice_reader pumice_reader;
+
+/**
+ * An array that is being written.
+ */
+typedef struct pumice_writer pumice_writer;
+
+/**
+ * Takes the next bytes of a stream; returns 0 if all went well. Called in the thread, and during the call, of the writer's
+ * functions; it must not throw exceptions.
+ */
+typedef int (*pumice_write_callback)(void *user, const void *bytes, size_t n_bytes);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Version of the library, such as "0.1.0".
+ */
+const char *pumice_version(void);
+
+/**
+ * What went wrong in the last call of this thread that failed, and what to do about it; "" if none did. Valid until
+ * the thread's next call that fails.
+ */
+const char *pumice_last_error(void);
+
+/**
+ * A config with this bound: `bound` is a pumice_bound. NULL if that is unknown. Whether the number `e` makes sense is
+ * checked when the config is used.
+ */
+struct pumice_config *pumice_config_new(int32_t bound,
+                                        double e);
+
+/**
+ * Frees a config.
+ */
+void pumice_config_free(struct pumice_config *config);
+
+/**
+ * Asks for one more bound, so that all of them hold.
+ */
+pumice_status pumice_config_add_bound(struct pumice_config *config, int32_t bound, double e);
+
+/**
+ * Asks for one more bound in a box of the array, which starts at `start` and has `count` positions along each axis. A
+ * relative one refers to the range of the whole array. Up to 1024 boxes; targets are not possible.
+ */
+pumice_status pumice_config_add_region(struct pumice_config *config,
+                                       size_t rank,
+                                       const size_t *start,
+                                       const size_t *count,
+                                       int32_t bound,
+                                       double e);
+
+/**
+ * Keeps only the means of bins of so many values along each axis, outside of the boxes of pumice_config_add_region().
+ */
+pumice_status pumice_config_set_bin(struct pumice_config *config,
+                                    size_t rank,
+                                    const size_t *factors);
+
+/**
+ * The pipeline: "fast", "balanced", "small" (the default) or "max", from fastest to smallest; or that of a paper.
+ */
+pumice_status pumice_config_set_preset(struct pumice_config *config,
+                                       const char *preset);
+
+/**
+ * Worker threads; 0, the default, means one per core. The bytes do not depend on it.
+ */
+pumice_status pumice_config_set_threads(struct pumice_config *config, size_t threads);
+
+/**
+ * The value that means "no data" (NaN always does): kept bit for bit and left out of ranges. Without it a repeated
+ * extreme value far away from all others is taken for one.
+ */
+pumice_status pumice_config_set_fill(struct pumice_config *config,
+                                     double value);
+
+/**
+ * The value range that PUMICE_BOUND_REL refers to, instead of the data's own. A writer needs it for such a bound.
+ */
+pumice_status pumice_config_set_range(struct pumice_config *config,
+                                      double min,
+                                      double max);
+
+/**
+ * The extents of chunks: the unit of partial reads and of parallel work. Without it they have about a million values.
+ */
+pumice_status pumice_config_set_chunk_shape(struct pumice_config *config,
+                                            size_t rank,
+                                            const size_t *chunk_shape);
+
+/**
+ * Adds a note that travels with the array, such as a name or units; both in UTF-8.
+ */
+pumice_status pumice_config_add_attribute(struct pumice_config *config, const char *key, const char *value);
+
+/**
+ * The defaults: one thread per core, and a memory limit of 16 GiB.
+ */
+struct pumice_decode_options *pumice_decode_options_new(void);
+
+/**
+ * Frees options.
+ */
+void pumice_decode_options_free(struct pumice_decode_options *options);
+
+/**
+ * Worker threads; 0, the default, means one per core.
+ */
+pumice_status pumice_decode_options_set_threads(struct pumice_decode_options *options, size_t threads);
+
+/**
+ * Most memory that one call may take for decoded values, not counting memory of the caller; a call that would need more
+ * fails with PUMICE_STATUS_LIMIT_EXCEEDED.
+ */
+pumice_status pumice_decode_options_set_max_bytes(struct pumice_decode_options *options,
+                                                  uint64_t max_bytes);
+
+/**
+ * Where the memory starts: the bytes of a stream, or values of the type that was asked for. It may be written to. NULL
+ * for NULL.
+ */
+void *pumice_buffer_data(const struct pumice_buffer *buffer);
+
+/**
+ * Size of the memory in bytes. 0 for NULL.
+ */
+size_t pumice_buffer_size(const struct pumice_buffer *buffer);
+
+/**
+ * Frees a buffer and its memory.
+ */
+void pumice_buffer_free(struct pumice_buffer *buffer);
+
+/**
+ * The most bytes that compressing an array of this type and shape may give, whatever its values: what to set aside for
+ * pumice_compress_into(). Little more than the values take.
+ */
+pumice_status pumice_max_compressed_size(const struct pumice_config *config,
+                                         int32_t dtype,
+                                         size_t rank,
+                                         const size_t *shape,
+                                         size_t *n_bytes);
+
+/**
+ * Compresses `values`, an array of this type (a pumice_dtype) and shape, to a new buffer.
+ */
+pumice_status pumice_compress(const struct pumice_config *config,
+                              int32_t dtype,
+                              const void *values,
+                              size_t rank,
+                              const size_t *shape,
+                              struct pumice_buffer **buffer);
+
+/**
+ * Compresses `values` as pumice_compress() does, but to memory of the caller, and says how many of its bytes were
+ * written. PUMICE_STATUS_LIMIT_EXCEEDED if `capacity` is too small; pumice_max_compressed_size() is always enough.
+ */
+pumice_status pumice_compress_into(const struct pumice_config *config,
+                                   int32_t dtype,
+                                   const void *values,
+                                   size_t rank,
+                                   const size_t *shape,
+                                   void *out,
+                                   size_t capacity,
+                                   size_t *n_bytes);
+
+/**
+ * Decompresses a stream to a new buffer; `dtype` is the type that it must have. For its shape open a pumice_reader.
+ */
+pumice_status pumice_decompress(const void *bytes,
+                                size_t n_bytes,
+                                const struct pumice_decode_options *options,
+                                int32_t dtype,
+                                struct pumice_buffer **buffer);
+
+/**
+ * Decompresses a stream to memory of the caller, which must have exactly as many values. What is there after a failure
+ * is not to be used.
+ */
+pumice_status pumice_decompress_into(const void *bytes,
+                                     size_t n_bytes,
+                                     const struct pumice_decode_options *options,
+                                     int32_t dtype,
+                                     void *values,
+                                     size_t n_values);
+
+/**
+ * Opens a file.
+ */
+pumice_status pumice_reader_open_file(const char *path,
+                                      const struct pumice_decode_options *options,
+                                      struct pumice_reader **reader);
+
+/**
+ * Opens a stream in memory, which must stay as it is until the reader is freed.
+ */
+pumice_status pumice_reader_open_memory(const void *bytes,
+                                        size_t n_bytes,
+                                        const struct pumice_decode_options *options,
+                                        struct pumice_reader **reader);
+
+/**
+ * Closes a stream.
+ */
+void pumice_reader_free(struct pumice_reader *reader);
+
+/**
+ * Type of the values, a pumice_dtype; 0 for NULL.
+ */
+int32_t pumice_reader_dtype(const struct pumice_reader *reader);
+
+/**
+ * Number of axes, at most 8; 0 for NULL.
+ */
+size_t pumice_reader_rank(const struct pumice_reader *reader);
+
+/**
+ * The extent of each axis, slowest first. Valid until the reader is freed; NULL for NULL.
+ */
+const size_t *pumice_reader_shape(const struct pumice_reader *reader);
+
+/**
+ * The extents of chunks: regions along their edges are read with the least work. Valid until the reader is freed; NULL
+ * for NULL.
+ */
+const size_t *pumice_reader_chunk_shape(const struct pumice_reader *reader);
+
+/**
+ * Number of values; 0 for NULL.
+ */
+size_t pumice_reader_n_values(const struct pumice_reader *reader);
+
+/**
+ * Size of the stream in bytes; 0 for NULL.
+ */
+uint64_t pumice_reader_compressed_size(const struct pumice_reader *reader);
+
+/**
+ * Version of the file format that the stream is written in; 0 for NULL.
+ */
+uint32_t pumice_reader_format_version(const struct pumice_reader *reader);
+
+/**
+ * The preset that the stream was written with. Valid until the reader is freed; NULL for NULL.
+ */
+const char *pumice_reader_preset(const struct pumice_reader *reader);
+
+/**
+ * The absolute error bound that holds for all values: 0 if lossless, infinite if there is only a bound relative to each
+ * value. NaN for NULL.
+ */
+double pumice_reader_abs_bound(const struct pumice_reader *reader);
+
+/**
+ * Number of bounds that were asked for; 0 for NULL.
+ */
+size_t pumice_reader_n_bounds(const struct pumice_reader *reader);
+
+/**
+ * A bound that was asked for, by its index: its kind, a pumice_bound, and its number.
+ */
+pumice_status pumice_reader_bound(const struct pumice_reader *reader,
+                                  size_t index,
+                                  int32_t *bound,
+                                  double *e);
+
+/**
+ * Number of fill values beside NaN and infinities, which are always kept; 0 for NULL.
+ */
+size_t pumice_reader_n_fills(const struct pumice_reader *reader);
+
+/**
+ * A fill value, by its index. NaN is one where the stream names it.
+ */
+pumice_status pumice_reader_fill(const struct pumice_reader *reader, size_t index, double *value);
+
+/**
+ * Number of attributes; 0 for NULL.
+ */
+size_t pumice_reader_n_attributes(const struct pumice_reader *reader);
+
+/**
+ * An attribute, by its index. Both texts are valid until the reader is freed.
+ */
+pumice_status pumice_reader_attribute(const struct pumice_reader *reader,
+                                      size_t index,
+                                      const char **key,
+                                      const char **value);
+
+/**
+ * Decodes the whole array to a new buffer; `dtype` is the type that the values must have.
+ */
+pumice_status pumice_reader_read(const struct pumice_reader *reader,
+                                 int32_t dtype,
+                                 struct pumice_buffer **buffer);
+
+/**
+ * Decodes the whole array to memory of the caller, which must have exactly as many values. What is there after a failure
+ * is not to be used.
+ */
+pumice_status pumice_reader_read_into(const struct pumice_reader *reader,
+                                      int32_t dtype,
+                                      void *values,
+                                      size_t n_values);
+
+/**
+ * Decodes a box of the array, which starts at `start` and has `count` positions along each axis, to a new buffer. Only
+ * the chunks that it touches are decoded.
+ */
+pumice_status pumice_reader_read_region(const struct pumice_reader *reader,
+                                        int32_t dtype,
+                                        size_t rank,
+                                        const size_t *start,
+                                        const size_t *count,
+                                        struct pumice_buffer **buffer);
+
+/**
+ * Decodes a box of the array to memory of the caller, which must have exactly as many values. What is there after a
+ * failure is not to be used.
+ */
+pumice_status pumice_reader_read_region_into(const struct pumice_reader *reader,
+                                             int32_t dtype,
+                                             size_t rank,
+                                             const size_t *start,
+                                             const size_t *count,
+                                             void *values,
+                                             size_t n_values);
+
+/**
+ * Compares the stream with the original array, of the same type and shape: PUMICE_STATUS_BOUND_BROKEN if any value is
+ * further off than the stream promises. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
+ */
+pumice_status pumice_reader_check(const struct pumice_reader *reader,
+                                  int32_t dtype,
+                                  const void *original,
+                                  size_t n_values,
+                                  double *max_abs_error);
+
+/**
+ * Starts a file of rows of this shape: the array gets one axis more, the slowest, as long as there are rows. The bound must
+ * not depend on the values: a relative one needs pumice_config_set_range(), targets are not possible. The file appears
+ * under its name, or replaces an old one, only when the writer is finished.
+ */
+pumice_status pumice_writer_create_file(const char *path,
+                                        const struct pumice_config *config,
+                                        int32_t dtype,
+                                        size_t row_rank,
+                                        const size_t *row_shape,
+                                        struct pumice_writer **writer);
+
+/**
+ * Goes on with a file: adds rows with its bound, fill values and chunks. Until the writer is finished it stays as it is.
+ * `threads` is the number of worker threads; 0 means one per core.
+ */
+pumice_status pumice_writer_append_file(const char *path,
+                                        int32_t dtype,
+                                        size_t threads,
+                                        struct pumice_writer **writer);
+
+/**
+ * Starts a stream whose bytes go to `put`, in order, with `user` as its first argument.
+ */
+pumice_status pumice_writer_create_callback(pumice_write_callback put,
+                                            void *user,
+                                            const struct pumice_config *config,
+                                            int32_t dtype,
+                                            size_t row_rank,
+                                            const size_t *row_shape,
+                                            struct pumice_writer **writer);
+
+/**
+ * Adds rows: any whole number of them, given as the number of values. They are copied or encoded before the call returns.
+ * After a failure other than PUMICE_STATUS_INVALID_ARGUMENT the writer can only be freed.
+ */
+pumice_status pumice_writer_write(struct pumice_writer *writer,
+                                  const void *values,
+                                  size_t n_values);
+
+/**
+ * Writes what is left and completes the stream, whose size `compressed_size` gets unless it is NULL. Afterwards the writer
+ * can only be freed.
+ */
+pumice_status pumice_writer_finish(struct pumice_writer *writer,
+                                   uint64_t *compressed_size);
+
+/**
+ * Frees a writer. One that is not finished leaves no file, and an old file as it was.
+ */
+void pumice_writer_free(struct pumice_writer *writer);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PUMICE_H */

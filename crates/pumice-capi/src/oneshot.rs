@@ -1,0 +1,162 @@
+//! Whole arrays in one call, into memory of the caller or of the library.
+
+use std::ffi::c_void;
+use std::io::{self, Cursor};
+
+use pumice::{Error, ErrorKind, Real, Result, SliceSource, with_dtype};
+
+use crate::arguments::{Place, dtype, extents, shared, slice, slice_mut};
+use crate::buffer::Buffer;
+use crate::config::{Config, DecodeOptions, decode_options};
+use crate::status::{Status, guard, invalid};
+
+/// The most bytes that compressing an array of this type and shape may give, whatever its values: what to set aside for
+/// pumice_compress_into(). Little more than the values take.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_max_compressed_size(
+    config: *const Config,
+    dtype: i32,
+    rank: usize,
+    shape: *const usize,
+    n_bytes: *mut usize,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (config, shape, n_bytes) =
+            unsafe { (shared(config, "config")?, extents(rank, shape, "shape")?, Place::new(n_bytes, "n_bytes")?) };
+        let most = with_dtype!(self::dtype(dtype)?, T => pumice::max_compressed_bytes::<T>(shape, &config.0))?;
+        n_bytes.set(usize::try_from(most).map_err(|_| invalid(format!("shape {shape:?} is too large")))?);
+        Ok(())
+    })
+}
+
+/// Compresses `values`, an array of this type (a pumice_dtype) and shape, to a new buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_compress(
+    config: *const Config,
+    dtype: i32,
+    values: *const c_void,
+    rank: usize,
+    shape: *const usize,
+    buffer: *mut *mut Buffer,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (config, shape, buffer) =
+            unsafe { (shared(config, "config")?, extents(rank, shape, "shape")?, Place::new(buffer, "buffer")?) };
+        let bytes = with_dtype!(self::dtype(dtype)?, T => {
+            // SAFETY: as the caller promises.
+            let values = unsafe { slice(values.cast::<T>(), count(shape)?, "values") }?;
+            pumice::compress(values, shape, &config.0)
+        })?;
+        buffer.set(Buffer::new(bytes));
+        Ok(())
+    })
+}
+
+/// Compresses `values` as pumice_compress() does, but to memory of the caller, and says how many of its bytes were
+/// written. PUMICE_STATUS_LIMIT_EXCEEDED if `capacity` is too small; pumice_max_compressed_size() is always enough.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_compress_into(
+    config: *const Config,
+    dtype: i32,
+    values: *const c_void,
+    rank: usize,
+    shape: *const usize,
+    out: *mut c_void,
+    capacity: usize,
+    n_bytes: *mut usize,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (config, shape, out, n_bytes) = unsafe {
+            (
+                shared(config, "config")?,
+                extents(rank, shape, "shape")?,
+                slice_mut(out.cast::<u8>(), capacity, "out")?,
+                Place::new(n_bytes, "n_bytes")?,
+            )
+        };
+        let mut out = Cursor::new(out);
+        with_dtype!(self::dtype(dtype)?, T => {
+            // SAFETY: as the caller promises.
+            let values = unsafe { slice(values.cast::<T>(), count(shape)?, "values") }?;
+            compress_within(values, shape, &config.0, &mut out)
+        })?;
+        n_bytes.set(out.position() as usize);
+        Ok(())
+    })
+}
+
+/// Decompresses a stream to a new buffer; `dtype` is the type that it must have. For its shape open a pumice_reader.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_decompress(
+    bytes: *const c_void,
+    n_bytes: usize,
+    options: *const DecodeOptions,
+    dtype: i32,
+    buffer: *mut *mut Buffer,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (bytes, options, buffer) = unsafe {
+            (slice(bytes.cast::<u8>(), n_bytes, "bytes")?, decode_options(options)?, Place::new(buffer, "buffer")?)
+        };
+        let reader = pumice::Reader::new(bytes, options)?;
+        buffer.set(with_dtype!(self::dtype(dtype)?, T => Buffer::new(reader.read::<T>()?.data)));
+        Ok(())
+    })
+}
+
+/// Decompresses a stream to memory of the caller, which must have exactly as many values. What is there after a failure
+/// is not to be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_decompress_into(
+    bytes: *const c_void,
+    n_bytes: usize,
+    options: *const DecodeOptions,
+    dtype: i32,
+    values: *mut c_void,
+    n_values: usize,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (bytes, options) = unsafe { (slice(bytes.cast::<u8>(), n_bytes, "bytes")?, decode_options(options)?) };
+        with_dtype!(self::dtype(dtype)?, T => {
+            // SAFETY: as the caller promises.
+            let values = unsafe { slice_mut(values.cast::<T>(), n_values, "values") }?;
+            pumice::decompress_into(bytes, values, &options)
+        })
+    })
+}
+
+/// Number of values of an array.
+pub(crate) fn count(shape: &[usize]) -> Result<usize> {
+    let n = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
+    // Without values however large the other extents are.
+    let n = if shape.contains(&0) { Some(0) } else { n };
+    n.ok_or_else(|| invalid(format!("shape {shape:?} is too large")))
+}
+
+/// Compresses to memory that cannot grow.
+fn compress_within<T: Real>(
+    values: &[T],
+    shape: &[usize],
+    config: &pumice::Config,
+    out: &mut Cursor<&mut [u8]>,
+) -> Result<()> {
+    let capacity = out.get_ref().len();
+    let written = pumice::compress_from(&SliceSource::new(values, shape)?, config, out, &|_| ());
+    written.map(drop).map_err(|error| match io_kind(&error) {
+        Some(io::ErrorKind::WriteZero) => Error::new(
+            ErrorKind::LimitExceeded,
+            format!("the stream takes more than the {capacity} bytes of `out`: pumice_max_compressed_size() is enough"),
+        ),
+        _ => error,
+    })
+}
+
+fn io_kind(error: &Error) -> Option<io::ErrorKind> {
+    let source = std::error::Error::source(error)?;
+    source.downcast_ref::<io::Error>().map(io::Error::kind)
+}

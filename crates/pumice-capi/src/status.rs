@@ -1,0 +1,115 @@
+//! How calls end: the status, the message that goes with it, and the guard around every entry point.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pumice::{Error, ErrorKind, Result};
+
+/// Version of this header; pumice_version() has that of the library.
+pub const VERSION_MAJOR: u32 = 0;
+/// See PUMICE_VERSION_MAJOR.
+pub const VERSION_MINOR: u32 = 1;
+/// See PUMICE_VERSION_MAJOR.
+pub const VERSION_PATCH: u32 = 0;
+
+/// How a call ended. The numbers are also the exit codes of the command `pumice`, and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// All is well.
+    Ok = 0,
+    /// Some value differs by more than the bound (only pumice_reader_check() says so).
+    BoundBroken = 1,
+    /// The call asked for something impossible or contradictory.
+    InvalidArgument = 2,
+    /// The stream, or the wish, is valid but needs a newer release or a feature that is not here.
+    Unsupported = 3,
+    /// The bytes are not a Pumice stream, or were damaged.
+    Corrupt = 4,
+    /// The stream ends too early.
+    Truncated = 5,
+    /// Reading or writing failed.
+    Io = 6,
+    /// More memory would be needed than the limit, or than the output has.
+    LimitExceeded = 7,
+    /// An accelerator is not there or failed.
+    Device = 8,
+    /// An error in Pumice itself: please report it. Handles of the call may only be freed.
+    Internal = 101,
+}
+
+impl From<ErrorKind> for Status {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::BoundBroken => Status::BoundBroken,
+            ErrorKind::InvalidArgument => Status::InvalidArgument,
+            ErrorKind::Unsupported => Status::Unsupported,
+            ErrorKind::Corrupt => Status::Corrupt,
+            ErrorKind::Truncated => Status::Truncated,
+            ErrorKind::Io => Status::Io,
+            ErrorKind::LimitExceeded => Status::LimitExceeded,
+            ErrorKind::Device => Status::Device,
+            // A kind that this table does not know yet.
+            _ => Status::Internal,
+        }
+    }
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Version of the library, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn pumice_version() -> *const c_char {
+    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version has no NUL"),
+    };
+    VERSION.as_ptr()
+}
+
+/// What went wrong in the last call of this thread that failed, and what to do about it; "" if none did. Valid until
+/// the thread's next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn pumice_last_error() -> *const c_char {
+    // A thread that is ending has no message any more.
+    LAST_ERROR.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// An error that the caller can mend.
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+/// Text for C; what cannot be said there is left out.
+pub(crate) fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+/// Runs the body of an entry point: errors and panics become a status and a message.
+pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
+    let (status, message) = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return Status::Ok,
+        Ok(Err(error)) => (Status::from(error.kind()), error.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or(panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown cause");
+            (Status::Internal, format!("an error in Pumice itself, please report it: {text}"))
+        }
+    };
+    // Nobody can ask for the message of a thread that is ending.
+    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = c_text(&message));
+    status
+}
+
+/// Runs the body of an entry point that returns a value; `fallback` if it fails.
+pub(crate) fn guard_or<R>(fallback: R, body: impl FnOnce() -> Result<R>) -> R {
+    let mut result = fallback;
+    guard(|| {
+        result = body()?;
+        Ok(())
+    });
+    result
+}
