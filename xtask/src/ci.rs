@@ -8,6 +8,7 @@ use std::time::Instant;
 use pumice_testkit::{golden, sha256_hex};
 
 use crate::capi;
+use crate::hdf5;
 use crate::python::{self, python};
 use crate::shell::{self, Result, cargo, command, root, run, succeeds};
 use crate::wheel;
@@ -15,7 +16,7 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 19] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("format", format),
@@ -30,8 +31,10 @@ const STEPS: [Step; 17] = [
     ("demo", demo),
     ("C library: examples and misuse", capi::programs),
     ("C library: tutorial", capi::tutorial),
+    ("HDF5 programs", hdf5::programs),
     ("Python wheel", wheel::build),
     ("Python tests", wheel::test),
+    ("HDF5 with MPI", hdf5::parallel),
     ("real data", real_data),
 ];
 

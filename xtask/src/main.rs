@@ -10,6 +10,7 @@ mod debian;
 mod exhaustive;
 mod folder;
 mod fuzz;
+mod hdf5;
 mod header;
 mod nvrtc;
 mod papers;

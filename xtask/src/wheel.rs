@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::hdf5;
 use crate::python;
 use crate::shell::{self, Result, command, root, run};
 
@@ -23,6 +24,7 @@ fn python_of_tests() -> PathBuf {
 /// Builds the wheel and installs it, with what the tests need from PyPI.
 pub(crate) fn build() -> Result {
     python::make_environment(&environment(), REQUIREMENTS)?;
+    hdf5::build_plugin()?;
     let folder = shell::target_dir().join("wheels");
     // So that there is one wheel, the new one.
     if folder.exists() {

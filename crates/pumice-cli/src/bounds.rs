@@ -20,6 +20,15 @@ impl From<&Bound> for BoundReport {
     }
 }
 
+impl std::fmt::Display for BoundReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.value {
+            Some(value) => write!(f, "{} {}", self.kind, text::number(value, 6)),
+            None => f.write_str(self.kind),
+        }
+    }
+}
+
 /// A region as `--json` prints it.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 pub(crate) struct RegionReport {

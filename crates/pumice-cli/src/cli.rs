@@ -17,6 +17,7 @@ Examples:
   pumice compress t.npy -o t.pum --abs 0.01 --verify     bound: 0.01, checked after writing
   pumice decompress t.pum -o t.npy                       the whole array
   pumice decompress t.pum -o t.npy --region 0:10,:,5:9   a part of it
+  pumice convert in.nc out.nc --config fields.toml       NetCDF and HDF5, bounds by variable
   pumice check t_30x192x288.f32 t.pum                    largest error, PSNR, ratio
 
 Exit codes: 0 success, 1 bound broken, 2 wrong arguments, 3 unsupported, 4 corrupt, 5 truncated,
@@ -46,6 +47,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Compress(commands::compress::Args),
     Decompress(commands::decompress::Args),
+    #[cfg(feature = "hdf5")]
+    Convert(commands::convert::Args),
     Info(commands::info::Args),
     Check(commands::check::Args),
     Recover(commands::recover::Args),

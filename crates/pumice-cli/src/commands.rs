@@ -5,6 +5,8 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod compress;
+#[cfg(feature = "hdf5")]
+pub(crate) mod convert;
 pub(crate) mod decompress;
 pub(crate) mod demo;
 pub(crate) mod info;

@@ -43,6 +43,13 @@ impl Failure {
         Self { error: self.error.context(path.display()), ..self }
     }
 
+    /// The same failure with the variable it concerns in front of the message.
+    #[cfg(feature = "hdf5")]
+    #[must_use]
+    pub(crate) fn within(self, name: &str) -> Self {
+        Self { error: self.error.context(name), ..self }
+    }
+
     pub(crate) fn kind(&self) -> ErrorKind {
         self.error.kind()
     }
@@ -62,6 +69,13 @@ impl Failure {
     fn is_closed_pipe(&self) -> bool {
         let cause = self.error.source().and_then(|e| e.downcast_ref::<io::Error>());
         cause.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+#[cfg(all(test, feature = "hdf5"))]
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
     }
 }
 

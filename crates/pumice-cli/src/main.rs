@@ -2,12 +2,15 @@
 //!
 //! Each command lives in a file of its own under `commands/`; what they share is beside them: `input.rs` and
 //! `layout.rs` say what an input file holds, `output.rs` where results go, `device.rs` what does the work, `compare.rs`
-//! whether a bound is kept, `ui.rs` how things are shown. Exit codes are those of `pumice::ErrorKind`.
+//! whether a bound is kept, `convert/` what becomes of the variables of an HDF5 or NetCDF file, `ui.rs` how things are
+//! shown. Exit codes are those of `pumice::ErrorKind`.
 
 mod bounds;
 mod cli;
 mod commands;
 mod compare;
+#[cfg(feature = "hdf5")]
+mod convert;
 mod device;
 mod failure;
 mod input;
@@ -41,6 +44,8 @@ fn run(command: &Command, ui: &Ui) -> Result<()> {
     match command {
         Command::Compress(args) => commands::compress::run(args, ui),
         Command::Decompress(args) => commands::decompress::run(args, ui),
+        #[cfg(feature = "hdf5")]
+        Command::Convert(args) => commands::convert::run(args, ui),
         Command::Info(args) => commands::info::run(args, ui),
         Command::Check(args) => commands::check::run(args, ui),
         Command::Recover(args) => commands::recover::run(args, ui),

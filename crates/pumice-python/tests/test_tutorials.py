@@ -28,4 +28,4 @@ def test_tutorial(path, tmp_path):
 
 
 def test_the_tutorials_are_there():
-    assert {"numpy.md", "zarr-dask.md", "pytorch.md"} <= {path.name for path in FOLDER.glob("*.md")}
+    assert {"hdf5.md", "numpy.md", "pytorch.md", "xarray-netcdf.md", "zarr-dask.md"} <= {path.name for path in FOLDER.glob("*.md")}

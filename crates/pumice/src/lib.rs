@@ -59,6 +59,7 @@ pub use read_at::ReadAt;
 pub use reader::{DecodeOptions, Info, Reader, decompress, decompress_into, inspect};
 pub use salvage::{Salvage, salvage};
 pub use source::{FileSource, SliceSource, Source};
+pub use stats::value_range;
 pub use target::Achieved;
 pub use writer::{
     AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create, max_compressed_bytes,

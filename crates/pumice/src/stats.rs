@@ -73,6 +73,21 @@ const HUGE: f64 = 1e15;
 /// Values looked at to decide whether a second pass is worth it.
 const N_SAMPLES: usize = 4096;
 
+/// The range that [`Bound::Rel`](crate::Bound::Rel) refers to: least and greatest finite value that is not a fill value;
+/// `None` if there is none. For parts of a whole that are to agree on one bound, by [`Config::range`](crate::Config::range).
+///
+/// ```
+/// use pumice::{Fill, SliceSource};
+/// let source = SliceSource::new(&[3.0f32, 1e20, 5.0, 1e20, f32::NAN], &[5])?;
+/// assert_eq!(pumice::value_range(&source, Fill::Auto, 1)?, Some((3.0, 5.0)));
+/// # Ok::<(), pumice::Error>(())
+/// ```
+pub fn value_range<T: Real>(source: &dyn Source<T>, fill: Fill, threads: usize) -> Result<Option<(f64, f64)>> {
+    let workers = Workers::new(threads)?;
+    let range = scan(source, fill, &workers, &|_| ())?.range;
+    Ok(range.map(|(lo, hi)| (lo.to_f64(), hi.to_f64())))
+}
+
 /// Scans all of `source`; `progress` gets the number of bytes done so far.
 pub(crate) fn scan<T: Real>(
     source: &dyn Source<T>,

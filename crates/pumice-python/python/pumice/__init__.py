@@ -10,6 +10,7 @@ Every finite value comes back within the bound that was asked for; NaN, infiniti
 True
 """
 
+from . import hdf5
 from ._api import analyze, check, compress, decompress, info, open, save
 from ._file import File
 from ._options import PRESETS, Options, Preset
@@ -24,6 +25,7 @@ from .errors import (
     TruncatedError,
     UnsupportedError,
 )
+from .hdf5 import plugin_path as hdf5_plugin_path
 
 __all__ = [
     "PRESETS",
@@ -44,6 +46,8 @@ __all__ = [
     "check",
     "compress",
     "decompress",
+    "hdf5",
+    "hdf5_plugin_path",
     "info",
     "open",
     "save",

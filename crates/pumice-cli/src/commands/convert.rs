@@ -1,0 +1,328 @@
+//! `pumice convert`: HDF5 and NetCDF-4 files whose variables are compressed, each with its own bound.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use pumice::{Bound, ErrorKind};
+use pumice_hdf5::files::Group;
+use serde::Serialize;
+
+use crate::bounds::{BoundReport, parts};
+use crate::convert::catalog::{Catalog, Kind, Plan, raw_bytes};
+use crate::convert::rules::Rules;
+use crate::convert::variable::{self, Outcome};
+use crate::convert::{to_hdf5, to_zarr};
+use crate::failure::{Failure, Result, io_context};
+use crate::output;
+use crate::text::{self, Table};
+use crate::ui::Ui;
+
+const AFTER_HELP: &str = "\
+Examples:
+  pumice convert in.nc out.nc --config fields.toml --dry-run    sizes to expect
+  pumice convert in.nc out.nc --config fields.toml
+  pumice convert in.nc out.zarr --config fields.toml
+  pumice convert in.h5 out.h5                                   without loss
+
+fields.toml; the last entry whose name matches decides:
+  [[field]]
+  name = \"*\"                  # wildcards leave coordinates alone
+  rel = 1e-3                  # or abs, pwrel, psnr, l2, ratio, lossless = true, keep = true
+
+  [[field]]
+  name = [\"T\", \"ocean/SST\"]
+  abs = 0.01
+  preset = \"max\"
+  chunks = [1, 192, 288]      # or \"keep\", \"auto\"
+
+Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf5.md).";
+
+/// Compress the variables of an HDF5 or NetCDF-4 file, each with its own bound
+///
+/// Variables of floats that no entry of the configuration names are compressed without loss, everything else is copied
+/// as it is. Attributes, dimensions and coordinates are kept; each compressed variable gets attributes with its bound,
+/// preset, version and the largest error found. Needs an HDF5 library, which is loaded when the command runs.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The file: HDF5 or NetCDF-4
+    input: PathBuf,
+
+    /// The result: .nc, .h5 and other names for HDF5, .zarr for a Zarr store of format 3
+    output: PathBuf,
+
+    /// Bounds, presets and chunks by the names of variables
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only show what would be done, with the sizes to expect
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Worker threads; 0 means one per core. The output does not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+}
+
+/// What the writers share.
+pub(crate) struct Work<'a> {
+    pub(crate) threads: usize,
+    bar: &'a ProgressBar,
+    done: Cell<u64>,
+}
+
+impl Work<'_> {
+    pub(crate) fn progress(&self, bytes: u64) {
+        self.done.set(self.done.get() + bytes);
+        self.bar.set_position(self.done.get());
+    }
+}
+
+/// What is written beside a compressed variable.
+pub(crate) struct Record {
+    bound: String,
+    preset: &'static str,
+    pub(crate) max_abs_error: f64,
+}
+
+impl Record {
+    pub(crate) const MAX_ERROR: &'static str = "pumice_max_abs_error";
+
+    pub(crate) fn new(plan: &Plan, outcome: &Outcome) -> Self {
+        let bound = match parts(plan.bound) {
+            (kind, Some(value)) => format!("{kind} {value:e}"),
+            (kind, None) => kind.into(),
+        };
+        let bound = match (plan.bound, plan.wish.range) {
+            (Bound::Rel(_), Some((lo, hi))) => format!("{bound} of the range {lo:e} to {hi:e}"),
+            _ => bound,
+        };
+        Self { bound, preset: plan.wish.preset.name(), max_abs_error: outcome.max_abs_error }
+    }
+
+    /// Attributes that are texts.
+    pub(crate) fn texts(&self) -> [(&'static str, String); 3] {
+        [
+            ("pumice_bound", self.bound.clone()),
+            ("pumice_preset", self.preset.into()),
+            ("pumice_version", env!("CARGO_PKG_VERSION").into()),
+        ]
+    }
+}
+
+/// A variable in `--json`.
+#[derive(Serialize)]
+struct VariableReport {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    chunk_shape: Vec<usize>,
+    #[serde(flatten)]
+    bound: BoundReport,
+    preset: &'static str,
+    raw_bytes: u64,
+    /// Expected, for a dry run.
+    compressed_bytes: u64,
+    ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_abs_error: Option<f64>,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    input: String,
+    output: String,
+    dry_run: bool,
+    variables: Vec<VariableReport>,
+    /// Datasets that are copied as they are.
+    n_kept: usize,
+    kept_bytes: u64,
+    left_out: Vec<String>,
+    input_bytes: u64,
+    /// Expected, for a dry run: without what the format itself takes.
+    output_bytes: u64,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
+    let start = Instant::now();
+    let rules = args.config.as_deref().map_or(Ok(Rules::default()), Rules::load)?;
+    output::refuse_same_file(&args.input, &args.output)?;
+    check_format(&args.input)?;
+    let root = Group::open_file(&args.input)?;
+    let mut catalog = Catalog::of(&root, &rules).map_err(|e| e.at(&args.input))?;
+    let threads = match args.threads {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        n => n,
+    };
+    for item in &mut catalog.items {
+        let path = item.path();
+        if let Kind::Compressed(plan) = &mut item.kind {
+            variable::find_range(&root.dataset_with_cache(&path)?, plan, threads).map_err(|e| e.within(&path))?;
+        }
+    }
+    let outcomes = if args.dry_run {
+        estimates(&root, &catalog, threads, ui)?
+    } else {
+        write(args, &root, &mut catalog, threads, ui)?
+    };
+    let report = report(args, &root, catalog, &outcomes, start.elapsed().as_secs_f64())?;
+    ui.summary(&report, false, || describe(&report))
+}
+
+/// Says what to do with files that the HDF5 library does not read.
+fn check_format(path: &Path) -> Result<()> {
+    let mut magic = Vec::new();
+    let file = File::open(path).map_err(io_context("read", path))?;
+    file.take(4).read_to_end(&mut magic).map_err(io_context("read", path))?;
+    if magic.starts_with(b"CDF") {
+        return Err(Failure::new(
+            ErrorKind::Unsupported,
+            format!("{} is a NetCDF file of the classic format", path.display()),
+        )
+        .hint("make a NetCDF-4 file of it first: nccopy -k nc4 in.nc in4.nc"));
+    }
+    Ok(())
+}
+
+/// The bytes that the progress bar counts.
+fn total_bytes(root: &Group, catalog: &Catalog) -> Result<u64> {
+    let mut total = 0;
+    for item in &catalog.items {
+        total += match &item.kind {
+            Kind::Kept => root.dataset(&item.path())?.storage_bytes()?,
+            Kind::Compressed(plan) => raw_bytes(&root.dataset(&item.path())?, plan.chunk_type.dtype),
+            _ => 0,
+        };
+    }
+    Ok(total)
+}
+
+fn estimates(root: &Group, catalog: &Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
+    let bar = ui.bytes_bar(total_bytes(root, catalog)?, "estimating");
+    let mut outcomes = Vec::new();
+    for item in &catalog.items {
+        if let Kind::Compressed(plan) = &item.kind {
+            let dataset = root.dataset_with_cache(&item.path())?;
+            let stored_bytes = variable::estimate(&dataset, plan, threads).map_err(|e| e.within(&item.path()))?;
+            outcomes.push(Outcome { stored_bytes, max_abs_error: 0.0 });
+            bar.inc(raw_bytes(&dataset, plan.chunk_type.dtype));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(outcomes)
+}
+
+/// Writes under another name, which becomes the right one when all is there.
+fn write(args: &Args, root: &Group, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
+    let bar = ui.bytes_bar(total_bytes(root, catalog)?, "converting");
+    let work = Work { threads, bar: &bar, done: Cell::new(0) };
+    let path = &args.output;
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".pumice-").suffix(".tmp");
+    let outcomes = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr")) {
+        if path.exists() {
+            return Err(Failure::invalid(format!("{} is there already", path.display())).hint("remove it first"));
+        }
+        let temporary = builder.tempdir_in(folder).map_err(io_context("make a folder in", folder))?;
+        // A folder of its own within, with the mode that any new folder gets.
+        let store = temporary.path().join("store");
+        fs::create_dir(&store).map_err(io_context("make", &store))?;
+        let outcomes = to_zarr::write(root, catalog, &store, &work)?;
+        fs::rename(&store, path).map_err(io_context("write", path))?;
+        outcomes
+    } else {
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let temporary = builder.tempfile_in(folder).map_err(io_context("make a file in", folder))?;
+        let outcomes = to_hdf5::write(root, catalog, temporary.path(), &work)?;
+        temporary.as_file().sync_all().map_err(io_context("write", path))?;
+        temporary.persist(path).map_err(|e| io_context("write", path)(e.error))?;
+        outcomes
+    };
+    bar.finish_and_clear();
+    Ok(outcomes)
+}
+
+fn report(args: &Args, root: &Group, catalog: Catalog, outcomes: &[Outcome], seconds: f64) -> Result<Report> {
+    let (mut variables, mut n_kept, mut kept_bytes) = (Vec::new(), 0, 0);
+    for item in &catalog.items {
+        match &item.kind {
+            Kind::Kept => {
+                n_kept += 1;
+                kept_bytes += root.dataset(&item.path())?.storage_bytes()?;
+            }
+            Kind::Compressed(plan) => {
+                let dataset = root.dataset(&item.path())?;
+                let outcome = outcomes[variables.len()];
+                let raw_bytes = raw_bytes(&dataset, plan.chunk_type.dtype);
+                variables.push(VariableReport {
+                    name: item.path(),
+                    dtype: plan.chunk_type.dtype.name(),
+                    shape: dataset.shape().to_vec(),
+                    chunk_shape: plan.chunk_type.extents.clone(),
+                    bound: (&plan.bound).into(),
+                    preset: plan.wish.preset.name(),
+                    raw_bytes,
+                    compressed_bytes: outcome.stored_bytes,
+                    ratio: raw_bytes as f64 / outcome.stored_bytes.max(1) as f64,
+                    max_abs_error: (!args.dry_run).then_some(outcome.max_abs_error),
+                });
+            }
+            _ => {}
+        }
+    }
+    let expected = kept_bytes + variables.iter().map(|variable| variable.compressed_bytes).sum::<u64>();
+    let size = |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
+    Ok(Report {
+        input: args.input.display().to_string(),
+        output: args.output.display().to_string(),
+        dry_run: args.dry_run,
+        variables,
+        n_kept,
+        kept_bytes,
+        left_out: catalog.left_out,
+        input_bytes: size(&args.input).unwrap_or(0),
+        output_bytes: size(&args.output).filter(|_| !args.dry_run).unwrap_or(expected),
+        seconds,
+    })
+}
+
+fn describe(report: &Report) -> String {
+    let sizes = if report.dry_run { ["expected", "ratio"] } else { ["stored", "ratio"] };
+    let mut table =
+        Table::new(&["variable", "bound", "preset", "shape", "raw", sizes[0], sizes[1], "largest error"], 4);
+    for variable in &report.variables {
+        table.row(vec![
+            variable.name.clone(),
+            variable.bound.to_string(),
+            variable.preset.into(),
+            text::shape(&variable.shape),
+            text::bytes(variable.raw_bytes),
+            text::bytes(variable.compressed_bytes),
+            text::ratio(variable.ratio),
+            variable.max_abs_error.map_or("-".into(), |error| text::number(error, 4)),
+        ]);
+    }
+    let left_out: String = report.left_out.iter().map(|what| format!("left out: {what}\n")).collect();
+    format!(
+        "{}{left_out}{} copied as they are, {}\n{}: {} -> {}{}, {}\n",
+        table.render(),
+        if report.n_kept == 1 { "1 dataset".into() } else { format!("{} datasets", report.n_kept) },
+        text::bytes(report.kept_bytes),
+        report.output,
+        text::bytes(report.input_bytes),
+        if report.dry_run { "about " } else { "" },
+        text::bytes(report.output_bytes),
+        text::seconds(report.seconds),
+    )
+}

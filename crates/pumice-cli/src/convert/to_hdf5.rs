@@ -1,0 +1,78 @@
+//! The same tree as an HDF5 or NetCDF-4 file. First everything is made, in the order of the input, and filled; then come
+//! the attributes, since they refer to datasets.
+
+use std::path::Path;
+
+use pumice_hdf5::Words;
+use pumice_hdf5::files::Group;
+
+use super::catalog::{Catalog, Kind};
+use super::variable::{self, Outcome};
+use crate::commands::convert::{Record, Work};
+use crate::failure::{Failure, Result};
+
+/// Writes the file. The outcomes are those of the compressed variables, in order.
+pub(crate) fn write(source: &Group, catalog: &mut Catalog, path: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
+    let target = source.create_file_like(path)?;
+    let member = |root: &Group, group: &str| root.group(if group.is_empty() { "." } else { group });
+    // Types with names come before the datasets that may use them.
+    for item in &catalog.items {
+        let (from, to) = (member(source, &item.group), member(&target, &item.group));
+        match item.kind {
+            Kind::Group => drop(to?.create_group_like(&item.name, &from?.group(&item.name)?)?),
+            Kind::Datatype => to?.copy_from(&from?, &item.name)?,
+            _ => {}
+        }
+    }
+    let mut outcomes = Vec::new();
+    for item in &catalog.items {
+        let (from, to) = (member(source, &item.group)?, member(&target, &item.group)?);
+        match &item.kind {
+            Kind::SoftLink(target) => to.create_soft_link(&item.name, target)?,
+            Kind::Kept => {
+                let dataset = from.dataset(&item.name)?;
+                // What values point to is copied when all of it is there.
+                if dataset.has_pointers()? {
+                    drop(to.create_like(&item.name, &dataset)?);
+                } else {
+                    to.copy_from(&from, &item.name)?;
+                }
+                work.progress(dataset.storage_bytes()?);
+            }
+            Kind::Compressed(plan) => {
+                let within = |e: Failure| e.within(&item.path());
+                let dataset = from.dataset_with_cache(&item.name)?;
+                let words = Words { wish: plan.wish, chunk_type: None };
+                let copy = to.create_filtered(&item.name, &dataset, &plan.chunk_type.extents, &words)?;
+                let write = |start: &[usize], stream: &[u8]| Ok(copy.write_chunk(start, stream)?);
+                let progress = |n| work.progress(n);
+                outcomes.push(variable::compress(&dataset, plan, work.threads, &progress, write).map_err(within)?);
+            }
+            _ => {}
+        }
+    }
+    let left_out = target.copy_attributes_from(source)?;
+    catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name}")));
+    let mut compressed = outcomes.iter();
+    for item in &catalog.items {
+        if matches!(item.kind, Kind::SoftLink(_)) {
+            continue;
+        }
+        let path = item.path();
+        if matches!(item.kind, Kind::Kept) && source.dataset(&path)?.has_pointers()? {
+            target.copy_pointers_from(source, &path)?;
+        }
+        let copy = target.at(&path)?;
+        let left_out = copy.copy_attributes_from(&source.at(&path)?)?;
+        catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name} of {path}")));
+        if let Kind::Compressed(plan) = &item.kind
+            && let Some(outcome) = compressed.next()
+        {
+            let record = Record::new(plan, outcome);
+            record.texts().into_iter().try_for_each(|(name, text)| copy.set_text(name, &text))?;
+            copy.set_number(Record::MAX_ERROR, record.max_abs_error)?;
+        }
+    }
+    target.finish()?;
+    Ok(outcomes)
+}

@@ -1,0 +1,251 @@
+//! One variable: the range that a relative bound refers to, the size to expect, and the chunks, each compressed, decompressed
+//! and compared before it is written.
+
+use pumice::metrics::Guarantee;
+use pumice::{AnalysisOptions, Bound, DecodeOptions, ErrorKind, Fill, Real, Source, with_dtype};
+use pumice_hdf5::files::Dataset;
+use pumice_hdf5::{ByteOrder, ChunkType, Wish};
+
+use super::catalog::Plan;
+use crate::failure::{Failure, Result};
+use crate::target::is_target;
+
+/// Values that are compressed for an estimate, about, and the number of chunks that they are.
+const SAMPLE_VALUES: usize = 1 << 22;
+const MIN_SAMPLE: usize = 2;
+const MAX_SAMPLE: usize = 16;
+
+/// What compressing a variable came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) stored_bytes: u64,
+    pub(crate) max_abs_error: f64,
+}
+
+/// The values of a dataset. One of them can be made NaN, so that it counts for nothing.
+struct Values<'a> {
+    dataset: &'a Dataset,
+    nothing: Option<f64>,
+}
+
+impl<T: Real> Source<T> for Values<'_> {
+    fn shape(&self) -> &[usize] {
+        self.dataset.shape()
+    }
+
+    fn read_box(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> pumice::Result<()> {
+        self.dataset.read_box(start, extents, out)?;
+        if let Some(nothing) = self.nothing.map(T::from_f64) {
+            let values = out.iter_mut().filter(|value| value.to_bits_u64() == nothing.to_bits_u64());
+            values.for_each(|value| *value = T::from_f64(f64::NAN));
+        }
+        Ok(())
+    }
+}
+
+/// Finds the range that a relative bound refers to: that of the whole variable, so that all chunks have one bound.
+pub(crate) fn find_range(dataset: &Dataset, plan: &mut Plan, threads: usize) -> Result<()> {
+    if !matches!(plan.bound, Bound::Rel(_)) || plan.wish.range.is_some() {
+        return Ok(());
+    }
+    let values = Values { dataset, nothing: plan.chunk_type.fill };
+    let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
+    let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fill, threads))?;
+    match range {
+        Some(range) => plan.wish.range = Some(range),
+        None => plan.wish.bound = Bound::Lossless,
+    }
+    Ok(())
+}
+
+/// The size to expect: that of some chunks, spread evenly, carried over to all of them. Of larger chunks `pumice::analyze`
+/// takes samples.
+pub(crate) fn estimate(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
+    let chunk_values: usize = plan.chunk_type.extents.iter().product();
+    if chunk_values > SAMPLE_VALUES && !is_target(plan.bound) {
+        return analyze(dataset, plan, threads);
+    }
+    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
+    let n_sampled = (SAMPLE_VALUES / chunk_values).clamp(MIN_SAMPLE, MAX_SAMPLE).min(starts.len());
+    let sample: Vec<_> = (0..n_sampled).map(|i| starts[i * starts.len() / n_sampled].clone()).collect();
+    let outcome = compress_chunks(dataset, plan, &sample, threads, &|_| (), |_, _| Ok(()))?;
+    Ok(outcome.stored_bytes * starts.len() as u64 / n_sampled.max(1) as u64)
+}
+
+fn analyze(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
+    let values = Values { dataset, nothing: None };
+    let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
+    let bound = match (plan.wish.bound, plan.wish.range) {
+        (Bound::Rel(e), Some((lo, hi))) => Bound::Abs(e * (hi - lo)),
+        (bound, _) => bound,
+    };
+    let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.wish.preset]).fill(fill).threads(threads);
+    let found = with_dtype!(plan.chunk_type.dtype, T => pumice::analyze_from::<T>(&values, &options, &|_| ()))?;
+    Ok(found.estimates.first().map_or(found.raw_bytes, |estimate| estimate.compressed_bytes))
+}
+
+/// Compresses all chunks, several at a time, and hands them over in order, each with the position of its first value.
+pub(crate) fn compress(
+    dataset: &Dataset,
+    plan: &Plan,
+    threads: usize,
+    progress: &dyn Fn(u64),
+    write: impl FnMut(&[usize], &[u8]) -> Result<()>,
+) -> Result<Outcome> {
+    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
+    compress_chunks(dataset, plan, &starts, threads, progress, write)
+}
+
+fn compress_chunks(
+    dataset: &Dataset,
+    plan: &Plan,
+    starts: &[Vec<usize>],
+    threads: usize,
+    progress: &dyn Fn(u64),
+    mut write: impl FnMut(&[usize], &[u8]) -> Result<()>,
+) -> Result<Outcome> {
+    let chunk = Chunk { shape: dataset.shape(), chunk_type: &plan.chunk_type, wish: &plan.wish };
+    let mut outcome = Outcome::default();
+    for starts in starts.chunks(threads.max(1)) {
+        let coded = with_dtype!(plan.chunk_type.dtype, T => {
+            let read = |start: &Vec<usize>| chunk.read::<T>(dataset, start);
+            let values = starts.iter().map(read).collect::<Result<Vec<_>>>()?;
+            std::thread::scope(|scope| {
+                let parts = starts.iter().zip(values);
+                let workers: Vec<_> = parts.map(|(start, values)| scope.spawn(|| chunk.code(start, values))).collect();
+                workers.into_iter().map(join).collect::<Result<Vec<_>>>()
+            })?
+        });
+        for (start, coded) in starts.iter().zip(coded) {
+            write(start, &coded.stream)?;
+            outcome.stored_bytes += coded.stream.len() as u64;
+            outcome.max_abs_error = outcome.max_abs_error.max(coded.max_abs_error);
+            progress(coded.raw_bytes);
+        }
+    }
+    Ok(outcome)
+}
+
+fn join<T>(worker: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Positions of the first values of all chunks, in C order.
+pub(crate) fn chunk_starts(shape: &[usize], extents: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let counts: Vec<usize> = shape.iter().zip(extents).map(|(n, chunk)| n.div_ceil(*chunk)).collect();
+    let extents = extents.to_vec();
+    (0..counts.iter().product()).map(move |mut id| {
+        let mut start = vec![0; counts.len()];
+        for axis in (0..counts.len()).rev() {
+            start[axis] = id % counts[axis] * extents[axis];
+            id /= counts[axis];
+        }
+        start
+    })
+}
+
+/// The part of a chunk that lies within an array.
+pub(crate) fn extents_within(shape: &[usize], chunk: &[usize], start: &[usize]) -> Vec<usize> {
+    start.iter().zip(chunk).zip(shape).map(|((start, n), extent)| *n.min(&(extent - start))).collect()
+}
+
+/// Copies a box of `extents` between the corners of two arrays of values of `size` bytes each.
+pub(crate) fn copy_corner(
+    from: &[u8],
+    from_shape: &[usize],
+    to: &mut [u8],
+    to_shape: &[usize],
+    extents: &[usize],
+    size: usize,
+) {
+    let (Some(row), rank) = (extents.last().map(|n| n * size), extents.len()) else {
+        to.copy_from_slice(from);
+        return;
+    };
+    let n_rows: usize = extents[..rank - 1].iter().product();
+    for row_id in 0..n_rows {
+        let (mut id, mut from_at, mut to_at) = (row_id, 0, 0);
+        let (mut from_stride, mut to_stride) = (from_shape[rank - 1], to_shape[rank - 1]);
+        for axis in (0..rank - 1).rev() {
+            let index = id % extents[axis];
+            id /= extents[axis];
+            from_at += index * from_stride;
+            to_at += index * to_stride;
+            from_stride *= from_shape[axis];
+            to_stride *= to_shape[axis];
+        }
+        to[to_at * size..to_at * size + row].copy_from_slice(&from[from_at * size..from_at * size + row]);
+    }
+}
+
+struct Coded {
+    stream: Vec<u8>,
+    raw_bytes: u64,
+    max_abs_error: f64,
+}
+
+/// What all chunks of a variable have in common.
+struct Chunk<'a> {
+    shape: &'a [usize],
+    chunk_type: &'a ChunkType,
+    wish: &'a Wish,
+}
+
+impl Chunk<'_> {
+    fn read<T: Real>(&self, dataset: &Dataset, start: &[usize]) -> Result<Vec<T>> {
+        let extents = extents_within(self.shape, &self.chunk_type.extents, start);
+        let mut values = vec![T::default(); extents.iter().product()];
+        dataset.read_box(start, &extents, &mut values)?;
+        Ok(values)
+    }
+
+    /// Pads, compresses, decompresses and compares.
+    fn code<T: Real>(&self, start: &[usize], values: Vec<T>) -> Result<Coded> {
+        let (size, full) = (size_of::<T>(), &self.chunk_type.extents);
+        let extents = extents_within(self.shape, full, start);
+        let little = ChunkType { order: ByteOrder::Little, ..self.chunk_type.clone() };
+        let mut bytes = Vec::new();
+        T::extend_le_bytes(&values, &mut bytes);
+        let mut padded = Vec::new();
+        let padding = T::from_f64(self.chunk_type.fill.unwrap_or(0.0));
+        T::extend_le_bytes(&vec![padding; full.iter().product()], &mut padded);
+        copy_corner(&bytes, &extents, &mut padded, full, &extents, size);
+        // The stream is the same for both byte orders.
+        let stream = pumice_hdf5::encode(&padded, &little, self.wish, 1)?;
+        pumice_hdf5::decode(&stream, &little, &mut padded, DecodeOptions::new().threads(1))?;
+        copy_corner(&padded, full, &mut bytes, &extents, &extents, size);
+        let mut restored = vec![T::default(); values.len()];
+        T::copy_from_le_bytes(&bytes, &mut restored);
+        let ranges: Vec<_> = extents.iter().map(|&n| 0..n).collect();
+        let found = Guarantee::of(&pumice::inspect(&stream)?).compare(&ranges, &values, &restored);
+        if !found.bound_kept() {
+            let message = format!("an error of {:e} breaks the bound; nothing was written", found.max_abs_error);
+            return Err(Failure::new(ErrorKind::BoundBroken, message)
+                .hint("this is a bug in pumice or a fault of the machine: please report it with the input"));
+        }
+        Ok(Coded { stream, raw_bytes: bytes.len() as u64, max_abs_error: found.max_abs_error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_the_array() {
+        let starts: Vec<_> = chunk_starts(&[5, 4], &[2, 4]).collect();
+        assert_eq!(starts, [[0, 0], [2, 0], [4, 0]]);
+        assert_eq!(extents_within(&[5, 4], &[2, 4], &[4, 0]), [1, 4]);
+    }
+
+    #[test]
+    fn corners_are_copied() {
+        let from: Vec<u8> = (0..24).collect();
+        let mut to = vec![99; 60];
+        copy_corner(&from, &[2, 3, 4], &mut to, &[3, 4, 5], &[2, 3, 4], 1);
+        assert_eq!((to[0..5].to_vec(), to[5], to[20], to[26]), (vec![0, 1, 2, 3, 99], 4, 12, 17));
+        let mut back = vec![0; 24];
+        copy_corner(&to, &[3, 4, 5], &mut back, &[2, 3, 4], &[2, 3, 4], 1);
+        assert_eq!(back, from);
+    }
+}

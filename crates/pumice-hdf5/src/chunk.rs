@@ -1,0 +1,272 @@
+//! One chunk: the bytes that HDF5 has in memory, and the Pumice stream that stands for them in the file. The stream
+//! describes itself; only the byte order of the values is that of the dataset.
+//!
+//! Chunks at the edge of a dataset, and those that are not full yet, end with planes that HDF5 has filled: with the
+//! fill value, or with zeros. They are no data: the range of a relative bound and the mean of a PSNR leave them out.
+
+use bytemuck::Pod;
+use pumice::{Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Reader, Real, Result, SliceSource, with_dtype};
+
+use crate::words::{ByteOrder, ChunkType, Wish};
+
+/// Most axes of a Pumice stream.
+const MAX_STREAM_RANK: usize = 8;
+
+/// Compresses the bytes of a chunk.
+///
+/// # Errors
+/// If the chunk has another size than `chunk_type` says, or the wish cannot be fulfilled.
+pub fn encode(bytes: &[u8], chunk_type: &ChunkType, wish: &Wish, threads: usize) -> Result<Vec<u8>> {
+    let expected = chunk_type.n_bytes();
+    if expected != Some(bytes.len()) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("a chunk of {} bytes, but chunks of {:?} have {expected:?}", bytes.len(), chunk_type.extents),
+        ));
+    }
+    with_dtype!(chunk_type.dtype, T => {
+        let copied;
+        let values: &[T] = match bytemuck::try_cast_slice(bytes) {
+            Ok(values) if is_native(chunk_type.order) => values,
+            _ => {
+                copied = in_native_order::<T>(bytes, chunk_type.order);
+                &copied
+            }
+        };
+        pumice::compress(values, &stream_shape(&chunk_type.extents), &config(values, chunk_type, wish)?.threads(threads))
+    })
+}
+
+/// Decompresses a chunk into `out`, which is as large as `chunk_type` says.
+///
+/// # Errors
+/// If the stream is damaged, is that of other values, or would take more memory than the options allow.
+pub fn decode(stream: &[u8], chunk_type: &ChunkType, out: &mut [u8], options: DecodeOptions) -> Result<()> {
+    let reader = Reader::new(stream, options)?;
+    let (info, shape) = (reader.info(), stream_shape(&chunk_type.extents));
+    if (info.dtype, &info.shape) != (chunk_type.dtype, &shape) || chunk_type.n_bytes() != Some(out.len()) {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "the chunk holds {:?} values of {}, but the dataset has {shape:?} of {}",
+                info.shape, info.dtype, chunk_type.dtype
+            ),
+        ));
+    }
+    let whole: Vec<_> = shape.iter().map(|&n| 0..n).collect();
+    with_dtype!(chunk_type.dtype, T => match bytemuck::try_cast_slice_mut::<u8, T>(out) {
+        Ok(values) => reader.read_region_into(&whole, values)?,
+        Err(_) => out.copy_from_slice(bytemuck::cast_slice(&reader.read_region::<T>(&whole)?.data)),
+    });
+    if !is_native(chunk_type.order) {
+        out.chunks_exact_mut(chunk_type.dtype.size()).for_each(<[u8]>::reverse);
+    }
+    Ok(())
+}
+
+fn is_native(order: ByteOrder) -> bool {
+    (order == ByteOrder::Big) == cfg!(target_endian = "big")
+}
+
+fn in_native_order<T: Real>(bytes: &[u8], order: ByteOrder) -> Vec<T> {
+    let mut bytes = bytes.to_vec();
+    if order == ByteOrder::Big {
+        bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
+    }
+    let mut values = vec![T::default(); bytes.len() / size_of::<T>()];
+    T::copy_from_le_bytes(&bytes, &mut values);
+    values
+}
+
+/// The extents with so few axes that a stream can have them: without those of extent 1, then the slowest ones merged.
+fn stream_shape(extents: &[usize]) -> Vec<usize> {
+    if extents.len() <= MAX_STREAM_RANK {
+        return extents.to_vec();
+    }
+    let mut shape: Vec<usize> = extents.iter().copied().filter(|&n| n != 1).collect();
+    if shape.len() > MAX_STREAM_RANK {
+        let merged = shape.drain(..=shape.len() - MAX_STREAM_RANK).product();
+        shape.insert(0, merged);
+    }
+    shape
+}
+
+/// What to ask of Pumice for this chunk.
+fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Result<Config> {
+    let dataset_fill = chunk_type.fill.map(T::from_f64);
+    let is_fill = |value: &T| dataset_fill.is_some_and(|fill| fill.to_bits_u64() == value.to_bits_u64());
+    let fill = match (wish.fill, dataset_fill) {
+        (Some(fill), _) => Fill::Value(fill),
+        (None, Some(fill)) if values.iter().any(is_fill) => Fill::Value(fill.to_f64()),
+        // Declared, but not what is in there: there may be another.
+        _ => Fill::Auto,
+    };
+    let config = Config::new(wish.bound).preset(wish.preset).fill(fill);
+    match (wish.bound, wish.range) {
+        (Bound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
+        (Bound::Rel(_) | Bound::Psnr(_), _) => {}
+        _ => return Ok(config),
+    }
+    let extents = data_extents(values, &chunk_type.extents, |value| value.to_bits_u64() == 0 || is_fill(value));
+    let is_padded = extents != chunk_type.extents;
+    if !is_padded && !matches!(fill, Fill::Value(_)) {
+        return Ok(config);
+    }
+    let data: Vec<T> = corner(values, &chunk_type.extents, &extents).filter(|value| !is_fill(value)).collect();
+    let fill_of_data = wish.fill.map_or(Fill::Auto, Fill::Value);
+    let found = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, fill_of_data, 1)?;
+    let of_bound = |bound| Config::new(bound).preset(wish.preset).fill(fill);
+    Ok(match (wish.bound, found) {
+        (_, None) => of_bound(Bound::Lossless),
+        (Bound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
+        // The errors of the padding, if there are any, only make it better.
+        (Bound::Psnr(db), Some((lo, hi))) if is_padded => {
+            of_bound(Bound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
+        }
+        _ => config,
+    })
+}
+
+/// The extents of a chunk without the planes at the end of each axis that are nothing but padding.
+fn data_extents<T>(values: &[T], extents: &[usize], is_padding: impl Fn(&T) -> bool) -> Vec<usize> {
+    let kept = |axis: usize| {
+        let inner: usize = extents[axis + 1..].iter().product();
+        let outer: usize = extents[..axis].iter().product();
+        let row = |o: usize, at: usize| &values[(o * extents[axis] + at) * inner..][..inner];
+        let is_empty = |at: &usize| (0..outer).all(|o| row(o, *at).iter().all(&is_padding));
+        extents[axis] - (0..extents[axis]).rev().take_while(is_empty).count()
+    };
+    (0..extents.len()).map(kept).collect()
+}
+
+/// The values of the box of these extents at the start of a chunk.
+fn corner<T: Copy>(values: &[T], chunk: &[usize], extents: &[usize]) -> impl Iterator<Item = T> {
+    let inside = move |mut at: usize| {
+        chunk.iter().zip(extents).rev().all(|(n, extent)| {
+            let index = at % n;
+            at /= n;
+            index < *extent
+        })
+    };
+    values.iter().enumerate().filter(move |(at, _)| inside(*at)).map(|(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pumice::{DType, Preset};
+
+    fn chunk_type(dtype: DType, extents: &[usize]) -> ChunkType {
+        ChunkType { dtype, order: ByteOrder::Little, extents: extents.to_vec(), fill: None }
+    }
+
+    fn bytes_of<T: Real>(values: &[T]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        T::extend_le_bytes(values, &mut bytes);
+        bytes
+    }
+
+    /// The stream's bound, and the restored values.
+    fn round_trip(values: &[f32], chunk: &ChunkType, wish: &Wish) -> (f64, Vec<f32>) {
+        let stream = encode(&bytes_of(values), chunk, wish, 1).unwrap();
+        let mut out = vec![0; values.len() * 4];
+        decode(&stream, chunk, &mut out, DecodeOptions::new()).unwrap();
+        let mut restored = vec![0.0; values.len()];
+        f32::copy_from_le_bytes(&out, &mut restored);
+        (pumice::inspect(&stream).unwrap().abs_bound, restored)
+    }
+
+    fn temperatures(n: usize) -> Vec<f32> {
+        (0..n).map(|i| 285.0 + 5.0 * (i as f32 * 0.01).sin()).collect()
+    }
+
+    #[test]
+    fn both_byte_orders_and_any_alignment() {
+        let values: Vec<f64> = (0..600).map(|i| f64::from(i).sqrt()).collect();
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let chunk = ChunkType { order, ..chunk_type(DType::F64, &[20, 30]) };
+            let mut bytes = bytes_of(&values);
+            if order == ByteOrder::Big {
+                bytes.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+            }
+            for shift in 0..3 {
+                let mut shifted = vec![0; shift];
+                shifted.extend(&bytes);
+                let stream = encode(&shifted[shift..], &chunk, &Wish::new(Bound::Abs(0.0)), 1).unwrap();
+                let mut out = vec![0; shift + bytes.len()];
+                decode(&stream, &chunk, &mut out[shift..], DecodeOptions::new()).unwrap();
+                assert_eq!(out[shift..], bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn padding_does_not_loosen_a_relative_bound() {
+        let data = temperatures(60 * 40);
+        let wish = Wish::new(Bound::Rel(1e-2));
+        let (alone, _) = round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &wish);
+        assert!(alone < 0.11);
+        for (pad, fill) in [(0.0, None), (1e20, Some(1e20)), (0.0, Some(1e20))] {
+            let mut padded = vec![pad; 64 * 50];
+            for (row, values) in data.chunks(40).enumerate() {
+                padded[row * 50..row * 50 + 40].copy_from_slice(values);
+            }
+            let chunk = ChunkType { fill, ..chunk_type(DType::F32, &[64, 50]) };
+            let (bound, restored) = round_trip(&padded, &chunk, &wish);
+            assert_eq!(bound, alone, "padded with {pad}, fill value {fill:?}");
+            let is_within = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) <= bound;
+            assert!(padded.iter().zip(&restored).all(is_within));
+            // The mean and the range of a PSNR are those of the data too.
+            let (_, restored) = round_trip(&padded, &chunk, &Wish::new(Bound::Psnr(60.0)));
+            let part = |all: &[f32]| all.chunks(50).take(60).flat_map(|row| row[..40].to_vec()).collect::<Vec<_>>();
+            let found = pumice::metrics::compare(&part(&padded), &part(&restored), f64::INFINITY, &[]);
+            assert!(found.psnr >= 60.0, "{}", found.psnr);
+        }
+        let nothing = vec![0.0; 64 * 50];
+        assert_eq!(round_trip(&nothing, &chunk_type(DType::F32, &[64, 50]), &wish).1, nothing);
+    }
+
+    #[test]
+    fn a_declared_fill_value_does_not_hide_another() {
+        let mut data = temperatures(2400);
+        data[100..200].fill(1e20);
+        let chunk = ChunkType { fill: Some(9.969_209_968_386_869e36), ..chunk_type(DType::F32, &[60, 40]) };
+        let (bound, restored) = round_trip(&data, &chunk, &Wish::new(Bound::Rel(1e-2)));
+        assert!(bound < 0.11, "{bound}");
+        assert_eq!(restored[100..200], data[100..200]);
+    }
+
+    #[test]
+    fn a_range_is_taken_as_given() {
+        let data = temperatures(2400);
+        let wish = Wish { range: Some((0.0, 100.0)), preset: Preset::Fast, ..Wish::new(Bound::Rel(1e-3)) };
+        assert_eq!(round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &wish).0, 0.1);
+    }
+
+    #[test]
+    fn many_axes_are_merged() {
+        assert_eq!(stream_shape(&[2; 8]), [2; 8]);
+        assert_eq!(stream_shape(&[1, 2, 1, 3, 1, 4, 1, 5, 1, 6]), [2, 3, 4, 5, 6]);
+        assert_eq!(stream_shape(&[2; 10]), [8, 2, 2, 2, 2, 2, 2, 2]);
+        let data = temperatures(1024);
+        let (_, restored) = round_trip(&data, &chunk_type(DType::F32, &[2; 10]), &Wish::new(Bound::Lossless));
+        assert_eq!(restored, data);
+    }
+
+    #[test]
+    fn damage_and_wrong_sizes_are_errors() {
+        let data = temperatures(2400);
+        let chunk = chunk_type(DType::F32, &[60, 40]);
+        let stream = encode(&bytes_of(&data), &chunk, &Wish::new(Bound::Abs(0.1)), 1).unwrap();
+        let mut out = vec![0; 9600];
+        for at in 0..stream.len() {
+            let mut damaged = stream.clone();
+            damaged[at] ^= 0x40;
+            assert!(decode(&damaged, &chunk, &mut out, DecodeOptions::new()).is_err(), "byte {at}");
+            assert!(decode(&stream[..at], &chunk, &mut out, DecodeOptions::new()).is_err(), "{at} bytes");
+        }
+        let other = chunk_type(DType::F32, &[40, 60]);
+        assert_eq!(decode(&stream, &other, &mut out, DecodeOptions::new()).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(encode(&[0; 9599], &chunk, &Wish::new(Bound::Lossless), 1).is_err());
+    }
+}

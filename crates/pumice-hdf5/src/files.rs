@@ -1,0 +1,366 @@
+//! Files, for programs that convert them: through a libhdf5 that is loaded at run time, so that neither building nor
+//! starting a program needs one.
+//!
+//! A libhdf5 may not be fit for threads. Every call of it from here holds one lock, so that these types can be shared.
+
+mod attributes;
+mod dataset;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pumice::{Error, ErrorKind, Result};
+
+pub use attributes::Value;
+pub use dataset::{Dataset, Integer};
+
+use crate::filter::{FilterClass, filter_class};
+use crate::library::{Hid, Library, function};
+
+/// Names the file of a libhdf5 to use.
+const PATH_VARIABLE: &str = "PUMICE_LIBHDF5";
+/// Those that are looked for otherwise: of Debian, of conda and others, newest first; of macOS.
+const NAMES: [&CStr; 13] = [
+    c"libhdf5_serial.so.310",
+    c"libhdf5_serial.so.103",
+    c"libhdf5.so.320",
+    c"libhdf5.so.310",
+    c"libhdf5.so.200",
+    c"libhdf5.so.103",
+    c"libhdf5_serial.so",
+    c"libhdf5.so",
+    c"libhdf5_openmpi.so.103",
+    c"libhdf5_mpich.so.103",
+    c"libhdf5.dylib",
+    c"/opt/homebrew/lib/libhdf5.dylib",
+    c"/usr/local/lib/libhdf5.dylib",
+];
+
+const DEFAULT: Hid = 0;
+const READ_ONLY: c_uint = 0;
+const TRUNCATE: c_uint = 2;
+const BY_NAME: c_int = 0;
+const BY_CREATION: c_int = 1;
+const INCREASING: c_int = 0;
+const COPY_WITHOUT_ATTRIBUTES: c_uint = 0x10;
+const COPY_MERGING_TYPES: c_uint = 0x20;
+
+fn lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls a function of the library: `call!(H5Gopen2(id => Hid, …) -> Hid)`.
+macro_rules! call {
+    ($name:ident($($value:expr => $arg:ty),* $(,)?) -> $out:ty) => {{
+        let function = $crate::library::function!($crate::files::library()?, fn $name($($arg),*) -> $out)?;
+        let _one_at_a_time = $crate::files::lock();
+        // SAFETY: one thread at a time is in the library. Identifiers are open, as `Object` keeps them so; strings end
+        // with a zero, and pointers are to as much memory as the arguments beside them say.
+        unsafe { function($($value),*) }
+    }};
+}
+use call;
+
+/// The library of this process, loaded when it is first needed.
+fn library() -> Result<&'static Library> {
+    static LIBRARY: OnceLock<std::result::Result<Library, String>> = OnceLock::new();
+    LIBRARY.get_or_init(load).as_ref().map_err(|message| Error::unsupported(message.clone()))
+}
+
+fn load() -> std::result::Result<Library, String> {
+    let given = std::env::var_os(PATH_VARIABLE);
+    let library = match &given {
+        Some(path) => CString::new(path.as_encoded_bytes()).ok().and_then(|path| Library::load(&path)),
+        None => NAMES.iter().find_map(|name| Library::load(name)),
+    };
+    let library = library.ok_or_else(|| match given {
+        Some(path) => format!("{PATH_VARIABLE}={} cannot be loaded as a library", path.display()),
+        None => format!(
+            "HDF5 and NetCDF-4 files need the HDF5 library, which is not here: install libhdf5-103-1 (Debian), hdf5 (conda, \
+             Homebrew), or name its file by {PATH_VARIABLE}"
+        ),
+    })?;
+    let prepared = || -> Result<bool> {
+        let open = function!(library, fn H5open() -> c_int)?;
+        let silence = function!(library, fn H5Eset_auto2(Hid, *const c_void, *const c_void) -> c_int)?;
+        let register = function!(library, fn H5Zregister(*const FilterClass) -> c_int)?;
+        let _one_at_a_time = lock();
+        // SAFETY: null pointers are documented to mean no printing; the filter's class is constant.
+        Ok(unsafe {
+            open() >= 0 && silence(DEFAULT, std::ptr::null(), std::ptr::null()) >= 0 && register(filter_class()) >= 0
+        })
+    };
+    match prepared() {
+        Ok(true) => Ok(library),
+        Ok(false) => Err("the HDF5 library refuses the filter".into()),
+        Err(e) => Err(format!("{e}: it is older than 1.10, or another library")),
+    }
+}
+
+/// Version of the library.
+pub fn version() -> Result<[u32; 3]> {
+    let mut version = [0; 3];
+    let [a, b, c] = version.each_mut().map(std::ptr::from_mut);
+    call!(H5get_libversion(a => *mut c_uint, b => *mut c_uint, c => *mut c_uint) -> c_int);
+    Ok(version)
+}
+
+/// What the library says about its last failure: the outermost and the innermost of its messages.
+fn failure(what: impl std::fmt::Display) -> Error {
+    #[repr(C)]
+    struct Entry {
+        ids: [Hid; 3],
+        line: c_uint,
+        function: *const c_char,
+        file: *const c_char,
+        description: *const c_char,
+    }
+    unsafe extern "C" fn collect(_: c_uint, entry: *const Entry, messages: *mut c_void) -> c_int {
+        // SAFETY: HDF5 hands over one of its entries, whose texts end with a zero, and the vector named below.
+        unsafe {
+            if !(*entry).description.is_null() {
+                let text = CStr::from_ptr((*entry).description).to_string_lossy().into_owned();
+                (*messages.cast::<Vec<String>>()).push(text);
+            }
+        }
+        0
+    }
+    type Collect = unsafe extern "C" fn(c_uint, *const Entry, *mut c_void) -> c_int;
+    let mut messages: Vec<String> = Vec::new();
+    let place = (&raw mut messages).cast();
+    let walk = || -> Result<c_int> {
+        Ok(call!(H5Ewalk2(DEFAULT => Hid, 1 => c_int, collect => Collect, place => *mut c_void) -> c_int))
+    };
+    let walked = walk();
+    let why = match (walked, messages.as_slice()) {
+        (Ok(_), [first, .., last]) => format!("{first} ({last})"),
+        (Ok(_), [only]) => only.clone(),
+        _ => "the HDF5 library does not say why".into(),
+    };
+    Error::new(ErrorKind::Io, format!("{what}: {why}"))
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("a zero byte in {text:?}")))
+}
+
+/// The text that a function of HDF5 writes, given a function that is called with room for it, and says how long it is.
+fn text(mut get: impl FnMut(*mut c_char, usize) -> Result<isize>) -> Result<String> {
+    let length = usize::try_from(get(std::ptr::null_mut(), 0)?).map_err(|_| failure("cannot read a name"))?;
+    let mut bytes = vec![0_u8; length + 1];
+    get(bytes.as_mut_ptr().cast(), bytes.len())?;
+    bytes.truncate(length);
+    String::from_utf8(bytes).map_err(|_| Error::unsupported("a name that is not UTF-8"))
+}
+
+/// Something open in the library; closed when it is dropped.
+#[derive(Debug)]
+pub struct Object {
+    id: Hid,
+}
+
+impl Object {
+    /// Takes over an identifier that a function of the library gave.
+    fn new(id: Hid, what: impl FnOnce() -> String) -> Result<Self> {
+        if id < 0 { Err(failure(what())) } else { Ok(Self { id }) }
+    }
+
+    /// A new list of properties of this class; its name ends with a zero.
+    fn properties(class: &str) -> Result<Self> {
+        let class = library()?.variable(class)?;
+        Self::new(call!(H5Pcreate(class => Hid) -> Hid), || "cannot make a property list".into())
+    }
+
+    /// Where the object is in its file.
+    pub fn path(&self) -> Result<String> {
+        text(|buffer, n| Ok(call!(H5Iget_name(self.id => Hid, buffer => *mut c_char, n => usize) -> isize)))
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let close = || -> Result<c_int> { Ok(call!(H5Idec_ref(self.id => Hid) -> c_int)) };
+        // Nothing can be done where it fails; what matters was flushed before.
+        let _ = close();
+    }
+}
+
+/// What a link in a group leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Link {
+    /// A group.
+    Group,
+    /// A dataset.
+    Dataset,
+    /// A type that has a name.
+    Datatype,
+    /// Another name of something, which need not exist.
+    Soft(String),
+    /// Something in another file, or unknown.
+    Other,
+}
+
+/// A file, or a group in it.
+#[derive(Debug)]
+pub struct Group {
+    object: Object,
+    /// Keeps the file open, for its root.
+    file: Option<Object>,
+}
+
+impl std::ops::Deref for Group {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl Group {
+    fn root(file: Hid, path: &Path) -> Result<Self> {
+        let file = Object::new(file, || format!("{}", path.display()))?;
+        let root = call!(H5Gopen2(file.id => Hid, c"/".as_ptr() => *const c_char, DEFAULT => Hid) -> Hid);
+        Ok(Self { object: Object::new(root, || format!("{}", path.display()))?, file: Some(file) })
+    }
+
+    /// Opens a file for reading; the group is its root.
+    pub fn open_file(path: &Path) -> Result<Self> {
+        let name = c_string(&path.to_string_lossy())?;
+        let id = call!(H5Fopen(name.as_ptr() => *const c_char, READ_ONLY => c_uint, DEFAULT => Hid) -> Hid);
+        Self::root(id, path)
+    }
+
+    /// Makes a file whose root keeps its members in the order that this one does; replaces what is there.
+    pub fn create_file_like(&self, path: &Path) -> Result<Self> {
+        let name = c_string(&path.to_string_lossy())?;
+        let properties = Object::properties("H5P_CLS_FILE_CREATE_ID_g\0")?;
+        let like = call!(H5Gget_create_plist(self.id => Hid) -> Hid);
+        let like = Object::new(like, || "cannot read properties of the root".into())?;
+        let mut flags = 0;
+        if call!(H5Pget_link_creation_order(like.id => Hid, &raw mut flags => *mut c_uint) -> c_int) >= 0 {
+            call!(H5Pset_link_creation_order(properties.id => Hid, flags => c_uint) -> c_int);
+        }
+        if call!(H5Pget_attr_creation_order(like.id => Hid, &raw mut flags => *mut c_uint) -> c_int) >= 0 {
+            call!(H5Pset_attr_creation_order(properties.id => Hid, flags => c_uint) -> c_int);
+        }
+        let id = call!(H5Fcreate(name.as_ptr() => *const c_char, TRUNCATE => c_uint, properties.id => Hid, DEFAULT => Hid) -> Hid);
+        Self::root(id, path)
+    }
+
+    /// Writes everything and closes the file; the group must be its root.
+    pub fn finish(self) -> Result<()> {
+        let Some(file) = self.file else { return Ok(()) };
+        drop(self.object);
+        let flushed = call!(H5Fflush(file.id => Hid, 1 => c_int) -> c_int);
+        if flushed < 0 { Err(failure("cannot write the file")) } else { Ok(()) }
+    }
+
+    /// Names and kinds of the members, in the order of their creation where that is known.
+    pub fn links(&self) -> Result<Vec<(String, Link)>> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct Info {
+            storage: c_int,
+            n_links: u64,
+            max_order: i64,
+            is_mounted: bool,
+        }
+        let mut info = Info::default();
+        if call!(H5Gget_info(self.id => Hid, &raw mut info => *mut Info) -> c_int) < 0 {
+            return Err(failure("cannot list a group"));
+        }
+        let name_at = |index: c_int, n: u64| {
+            text(|buffer, size| {
+                Ok(call!(H5Lget_name_by_idx(
+                    self.id => Hid, c".".as_ptr() => *const c_char, index => c_int, INCREASING => c_int,
+                    n => u64, buffer => *mut c_char, size => usize, DEFAULT => Hid,
+                ) -> isize))
+            })
+        };
+        let index = if info.n_links > 0 && name_at(BY_CREATION, 0).is_ok() { BY_CREATION } else { BY_NAME };
+        (0..info.n_links).map(|n| name_at(index, n).and_then(|name| Ok((name.clone(), self.link(&name)?)))).collect()
+    }
+
+    fn link(&self, name: &str) -> Result<Link> {
+        let c_name = c_string(name)?;
+        // H5L_info_t starts with the kind of link in all versions, and is smaller than this.
+        let mut info = [0_u64; 16];
+        let (place, c_name) = (info.as_mut_ptr(), c_name.as_ptr());
+        let newest = || -> Result<c_int> {
+            Ok(call!(H5Lget_info2(self.id => Hid, c_name => *const c_char, place => *mut u64, DEFAULT => Hid) -> c_int))
+        };
+        let got = match newest() {
+            Ok(got) => got,
+            Err(_) => {
+                call!(H5Lget_info(self.id => Hid, c_name => *const c_char, place => *mut u64, DEFAULT => Hid) -> c_int)
+            }
+        };
+        match (got, info[0] as u32) {
+            (0.., 0) => {
+                let object = call!(H5Oopen(self.id => Hid, c_name => *const c_char, DEFAULT => Hid) -> Hid);
+                let object = Object::new(object, || format!("cannot open {name}"))?;
+                Ok(match call!(H5Iget_type(object.id => Hid) -> c_int) {
+                    2 => Link::Group,
+                    3 => Link::Datatype,
+                    5 => Link::Dataset,
+                    _ => Link::Other,
+                })
+            }
+            (0.., 1) => {
+                let mut value = vec![0_u8; 1 << 16];
+                let (buffer, size) = (value.as_mut_ptr(), value.len() - 1);
+                let got = call!(H5Lget_val(self.id => Hid, c_name => *const c_char, buffer => *mut u8, size => usize, DEFAULT => Hid) -> c_int);
+                let target = CStr::from_bytes_until_nul(&value).ok().and_then(|target| target.to_str().ok());
+                Ok(target.filter(|_| got >= 0).map_or(Link::Other, |target| Link::Soft(target.into())))
+            }
+            _ => Ok(Link::Other),
+        }
+    }
+
+    /// Opens a group in this one.
+    pub fn group(&self, name: &str) -> Result<Self> {
+        let c_name = c_string(name)?;
+        let id = call!(H5Gopen2(self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid) -> Hid);
+        Ok(Self { object: Object::new(id, || format!("cannot open {name}"))?, file: None })
+    }
+
+    /// Opens a dataset in this group.
+    pub fn dataset(&self, name: &str) -> Result<Dataset> {
+        let c_name = c_string(name)?;
+        let id = call!(H5Dopen2(self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid) -> Hid);
+        Dataset::new(Object::new(id, || format!("cannot open {name}"))?)
+    }
+
+    /// Makes a group with the properties of another.
+    pub fn create_group_like(&self, name: &str, like: &Group) -> Result<Self> {
+        let c_name = c_string(name)?;
+        let properties = call!(H5Gget_create_plist(like.id => Hid) -> Hid);
+        let properties = Object::new(properties, || format!("cannot read the properties of {name}"))?;
+        let id = call!(H5Gcreate2(self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid, properties.id => Hid, DEFAULT => Hid) -> Hid);
+        Ok(Self { object: Object::new(id, || format!("cannot make the group {name}"))?, file: None })
+    }
+
+    /// Makes a soft link.
+    pub fn create_soft_link(&self, name: &str, target: &str) -> Result<()> {
+        let (c_name, c_target) = (c_string(name)?, c_string(target)?);
+        let made = call!(H5Lcreate_soft(
+            c_target.as_ptr() => *const c_char, self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid, DEFAULT => Hid,
+        ) -> c_int);
+        if made < 0 { Err(failure(format!("cannot make the link {name}"))) } else { Ok(()) }
+    }
+
+    /// Copies a dataset or a type as it is stored, without its attributes.
+    pub fn copy_from(&self, source: &Group, name: &str) -> Result<()> {
+        let c_name = c_string(name)?;
+        let properties = Object::properties("H5P_CLS_OBJECT_COPY_ID_g\0")?;
+        call!(H5Pset_copy_object(properties.id => Hid, COPY_WITHOUT_ATTRIBUTES | COPY_MERGING_TYPES => c_uint) -> c_int);
+        let copied = call!(H5Ocopy(
+            source.id => Hid, c_name.as_ptr() => *const c_char, self.id => Hid, c_name.as_ptr() => *const c_char,
+            properties.id => Hid, DEFAULT => Hid,
+        ) -> c_int);
+        if copied < 0 { Err(failure(format!("cannot copy {name}"))) } else { Ok(()) }
+    }
+}

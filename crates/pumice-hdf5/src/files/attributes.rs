@@ -1,0 +1,391 @@
+//! Attributes: their values, and copies of them in another file, in which references lead to the same places. Datasets of
+//! texts, sequences and references are copied in the same way.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use pumice::{Error, Result};
+
+use super::{
+    BY_CREATION, BY_NAME, DEFAULT, Dataset, Group, INCREASING, Object, c_string, call, failure, library, text,
+};
+use crate::library::Hid;
+
+/// Classes of datatypes.
+const INTEGER: c_int = 0;
+const FLOAT: c_int = 1;
+pub(super) const STRING: c_int = 3;
+const COMPOUND: c_int = 6;
+pub(super) const REFERENCE: c_int = 7;
+pub(super) const SEQUENCE: c_int = 9;
+const ARRAY: c_int = 10;
+
+const OBJECT_REFERENCE: c_int = 0;
+const OBJECT_REFERENCE_BYTES: usize = 8;
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// One text or several.
+    Texts(Vec<String>),
+    /// Integers.
+    Integers(Vec<i64>),
+    /// Floating-point numbers.
+    Floats(Vec<f64>),
+    /// Anything else.
+    Other,
+}
+
+/// What HDF5 has in memory for a sequence.
+#[repr(C)]
+struct Sequence {
+    length: usize,
+    start: *mut c_void,
+}
+
+/// The values of an attribute or a dataset in memory, in their own type; sequences in them are freed with them.
+struct Raw {
+    datatype: Object,
+    space: Object,
+    n_values: usize,
+    bytes: Vec<u64>,
+}
+
+impl Raw {
+    /// Values of this type and space, which `read` writes to where it is told.
+    fn new(stored: &Object, space: Object, read: impl FnOnce(Hid, *mut c_void) -> Result<c_int>) -> Result<Self> {
+        let ascending = 1;
+        let datatype = call!(H5Tget_native_type(stored.id => Hid, ascending => c_int) -> Hid);
+        let datatype = Object::new(datatype, || "cannot read a type".into())?;
+        let n_values = usize::try_from(call!(H5Sget_simple_extent_npoints(space.id => Hid) -> i64)).unwrap_or(0);
+        let size = call!(H5Tget_size(datatype.id => Hid) -> usize);
+        let n_words = n_values.checked_mul(size).ok_or_else(|| Error::unsupported("too many values"))?.div_ceil(8);
+        let mut raw = Self { datatype, space, n_values, bytes: vec![0; n_words] };
+        if n_values > 0 && read(raw.datatype.id, raw.start())? < 0 {
+            return Err(failure("cannot read values"));
+        }
+        Ok(raw)
+    }
+
+    fn of_attribute(attribute: &Object) -> Result<Self> {
+        let problem = || "cannot read an attribute".to_string();
+        let stored = Object::new(call!(H5Aget_type(attribute.id => Hid) -> Hid), problem)?;
+        let space = Object::new(call!(H5Aget_space(attribute.id => Hid) -> Hid), problem)?;
+        Self::new(&stored, space, |datatype, place| {
+            Ok(call!(H5Aread(attribute.id => Hid, datatype => Hid, place => *mut c_void) -> c_int))
+        })
+    }
+
+    fn of_dataset(dataset: &Dataset) -> Result<Self> {
+        let space = Object::new(call!(H5Dget_space(dataset.id => Hid) -> Hid), || "cannot read a shape".into())?;
+        Self::new(dataset.datatype(), space, |datatype, place| {
+            Ok(call!(H5Dread(
+                dataset.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, place => *mut c_void,
+            ) -> c_int))
+        })
+    }
+
+    /// Makes references that lead to something in the file of `source` lead to the same path in that of `target`.
+    fn translate(&mut self, source: &Object, target: &Object) -> Result<()> {
+        let (datatype, start) = (self.datatype.id, self.start().cast::<u8>());
+        let size = size_of_type(datatype)?;
+        let mut translate = |reference: *mut u64| {
+            let path = referenced(source, reference)?;
+            // SAFETY: a reference within `self`, maybe unaligned; 0 is one that leads nowhere.
+            unsafe { reference.write_unaligned(0) };
+            let Some(path) = path else { return Ok(()) };
+            let path = c_string(&path)?;
+            let made = call!(H5Rcreate(
+                reference.cast() => *mut c_void, target.id => Hid, path.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int,
+                -1 => Hid,
+            ) -> c_int);
+            if made < 0 { Err(Error::unsupported("a reference to what was left out")) } else { Ok(()) }
+        };
+        // SAFETY: there are so many values of this type and size.
+        (0..self.n_values)
+            .try_for_each(|i| unsafe { for_each_reference(datatype, start.add(i * size), &mut translate) })
+    }
+
+    fn start(&mut self) -> *mut c_void {
+        self.bytes.as_mut_ptr().cast()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let (datatype, space, place) = (self.datatype.id, self.space.id, self.start());
+        let reclaim = || -> Result<c_int> {
+            Ok(call!(H5Dvlen_reclaim(datatype => Hid, space => Hid, DEFAULT => Hid, place => *mut c_void) -> c_int))
+        };
+        // What cannot be freed is lost memory, no more.
+        let _ = reclaim();
+    }
+}
+
+fn class_of(datatype: Hid) -> Result<c_int> {
+    Ok(call!(H5Tget_class(datatype => Hid) -> c_int))
+}
+
+fn size_of_type(datatype: Hid) -> Result<usize> {
+    Ok(call!(H5Tget_size(datatype => Hid) -> usize))
+}
+
+fn base_of(datatype: Hid) -> Result<Object> {
+    Object::new(call!(H5Tget_super(datatype => Hid) -> Hid), || "cannot read a type".into())
+}
+
+/// Calls `f` with each object reference in the value at `place`.
+///
+/// # Safety
+/// `place` is a value of this type, as HDF5 has it in memory.
+unsafe fn for_each_reference(datatype: Hid, place: *mut u8, f: &mut dyn FnMut(*mut u64) -> Result<()>) -> Result<()> {
+    match class_of(datatype)? {
+        REFERENCE if size_of_type(datatype)? == OBJECT_REFERENCE_BYTES => f(place.cast()),
+        REFERENCE => Err(Error::unsupported("references to regions")),
+        COMPOUND => {
+            let n_members = call!(H5Tget_nmembers(datatype => Hid) -> c_int);
+            for member in 0..u32::try_from(n_members).unwrap_or(0) {
+                let offset = call!(H5Tget_member_offset(datatype => Hid, member => u32) -> usize);
+                let inner = call!(H5Tget_member_type(datatype => Hid, member => u32) -> Hid);
+                let inner = Object::new(inner, || "cannot read a type".into())?;
+                // SAFETY: members lie within their value.
+                unsafe { for_each_reference(inner.id, place.add(offset), f)? };
+            }
+            Ok(())
+        }
+        SEQUENCE | ARRAY => {
+            let base = base_of(datatype)?;
+            let step = size_of_type(base.id)?.max(1);
+            let (start, n) = if class_of(datatype)? == SEQUENCE {
+                // SAFETY: that is what a sequence is in memory; it may be unaligned within a packed value.
+                let Sequence { length, start } = unsafe { place.cast::<Sequence>().read_unaligned() };
+                (start.cast::<u8>(), length)
+            } else {
+                (place, size_of_type(datatype)? / step)
+            };
+            // SAFETY: so many values of the base type are there.
+            (0..n).try_for_each(|i| unsafe { for_each_reference(base.id, start.add(i * step), f) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The path of what a reference leads to; `None` if it leads nowhere.
+fn referenced(file: &Object, reference: *mut u64) -> Result<Option<String>> {
+    let object = call!(H5Rdereference2(
+        file.id => Hid, DEFAULT => Hid, OBJECT_REFERENCE => c_int, reference.cast() => *const c_void,
+    ) -> Hid);
+    Object::new(object, || "a reference".into()).ok().map(|object| object.path()).transpose()
+}
+
+impl Object {
+    fn attribute(&self, index: c_int, n: u64) -> Result<Option<Object>> {
+        let id = call!(H5Aopen_by_idx(
+            self.id => Hid, c".".as_ptr() => *const c_char, index => c_int, INCREASING => c_int, n => u64, DEFAULT => Hid,
+            DEFAULT => Hid,
+        ) -> Hid);
+        Ok(Object::new(id, String::new).ok())
+    }
+
+    fn named_attribute(&self, name: &str) -> Result<Option<Object>> {
+        let name = c_string(name)?;
+        let exists = call!(H5Aexists(self.id => Hid, name.as_ptr() => *const c_char) -> c_int) > 0;
+        let id = if exists {
+            call!(H5Aopen(self.id => Hid, name.as_ptr() => *const c_char, DEFAULT => Hid) -> Hid)
+        } else {
+            -1
+        };
+        Ok(Object::new(id, String::new).ok())
+    }
+
+    fn attributes(&self) -> Result<Vec<(String, Object)>> {
+        let index = if self.attribute(BY_CREATION, 0)?.is_some() { BY_CREATION } else { BY_NAME };
+        let mut found = Vec::new();
+        while let Some(attribute) = self.attribute(index, found.len() as u64)? {
+            let name = text(|buffer, n| {
+                Ok(call!(H5Aget_name(attribute.id => Hid, n => usize, buffer => *mut c_char) -> isize))
+            })?;
+            found.push((name, attribute));
+        }
+        Ok(found)
+    }
+
+    /// The value of an attribute, if there is one of this name.
+    pub fn value(&self, name: &str) -> Result<Option<Value>> {
+        self.named_attribute(name)?.map(|attribute| value_of(&attribute)).transpose()
+    }
+
+    /// Names and values of all attributes, and whether each is a single value.
+    pub fn values(&self) -> Result<Vec<(String, Value, bool)>> {
+        let attributes = self.attributes()?;
+        let with_value = |(name, attribute): (String, Object)| {
+            let space =
+                Object::new(call!(H5Aget_space(attribute.id => Hid) -> Hid), || "cannot read an attribute".into())?;
+            let is_single = call!(H5Sget_simple_extent_npoints(space.id => Hid) -> i64) == 1;
+            Ok((name, value_of(&attribute)?, is_single))
+        };
+        attributes.into_iter().map(with_value).collect()
+    }
+
+    /// Copies all attributes. References, such as those between variables and their coordinates, lead to the same
+    /// paths in the other file, where these must exist. Names of attributes that cannot be copied are given back.
+    pub fn copy_attributes_from(&self, source: &Object) -> Result<Vec<String>> {
+        let mut left_out = Vec::new();
+        for (name, attribute) in source.attributes()? {
+            match self.copy_attribute(&name, &attribute, source) {
+                Err(e) if e.kind() == pumice::ErrorKind::Unsupported => left_out.push(name),
+                copied => copied?,
+            }
+        }
+        Ok(left_out)
+    }
+
+    fn copy_attribute(&self, name: &str, attribute: &Object, source: &Object) -> Result<()> {
+        let mut raw = Raw::of_attribute(attribute)?;
+        raw.translate(source, self)?;
+        let stored = Object::new(call!(H5Aget_type(attribute.id => Hid) -> Hid), || format!("cannot read {name}"))?;
+        let stored = Object::new(call!(H5Tcopy(stored.id => Hid) -> Hid), || format!("cannot read {name}"))?;
+        let (space, datatype) = (raw.space.id, raw.datatype.id);
+        self.write(name, stored.id, space, datatype, raw.start(), raw.n_values)
+    }
+
+    /// Makes an attribute, or replaces it.
+    fn write(
+        &self,
+        name: &str,
+        stored: Hid,
+        space: Hid,
+        memory: Hid,
+        place: *const c_void,
+        n_values: usize,
+    ) -> Result<()> {
+        let c_name = c_string(name)?;
+        if call!(H5Aexists(self.id => Hid, c_name.as_ptr() => *const c_char) -> c_int) > 0 {
+            call!(H5Adelete(self.id => Hid, c_name.as_ptr() => *const c_char) -> c_int);
+        }
+        let id = call!(H5Acreate2(
+            self.id => Hid, c_name.as_ptr() => *const c_char, stored => Hid, space => Hid, DEFAULT => Hid, DEFAULT => Hid,
+        ) -> Hid);
+        let attribute = Object::new(id, || format!("cannot make the attribute {name}"))?;
+        if n_values > 0 && call!(H5Awrite(attribute.id => Hid, memory => Hid, place => *const c_void) -> c_int) < 0 {
+            return Err(failure(format!("cannot write the attribute {name}")));
+        }
+        Ok(())
+    }
+
+    /// Sets an attribute to a number.
+    pub fn set_number(&self, name: &str, number: f64) -> Result<()> {
+        let (stored, memory) =
+            (library()?.variable("H5T_IEEE_F64LE_g\0")?, library()?.variable("H5T_NATIVE_DOUBLE_g\0")?);
+        let space = scalar()?;
+        self.write(name, stored, space.id, memory, (&raw const number).cast(), 1)
+    }
+
+    /// Sets an attribute to a text.
+    pub fn set_text(&self, name: &str, text: &str) -> Result<()> {
+        let datatype = call!(H5Tcopy(library()?.variable("H5T_C_S1_g\0")? => Hid) -> Hid);
+        let datatype = Object::new(datatype, || "cannot make a type".into())?;
+        let (size, utf8) = (text.len().max(1), 1);
+        call!(H5Tset_size(datatype.id => Hid, size => usize) -> c_int);
+        call!(H5Tset_cset(datatype.id => Hid, utf8 => c_int) -> c_int);
+        let (space, bytes) = (scalar()?, c_string(text)?);
+        self.write(name, datatype.id, space.id, datatype.id, bytes.as_ptr().cast(), 1)
+    }
+}
+
+fn scalar() -> Result<Object> {
+    Object::new(call!(H5Screate(0 => c_int) -> Hid), || "cannot make a dataspace".into())
+}
+
+fn value_of(attribute: &Object) -> Result<Value> {
+    let mut raw = Raw::of_attribute(attribute)?;
+    let datatype = raw.datatype.id;
+    let (size, n, start) = (size_of_type(datatype)?, raw.n_values, raw.start().cast::<u8>());
+    // SAFETY: `raw` has so many values of this size.
+    let bytes = unsafe { std::slice::from_raw_parts(start, n * size) };
+    let values = bytes.chunks_exact(size.max(1));
+    match class_of(datatype)? {
+        STRING if call!(H5Tis_variable_str(datatype => Hid) -> c_int) > 0 => {
+            let text_at = |value: &[u8]| {
+                let pointer = usize::from_ne_bytes(std::array::from_fn(|i| value[i])) as *const c_char;
+                if pointer.is_null() {
+                    return String::new();
+                }
+                // SAFETY: that is what a text of any length is in memory: a pointer to it, with a zero at its end.
+                unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+            };
+            Ok(Value::Texts(values.map(text_at).collect()))
+        }
+        STRING => {
+            let text_of = |value: &[u8]| {
+                let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
+                String::from_utf8_lossy(&value[..end]).into_owned()
+            };
+            Ok(Value::Texts(values.map(text_of).collect()))
+        }
+        INTEGER => {
+            let is_signed = call!(H5Tget_sign(datatype => Hid) -> c_int) != 0;
+            let number = |value: &[u8]| {
+                let negative = is_signed && value[size - 1] & 0x80 != 0;
+                i64::from_le_bytes(std::array::from_fn(|i| *value.get(i).unwrap_or(if negative { &0xff } else { &0 })))
+            };
+            if size <= 8 { Ok(Value::Integers(values.map(number).collect())) } else { Ok(Value::Other) }
+        }
+        FLOAT => match size {
+            4 => Ok(Value::Floats(values.map(|v| f32::from_ne_bytes(std::array::from_fn(|i| v[i])).into()).collect())),
+            8 => Ok(Value::Floats(values.map(|v| f64::from_ne_bytes(std::array::from_fn(|i| v[i]))).collect())),
+            _ => Ok(Value::Other),
+        },
+        _ => Ok(Value::Other),
+    }
+}
+
+impl Dataset {
+    /// The paths of the dimension scales of each axis, as NetCDF-4 and h5py attach them: the first, where there are
+    /// several.
+    pub fn dimension_paths(&self) -> Result<Vec<Option<String>>> {
+        let mut paths = vec![None; self.shape().len()];
+        let Some(attribute) = self.named_attribute("DIMENSION_LIST")? else { return Ok(paths) };
+        let mut raw = Raw::of_attribute(&attribute)?;
+        if class_of(raw.datatype.id)? != SEQUENCE || raw.n_values != paths.len() {
+            return Ok(paths);
+        }
+        let (size, datatype, start) = (size_of_type(raw.datatype.id)?, raw.datatype.id, raw.start().cast::<u8>());
+        for (i, path) in paths.iter_mut().enumerate() {
+            let mut find = |reference| {
+                if path.is_none() {
+                    *path = referenced(self, reference)?;
+                }
+                Ok(())
+            };
+            // SAFETY: `raw` has so many values of this type and size.
+            unsafe { for_each_reference(datatype, start.add(i * size), &mut find)? };
+        }
+        Ok(paths)
+    }
+}
+
+impl Group {
+    /// Copies the values of a dataset that was made in this group before, if they are texts, sequences or references:
+    /// what they point to belongs to a file.
+    pub fn copy_pointers_from(&self, source: &Group, name: &str) -> Result<()> {
+        let (from, to) = (source.dataset(name)?, self.dataset(name)?);
+        let mut raw = Raw::of_dataset(&from)?;
+        raw.translate(&from, &to)?;
+        let (datatype, place) = (raw.datatype.id, raw.start());
+        if raw.n_values == 0 {
+            return Ok(());
+        }
+        let written = call!(H5Dwrite(
+            to.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, place => *const c_void,
+        ) -> c_int);
+        if written < 0 { Err(failure(format!("cannot write {name}"))) } else { Ok(()) }
+    }
+
+    /// The attributes of something in this group's file, by its path.
+    pub fn at(&self, path: &str) -> Result<Object> {
+        let c_path = c_string(path)?;
+        let id = call!(H5Oopen(self.id => Hid, c_path.as_ptr() => *const c_char, DEFAULT => Hid) -> Hid);
+        Object::new(id, || format!("cannot open {path}"))
+    }
+}

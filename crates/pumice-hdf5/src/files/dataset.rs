@@ -1,0 +1,266 @@
+//! Datasets: what they hold, boxes of values out of them, and chunks that are compressed already into them.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use pumice::{DType, Error, ErrorKind, Real, Result};
+
+use super::attributes::{REFERENCE, SEQUENCE, STRING};
+use super::{DEFAULT, Group, Object, c_string, call, failure, library, lock};
+use crate::FILTER_ID;
+use crate::library::Hid;
+use crate::words::{ByteOrder, Words};
+
+const INTEGER_CLASS: c_int = 0;
+const CHUNKED: c_int = 2;
+const MAX_RANK: usize = 32;
+/// Room for what several neighbouring boxes of a variable share: HDF5 keeps decoded chunks in it.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// An integer type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Integer {
+    /// Bytes of a value: 1, 2, 4 or 8.
+    pub size: usize,
+    /// Whether there are negative ones.
+    pub is_signed: bool,
+}
+
+/// An open dataset.
+#[derive(Debug)]
+pub struct Dataset {
+    object: Object,
+    datatype: Object,
+    space: Object,
+    /// Extents, slowest axis first; empty if it has no axes.
+    shape: Vec<usize>,
+}
+
+impl std::ops::Deref for Dataset {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl Dataset {
+    pub(super) fn new(object: Object) -> Result<Self> {
+        let datatype = Object::new(call!(H5Dget_type(object.id => Hid) -> Hid), || "cannot read a type".into())?;
+        let space = Object::new(call!(H5Dget_space(object.id => Hid) -> Hid), || "cannot read a shape".into())?;
+        let mut extents = [0_u64; MAX_RANK];
+        let (place, unwanted) = (extents.as_mut_ptr(), std::ptr::null_mut());
+        let rank = call!(H5Sget_simple_extent_dims(space.id => Hid, place => *mut u64, unwanted => *mut u64) -> c_int);
+        let rank = usize::try_from(rank).map_err(|_| failure("cannot read a shape"))?;
+        let shape = extents[..rank].iter().map(|&n| n as usize).collect();
+        Ok(Self { object, datatype, space, shape })
+    }
+
+    /// Extents, slowest axis first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of values; 0 for a dataset that has none by its nature.
+    pub fn n_values(&self) -> u64 {
+        let count = || -> Result<i64> { Ok(call!(H5Sget_simple_extent_npoints(self.space.id => Hid) -> i64)) };
+        count().ok().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+    }
+
+    pub(super) fn datatype(&self) -> &Object {
+        &self.datatype
+    }
+
+    /// Whether the values point to something else in the file: texts of any length, sequences, references.
+    pub fn has_pointers(&self) -> Result<bool> {
+        let id = self.datatype.id;
+        let has = |class: c_int| -> Result<bool> { Ok(call!(H5Tdetect_class(id => Hid, class => c_int) -> c_int) > 0) };
+        let is_any_text = has(STRING)? && call!(H5Tis_variable_str(id => Hid) -> c_int) > 0;
+        Ok(is_any_text || has(SEQUENCE)? || has(REFERENCE)?)
+    }
+
+    /// Element type and byte order, if they are ones that Pumice compresses.
+    pub fn float_type(&self) -> Option<(DType, ByteOrder)> {
+        let library = library().ok()?;
+        let _one_at_a_time = lock();
+        library.element_type(self.datatype.id).ok()
+    }
+
+    /// The type of integers, if it is one.
+    pub fn integer_type(&self) -> Result<Option<Integer>> {
+        if call!(H5Tget_class(self.datatype.id => Hid) -> c_int) != INTEGER_CLASS {
+            return Ok(None);
+        }
+        let size = call!(H5Tget_size(self.datatype.id => Hid) -> usize);
+        let is_signed = call!(H5Tget_sign(self.datatype.id => Hid) -> c_int) != 0;
+        Ok(matches!(size, 1 | 2 | 4 | 8).then_some(Integer { size, is_signed }))
+    }
+
+    fn creation_properties(&self) -> Result<Object> {
+        Object::new(call!(H5Dget_create_plist(self.id => Hid) -> Hid), || "cannot read properties".into())
+    }
+
+    /// Extents of chunks, if it has chunks.
+    pub fn chunk_shape(&self) -> Result<Option<Vec<usize>>> {
+        let properties = self.creation_properties()?;
+        if call!(H5Pget_layout(properties.id => Hid) -> c_int) != CHUNKED {
+            return Ok(None);
+        }
+        let mut extents = [0_u64; MAX_RANK];
+        let place = extents.as_mut_ptr();
+        let rank = call!(H5Pget_chunk(properties.id => Hid, MAX_RANK as c_int => c_int, place => *mut u64) -> c_int);
+        let rank = usize::try_from(rank).map_err(|_| failure("cannot read chunk extents"))?;
+        Ok(Some(extents[..rank].iter().map(|&n| n as usize).collect()))
+    }
+
+    /// The fill value that its creator has set, if it holds floats.
+    pub fn fill(&self) -> Result<Option<f64>> {
+        let properties = self.creation_properties()?;
+        let Some((dtype, order)) = self.float_type() else { return Ok(None) };
+        let library = library()?;
+        let _one_at_a_time = lock();
+        let bytes = library.fill_bytes(properties.id, self.datatype.id)?;
+        Ok(bytes.map(|bytes| crate::filter::fill_value(&bytes[..dtype.size()], order)))
+    }
+
+    /// Bytes that it takes in the file.
+    pub fn storage_bytes(&self) -> Result<u64> {
+        Ok(call!(H5Dget_storage_size(self.id => Hid) -> u64))
+    }
+
+    /// Fills `out` with the values of a box, in C order, in this machine's byte order.
+    pub fn read_box<T: Real>(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> Result<()> {
+        let name = match T::DTYPE {
+            DType::F32 => "H5T_NATIVE_FLOAT_g\0",
+            _ => "H5T_NATIVE_DOUBLE_g\0",
+        };
+        self.read_as(name, start, extents, out.as_mut_ptr().cast(), out.len())
+    }
+
+    /// The values of a box of integers as little-endian bytes.
+    pub fn read_integers(&self, kind: Integer, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
+        let name = match (kind.size, kind.is_signed) {
+            (1, true) => "H5T_STD_I8LE_g\0",
+            (1, false) => "H5T_STD_U8LE_g\0",
+            (2, true) => "H5T_STD_I16LE_g\0",
+            (2, false) => "H5T_STD_U16LE_g\0",
+            (4, true) => "H5T_STD_I32LE_g\0",
+            (4, false) => "H5T_STD_U32LE_g\0",
+            (_, true) => "H5T_STD_I64LE_g\0",
+            (_, false) => "H5T_STD_U64LE_g\0",
+        };
+        let n_values: usize = extents.iter().product();
+        let mut bytes = vec![0; n_values * kind.size];
+        self.read_as(name, start, extents, bytes.as_mut_ptr().cast(), n_values)?;
+        Ok(bytes)
+    }
+
+    /// Reads a box of `n_values` values, of a type named by a variable of the library, to `out`, which has room for them.
+    fn read_as(
+        &self,
+        datatype: &str,
+        start: &[usize],
+        extents: &[usize],
+        out: *mut c_void,
+        n_values: usize,
+    ) -> Result<()> {
+        let inside = start.len() == self.shape.len()
+            && extents.len() == self.shape.len()
+            && start
+                .iter()
+                .zip(extents)
+                .zip(&self.shape)
+                .all(|((s, e), n)| s.checked_add(*e).is_some_and(|end| end <= *n));
+        if !inside || extents.iter().product::<usize>() != n_values {
+            let message = format!("a box of {extents:?} at {start:?} is not one of {:?}", self.shape);
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        if n_values == 0 {
+            return Ok(());
+        }
+        let datatype = library()?.variable(datatype)?;
+        let place = || self.path().unwrap_or_else(|_| "a dataset".into());
+        let (from, to) = if self.shape.is_empty() {
+            (None, None)
+        } else {
+            let start: Vec<u64> = start.iter().map(|&n| n as u64).collect();
+            let extents: Vec<u64> = extents.iter().map(|&n| n as u64).collect();
+            let from = Object::new(call!(H5Scopy(self.space.id => Hid) -> Hid), place)?;
+            let null = std::ptr::null();
+            let selected = call!(H5Sselect_hyperslab(
+                from.id => Hid, 0 => c_int, start.as_ptr() => *const u64, null => *const u64, extents.as_ptr() => *const u64,
+                null => *const u64,
+            ) -> c_int);
+            if selected < 0 {
+                return Err(failure(place()));
+            }
+            let rank = extents.len() as c_int;
+            let to = call!(H5Screate_simple(rank => c_int, extents.as_ptr() => *const u64, null => *const u64) -> Hid);
+            (Some(from), Some(Object::new(to, place)?))
+        };
+        let id = |space: &Option<Object>| space.as_ref().map_or(DEFAULT, |space| space.id);
+        let (from, to) = (id(&from), id(&to));
+        let read = call!(H5Dread(
+            self.id => Hid, datatype => Hid, to => Hid, from => Hid, DEFAULT => Hid, out => *mut c_void,
+        ) -> c_int);
+        if read < 0 { Err(failure(place())) } else { Ok(()) }
+    }
+
+    /// Writes a chunk that is compressed already; `start` is the position of its first value.
+    pub fn write_chunk(&self, start: &[usize], bytes: &[u8]) -> Result<()> {
+        let start: Vec<u64> = start.iter().map(|&n| n as u64).collect();
+        let (buffer, size) = (bytes.as_ptr().cast(), bytes.len());
+        let written = call!(H5Dwrite_chunk(
+            self.id => Hid, DEFAULT => Hid, 0 => u32, start.as_ptr() => *const u64, size => usize, buffer => *const c_void,
+        ) -> c_int);
+        if written < 0 { Err(failure(format!("cannot write {}", self.path()?))) } else { Ok(()) }
+    }
+}
+
+impl Group {
+    /// Opens a dataset for reading many boxes.
+    pub fn dataset_with_cache(&self, name: &str) -> Result<Dataset> {
+        let c_name = c_string(name)?;
+        let properties = Object::properties("H5P_CLS_DATASET_ACCESS_ID_g\0")?;
+        // A prime number of slots, as HDF5 advises; whole chunks that were read go first.
+        call!(H5Pset_chunk_cache(properties.id => Hid, 12_421 => usize, CACHE_BYTES => usize, 1.0 => f64) -> c_int);
+        let id = call!(H5Dopen2(self.id => Hid, c_name.as_ptr() => *const c_char, properties.id => Hid) -> Hid);
+        Dataset::new(Object::new(id, || format!("cannot open {name}"))?)
+    }
+
+    /// Makes a dataset with the properties of another, and without values.
+    pub fn create_like(&self, name: &str, like: &Dataset) -> Result<Dataset> {
+        self.create(name, like, &like.creation_properties()?)
+    }
+
+    /// Makes a dataset of the same type, shape and fill value as another, with these chunks and this filter only.
+    pub fn create_filtered(&self, name: &str, like: &Dataset, chunk: &[usize], words: &Words) -> Result<Dataset> {
+        let words = words.to_vec();
+        let properties = like.creation_properties()?;
+        let chunk: Vec<u64> = chunk.iter().map(|&n| n as u64).collect();
+        let all_filters = 0;
+        call!(H5Premove_filter(properties.id => Hid, all_filters => c_int) -> c_int);
+        let (rank, mandatory) = (chunk.len() as c_int, 0);
+        let is_set = call!(H5Pset_chunk(properties.id => Hid, rank => c_int, chunk.as_ptr() => *const u64) -> c_int)
+            >= 0
+            && call!(H5Pset_filter(
+                properties.id => Hid, FILTER_ID => c_int, mandatory => c_uint, words.len() => usize, words.as_ptr() => *const c_uint,
+            ) -> c_int)
+                >= 0;
+        if !is_set {
+            return Err(failure(format!("cannot set chunks and filter of {name}")));
+        }
+        self.create(name, like, &properties)
+    }
+
+    fn create(&self, name: &str, like: &Dataset, properties: &Object) -> Result<Dataset> {
+        let c_name = c_string(name)?;
+        // A type with a name belongs to its own file; what stays is the type itself.
+        let datatype = call!(H5Tcopy(like.datatype.id => Hid) -> Hid);
+        let datatype = Object::new(datatype, || format!("cannot copy the type of {name}"))?;
+        let id = call!(H5Dcreate2(
+            self.id => Hid, c_name.as_ptr() => *const c_char, datatype.id => Hid, like.space.id => Hid, DEFAULT => Hid,
+            properties.id => Hid, DEFAULT => Hid,
+        ) -> Hid);
+        Dataset::new(Object::new(id, || format!("cannot make {name}"))?)
+    }
+}

@@ -1,0 +1,279 @@
+//! What libhdf5 calls. Each function first takes its own return address, by which `library.rs` finds it, and
+//! then goes on in Rust; a panic there becomes an error like any other.
+//!
+//! The filter keeps no state: it may be called by several threads, and by several libraries.
+
+use std::any::Any;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pumice::{DecodeOptions, Error, ErrorKind, Result};
+
+use crate::FILTER_ID;
+use crate::chunk;
+use crate::library::{Hid, Library};
+use crate::words::{ByteOrder, ChunkType, Words};
+
+/// Worker threads for each chunk; 1 unless set, since HDF5 is used by programs that have threads of their own.
+const THREADS: &str = "PUMICE_HDF5_THREADS";
+/// Most bytes of a decoded chunk, and what they are unless set.
+const MAX_BYTES: &str = "PUMICE_HDF5_MAX_BYTES";
+const DEFAULT_MAX_BYTES: u64 = 16 << 30;
+
+const CLASS_VERSION: c_int = 1;
+const PLUGIN_IS_FILTER: c_int = 0;
+const REVERSE: c_uint = 0x100;
+const OPTIONAL: c_uint = 1;
+
+type Prelude = unsafe extern "C" fn(Hid, Hid, Hid) -> c_int;
+type Filter = unsafe extern "C" fn(c_uint, usize, *const c_uint, usize, *mut usize, *mut *mut c_void) -> usize;
+
+/// `H5Z_class2_t`: how HDF5 knows a filter.
+#[repr(C)]
+#[derive(Debug)]
+pub struct FilterClass {
+    version: c_int,
+    id: c_int,
+    encoder_present: c_uint,
+    decoder_present: c_uint,
+    name: *const c_char,
+    can_apply: Prelude,
+    set_local: Prelude,
+    filter: Filter,
+}
+
+// SAFETY: nothing changes it, and what it points to is constant.
+unsafe impl Sync for FilterClass {}
+
+static CLASS: FilterClass = FilterClass {
+    version: CLASS_VERSION,
+    id: FILTER_ID,
+    encoder_present: 1,
+    decoder_present: 1,
+    name: concat!("pumice ", env!("CARGO_PKG_VERSION"), "; id for testing\0").as_ptr().cast(),
+    can_apply,
+    set_local,
+    filter,
+};
+
+/// The filter, for `H5Zregister`.
+pub fn filter_class() -> &'static FilterClass {
+    &CLASS
+}
+
+/// Says to libhdf5 that this plugin is a filter.
+#[unsafe(no_mangle)]
+pub extern "C" fn H5PLget_plugin_type() -> c_int {
+    PLUGIN_IS_FILTER
+}
+
+/// The filter that this plugin is.
+#[unsafe(no_mangle)]
+pub extern "C" fn H5PLget_plugin_info() -> *const c_void {
+    (&raw const CLASS).cast()
+}
+
+/// A function that adds its return address to its arguments and goes on to another.
+macro_rules! with_return_address {
+    ($(#[$doc:meta])* $name:ident($($arg:ty),*) -> $out:ty => $to:ident, $x86_64:literal, $aarch64:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($(_: $arg),*) -> $out {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!($x86_64, to = sym $to);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!($aarch64, to = sym $to);
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            compile_error!("pumice-hdf5 knows the calling conventions of x86_64 and aarch64 only");
+        }
+    };
+}
+
+with_return_address! {
+    /// Whether the filter can do anything with a dataset.
+    can_apply(Hid, Hid, Hid) -> c_int => can_apply_for,
+    "mov rcx, [rsp]\njmp {to}",
+    "mov x3, x30\nb {to}"
+}
+
+with_return_address! {
+    /// Completes the words of a dataset that is being created.
+    set_local(Hid, Hid, Hid) -> c_int => set_local_for,
+    "mov rcx, [rsp]\njmp {to}",
+    "mov x3, x30\nb {to}"
+}
+
+with_return_address! {
+    /// Encodes or decodes a chunk. On x86_64 the seventh argument is on the stack, which the eight bytes also align.
+    filter(c_uint, usize, *const c_uint, usize, *mut usize, *mut *mut c_void) -> usize => filter_for,
+    "push qword ptr [rsp]\ncall {to}\nadd rsp, 8\nret",
+    "mov x6, x30\nb {to}"
+}
+
+unsafe extern "C" fn can_apply_for(_dcpl: Hid, datatype: Hid, _space: Hid, return_address: *const c_void) -> c_int {
+    match guarded(return_address, |library| library.element_type(datatype)) {
+        Some(_) => 1,
+        None => 0,
+    }
+}
+
+unsafe extern "C" fn set_local_for(dcpl: Hid, datatype: Hid, space: Hid, return_address: *const c_void) -> c_int {
+    match guarded(return_address, |library| complete_words(library, dcpl, datatype, space)) {
+        Some(()) => 1,
+        None => -1,
+    }
+}
+
+fn complete_words(library: &Library, dcpl: Hid, datatype: Hid, space: Hid) -> Result<()> {
+    let (flags, words) = library.filter_words(dcpl)?;
+    let words = Words::parse(&words)?;
+    let (dtype, order) = match library.element_type(datatype) {
+        Ok(found) => found,
+        // `can_apply` has said so already; HDF5 asks all the same, and then leaves out a filter that fails.
+        Err(_) if flags & OPTIONAL != 0 => {
+            return library.set_filter_words(dcpl, flags, &Words { chunk_type: None, ..words }.to_vec());
+        }
+        Err(e) => return Err(e),
+    };
+    let fill = library.fill_bytes(dcpl, datatype)?.map(|bytes| fill_value(&bytes[..dtype.size()], order));
+    let chunk_type = ChunkType { dtype, order, extents: library.extents(space)?, fill };
+    let words = Words { chunk_type: Some(chunk_type), ..words };
+    library.set_filter_words(dcpl, flags, &words.to_vec())
+}
+
+/// The number that a fill value is.
+pub(crate) fn fill_value(bytes: &[u8], order: ByteOrder) -> f64 {
+    let mut bytes = bytes.to_vec();
+    if order == ByteOrder::Big {
+        bytes.reverse();
+    }
+    match bytes[..] {
+        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]).into(),
+        _ => f64::from_le_bytes(std::array::from_fn(|i| bytes[i])),
+    }
+}
+
+unsafe extern "C" fn filter_for(
+    flags: c_uint,
+    n_words: usize,
+    words: *const c_uint,
+    n_bytes: usize,
+    buffer_bytes: *mut usize,
+    buffer: *mut *mut c_void,
+    return_address: *const c_void,
+) -> usize {
+    let run = |_: &Library| {
+        // SAFETY: HDF5 hands over so many words, which may be none at all.
+        let words = if n_words == 0 { &[] } else { unsafe { std::slice::from_raw_parts(words, n_words) } };
+        // SAFETY: both are places of HDF5's that belong to this call.
+        let mut buffer = unsafe { Buffer { start: &mut *buffer, capacity: &mut *buffer_bytes, n_bytes } };
+        let chunk_type = Words::parse(words).and_then(|words| match words.chunk_type {
+            Some(chunk_type) => Ok((words.wish, chunk_type)),
+            None => Err(Error::unsupported("this dataset was made without Pumice's knowledge of its type")),
+        });
+        let (wish, chunk_type) = chunk_type?;
+        if flags & REVERSE == 0 {
+            let stream = chunk::encode(buffer.bytes(), &chunk_type, &wish, setting(THREADS)?.unwrap_or(1) as usize)?;
+            buffer.replace_by(&stream)
+        } else {
+            let limit = setting(MAX_BYTES)?.unwrap_or(DEFAULT_MAX_BYTES);
+            let options = DecodeOptions::new().threads(setting(THREADS)?.unwrap_or(1) as usize).max_bytes(limit);
+            buffer.decode(&chunk_type, options, limit)
+        }
+    };
+    guarded(return_address, run).unwrap_or(0)
+}
+
+/// A number from the environment.
+fn setting(name: &str) -> Result<Option<u64>> {
+    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    let number = text.to_str().and_then(|text| text.trim().parse().ok());
+    let wrong = || Error::new(ErrorKind::InvalidArgument, format!("{name} must be a number, not {}", text.display()));
+    Ok(Some(number.ok_or_else(wrong)?))
+}
+
+/// HDF5's buffer, which comes from `malloc` and may be exchanged for another.
+struct Buffer<'a> {
+    start: &'a mut *mut c_void,
+    capacity: &'a mut usize,
+    /// How much of it is filled.
+    n_bytes: usize,
+}
+
+impl Buffer<'_> {
+    fn bytes(&self) -> &[u8] {
+        if self.n_bytes == 0 {
+            return &[];
+        }
+        // SAFETY: HDF5 says that so many bytes are there; they are borrowed with `self`.
+        unsafe { std::slice::from_raw_parts((*self.start).cast(), self.n_bytes) }
+    }
+
+    /// Gives HDF5 these bytes, in its own buffer where they fit.
+    fn replace_by(&mut self, bytes: &[u8]) -> Result<usize> {
+        if bytes.len() > *self.capacity {
+            self.exchange(zeroed(bytes.len())?, bytes.len());
+        }
+        // SAFETY: the buffer has at least so many bytes, and nobody else writes to it during the call.
+        unsafe { std::slice::from_raw_parts_mut((*self.start).cast::<u8>(), bytes.len()) }.copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// Gives HDF5 the values of the stream that is there.
+    fn decode(&mut self, chunk_type: &ChunkType, options: DecodeOptions, limit: u64) -> Result<usize> {
+        let too_large = |n| {
+            Error::new(ErrorKind::LimitExceeded, format!("a chunk of {n} bytes is above the limit; raise {MAX_BYTES}"))
+        };
+        let n_bytes = chunk_type.n_bytes().unwrap_or(usize::MAX);
+        if n_bytes as u64 > limit {
+            return Err(too_large(n_bytes));
+        }
+        // A stream that cannot hold as many values is refused before memory is taken for them.
+        let info = pumice::inspect(self.bytes())?;
+        if info.raw_bytes != n_bytes as u64 {
+            let message = format!("the chunk holds {} bytes of values, not {n_bytes}", info.raw_bytes);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let start = zeroed(n_bytes)?;
+        // SAFETY: `calloc` gave so many bytes, all zero, that nobody else knows of.
+        let out = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), n_bytes) };
+        let decoded = catch_unwind(AssertUnwindSafe(|| chunk::decode(self.bytes(), chunk_type, out, options)));
+        match decoded.unwrap_or_else(|panic| Err(panicked(&*panic))) {
+            Ok(()) => {
+                self.exchange(start, n_bytes);
+                Ok(n_bytes)
+            }
+            Err(e) => {
+                // SAFETY: it is not used any more.
+                unsafe { libc::free(start) };
+                Err(e)
+            }
+        }
+    }
+
+    fn exchange(&mut self, start: *mut c_void, capacity: usize) {
+        // SAFETY: HDF5's filters own their buffer, and pass it on from `malloc` to `free`.
+        unsafe { libc::free(*self.start) };
+        (*self.start, *self.capacity) = (start, capacity);
+    }
+}
+
+/// Memory that HDF5 can free; at least one byte of it.
+fn zeroed(n_bytes: usize) -> Result<*mut c_void> {
+    // SAFETY: `calloc` may be called with any size.
+    let start = unsafe { libc::calloc(n_bytes.max(1), 1) };
+    let message = format!("there is no memory for a chunk of {n_bytes} bytes");
+    if start.is_null() { Err(Error::new(ErrorKind::LimitExceeded, message)) } else { Ok(start) }
+}
+
+/// Runs a callback. What goes wrong is put on the library's error stack, last of all: other calls clear it.
+fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Result<T>) -> Option<T> {
+    let library = Library::calling(return_address).ok()?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&library))).unwrap_or_else(|panic| Err(panicked(&*panic)));
+    outcome.map_err(|e| library.push_error(&format!("pumice: {e}"))).ok()
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::unsupported(format!("a bug, please report it: {}", text.unwrap_or("panic")))
+}

@@ -1,0 +1,242 @@
+//! A libhdf5 of this process, and its functions. A process can hold several (each Python package brings its own), none of
+//! them under a name that a linker finds. The address that the filter returns to is inside the one that called: the
+//! dynamic linker names its file, and gives its functions. Programs without any load one ([`Library::load`]).
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+
+use pumice::{DType, Error, Result};
+
+use crate::FILTER_ID;
+use crate::words::ByteOrder;
+
+/// An identifier of HDF5 1.10 and later.
+pub(crate) type Hid = i64;
+
+const FLOAT_CLASS: c_int = 1;
+const ORDER_LITTLE: c_int = 0;
+const ORDER_BIG: c_int = 1;
+const FILL_IS_USER_DEFINED: c_int = 2;
+const DEFAULT_ERROR_STACK: Hid = 0;
+
+/// Room for more words than any version of them has.
+const MAX_WORDS: usize = 128;
+const MAX_RANK: usize = 32;
+
+/// A function of a library, by its name and type.
+macro_rules! function {
+    ($library:expr, fn $name:ident($($arg:ty),* $(,)?) -> $out:ty) => {{
+        type Function = unsafe extern "C" fn($($arg),*) -> $out;
+        let name = concat!(stringify!($name), "\0");
+        // SAFETY: HDF5 has kept this signature since 1.10, and both are pointers.
+        $library.symbol(name).map(|address| unsafe { std::mem::transmute::<*mut c_void, Function>(address) })
+    }};
+}
+#[cfg(feature = "files")]
+pub(crate) use function;
+
+/// A loaded libhdf5.
+#[derive(Debug)]
+pub(crate) struct Library {
+    handle: *mut c_void,
+}
+
+// SAFETY: the handle is only given to the dynamic linker, which several threads may call.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// A library that is not part of this process yet, by the name or path of its file.
+    #[cfg(feature = "files")]
+    pub(crate) fn load(file: &CStr) -> Option<Self> {
+        // SAFETY: libhdf5 runs nothing when it is loaded that could harm a program.
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() { None } else { Some(Self { handle }) }
+    }
+
+    /// The library that has code at `address`.
+    pub(crate) fn calling(address: *const c_void) -> Result<Self> {
+        let unknown = || Error::unsupported("the plugin cannot find the HDF5 library that called it");
+        // SAFETY: a structure of pointers, for which zero is valid.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: `dladdr` takes any address, and writes to `info` only.
+        if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+            return Err(unknown());
+        }
+        // SAFETY: the name is that of a loaded object, which stays as long as its code runs; nothing new is loaded.
+        let mut handle = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            // A program that libhdf5 is linked into may not be known by its file, but is the first of all objects.
+            // SAFETY: a null name is documented to mean the program.
+            handle = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
+        }
+        if handle.is_null() { Err(unknown()) } else { Ok(Self { handle }) }
+    }
+
+    /// The address of a symbol, whose name ends with a zero.
+    pub(crate) fn symbol(&self, name: &str) -> Result<*mut c_void> {
+        // SAFETY: the handle is open, and the name ends with a zero.
+        let address = unsafe { libc::dlsym(self.handle, name.as_ptr().cast()) };
+        let shown = name.trim_end_matches('\0');
+        if address.is_null() {
+            Err(Error::unsupported(format!("the HDF5 library has no {shown}")))
+        } else {
+            Ok(address)
+        }
+    }
+
+    /// Element type and byte order of a datatype, if it is an IEEE one of 32 or 64 bits.
+    pub(crate) fn element_type(&self, datatype: Hid) -> Result<(DType, ByteOrder)> {
+        let class = function!(self, fn H5Tget_class(Hid) -> c_int)?;
+        let size = function!(self, fn H5Tget_size(Hid) -> usize)?;
+        let order = function!(self, fn H5Tget_order(Hid) -> c_int)?;
+        let fields = function!(self, fn H5Tget_fields(Hid, *mut usize, *mut usize, *mut usize, *mut usize, *mut usize) -> c_int)?;
+        let other =
+            |what: &str| Err(Error::unsupported(format!("Pumice compresses 32-bit and 64-bit floats, not {what}")));
+        // SAFETY: the library gave this identifier to the filter, and it lives as long as the call.
+        let (class, size) = unsafe { (class(datatype), size(datatype)) };
+        if class != FLOAT_CLASS {
+            return other(match class {
+                0 => "integers",
+                3 => "strings",
+                6 => "compound types",
+                8 => "enumerations",
+                10 => "arrays as elements",
+                _ => "this type",
+            });
+        }
+        // Sign, exponent, its size, mantissa, its size.
+        let mut bits = [0_usize; 5];
+        let [a, b, c, d, e] = bits.each_mut().map(std::ptr::from_mut);
+        // SAFETY: as above; each pointer is to a number of its own.
+        let (known, order) = unsafe { (fields(datatype, a, b, c, d, e) >= 0, order(datatype)) };
+        let dtype = match (size, bits) {
+            (4, [31, 23, 8, 0, 23]) if known => DType::F32,
+            (8, [63, 52, 11, 0, 52]) if known => DType::F64,
+            _ => return other(&format!("floats of {} bits of this kind", 8 * size)),
+        };
+        match order {
+            ORDER_LITTLE => Ok((dtype, ByteOrder::Little)),
+            ORDER_BIG => Ok((dtype, ByteOrder::Big)),
+            _ => other("floats of mixed byte order"),
+        }
+    }
+
+    /// The extents of a dataspace.
+    pub(crate) fn extents(&self, space: Hid) -> Result<Vec<usize>> {
+        let dims = function!(self, fn H5Sget_simple_extent_dims(Hid, *mut u64, *mut u64) -> c_int)?;
+        let mut extents = [0_u64; MAX_RANK];
+        // SAFETY: no dataspace has more than 32 axes; a null pointer is documented to mean that maxima are not wanted.
+        let rank = unsafe { dims(space, extents.as_mut_ptr(), std::ptr::null_mut()) };
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0 && *rank <= MAX_RANK);
+        let rank = rank.ok_or_else(|| Error::unsupported("chunks without axes cannot be compressed"))?;
+        let extents = extents[..rank].iter().map(|&n| usize::try_from(n));
+        extents.collect::<std::result::Result<_, _>>().map_err(|_| Error::unsupported("the chunk is too large"))
+    }
+
+    /// Flags and words of the filter in a list of dataset creation properties.
+    pub(crate) fn filter_words(&self, dcpl: Hid) -> Result<(c_uint, Vec<u32>)> {
+        let get = function!(
+            self,
+            fn H5Pget_filter_by_id2(Hid, c_int, *mut c_uint, *mut usize, *mut c_uint, usize, *mut c_char, *mut c_uint) -> c_int
+        )?;
+        let mut words = vec![0; MAX_WORDS];
+        let (mut flags, mut n, mut config) = (0, words.len(), 0);
+        let no_name = std::ptr::null_mut();
+        // SAFETY: `n` says how many words there is room for, and a name of length 0 may be null.
+        let got = unsafe {
+            get(dcpl, FILTER_ID, &raw mut flags, &raw mut n, words.as_mut_ptr(), 0, no_name, &raw mut config)
+        };
+        if got < 0 || n > MAX_WORDS {
+            return Err(Error::unsupported("the filter's own parameters cannot be read"));
+        }
+        words.truncate(n);
+        Ok((flags, words))
+    }
+
+    /// Replaces the words of the filter.
+    pub(crate) fn set_filter_words(&self, dcpl: Hid, flags: c_uint, words: &[u32]) -> Result<()> {
+        let modify = function!(self, fn H5Pmodify_filter(Hid, c_int, c_uint, usize, *const c_uint) -> c_int)?;
+        // SAFETY: the words are as many as is said.
+        let set = unsafe { modify(dcpl, FILTER_ID, flags, words.len(), words.as_ptr()) };
+        if set < 0 { Err(Error::unsupported("the filter's parameters cannot be stored")) } else { Ok(()) }
+    }
+
+    /// The fill value that the creator of a dataset has set, in the bytes of its datatype.
+    pub(crate) fn fill_bytes(&self, dcpl: Hid, datatype: Hid) -> Result<Option<[u8; 8]>> {
+        let defined = function!(self, fn H5Pfill_value_defined(Hid, *mut c_int) -> c_int)?;
+        let value = function!(self, fn H5Pget_fill_value(Hid, Hid, *mut c_void) -> c_int)?;
+        let (mut status, mut bytes) = (0, [0_u8; 8]);
+        // SAFETY: the datatype is a float of at most 8 bytes, see `element_type`.
+        let found = unsafe {
+            defined(dcpl, &raw mut status) >= 0
+                && status == FILL_IS_USER_DEFINED
+                && value(dcpl, datatype, bytes.as_mut_ptr().cast()) >= 0
+        };
+        Ok(found.then_some(bytes))
+    }
+
+    /// Puts a message on the library's error stack, from where it reaches users as the cause of what fails next. Where
+    /// that cannot be done they see only that the filter failed.
+    pub(crate) fn push_error(&self, message: &str) {
+        // HDF5 2 pauses the stack while it codes a chunk. Its public functions to resume and pause clear the stack too;
+        // those below, its own, do not.
+        let (Ok(is_paused), Ok(resume), Ok(pause)) = (
+            function!(self, fn H5Eis_paused(Hid, *mut bool) -> c_int),
+            function!(self, fn H5E_resume_stack() -> ()),
+            function!(self, fn H5E_pause_stack() -> ()),
+        ) else {
+            return self.push(message);
+        };
+        let mut n_pauses = 0;
+        loop {
+            let mut paused = false;
+            // SAFETY: the default stack always exists.
+            let known = unsafe { is_paused(DEFAULT_ERROR_STACK, &raw mut paused) } >= 0;
+            if !known || !paused {
+                break;
+            }
+            // SAFETY: it is paused, so that it can be resumed.
+            unsafe { resume() };
+            n_pauses += 1;
+        }
+        self.push(message);
+        // SAFETY: takes back what was done above.
+        (0..n_pauses).for_each(|_| unsafe { pause() });
+    }
+
+    fn push(&self, message: &str) {
+        type Push =
+            unsafe extern "C" fn(Hid, *const c_char, *const c_char, c_uint, Hid, Hid, Hid, *const c_char, ...) -> c_int;
+        let Ok(push) = self.symbol("H5Epush2\0") else { return };
+        let Ok([class, major, minor]) = self.error_ids() else { return };
+        let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
+        let (name, format): (&CStr, &CStr) = (c"pumice", c"%s");
+        // SAFETY: `H5Epush2` has this signature since 1.8. The strings end with a zero and are copied by it; the one
+        // variadic argument is what the format asks for.
+        unsafe {
+            let push = std::mem::transmute::<*mut c_void, Push>(push);
+            let (name, format) = (name.as_ptr(), format.as_ptr());
+            push(DEFAULT_ERROR_STACK, name, name, 0, class, major, minor, format, message.as_ptr());
+        }
+    }
+
+    /// HDF5's own error class, "data filters", "filter operation failed".
+    fn error_ids(&self) -> Result<[Hid; 3]> {
+        Ok([self.variable("H5E_ERR_CLS_g\0")?, self.variable("H5E_PLINE_g\0")?, self.variable("H5E_CANTFILTER_g\0")?])
+    }
+
+    /// An identifier that the library keeps in a variable; its name ends with a zero.
+    pub(crate) fn variable(&self, name: &str) -> Result<Hid> {
+        let address = self.symbol(name)?;
+        // SAFETY: the names asked for are variables of this type, set when the library was initialised.
+        Ok(unsafe { *address.cast::<Hid>() })
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from `dlopen`, and is closed once; the library stays, since others hold it.
+        unsafe { libc::dlclose(self.handle) };
+    }
+}

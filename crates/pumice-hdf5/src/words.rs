@@ -1,0 +1,322 @@
+//! `cd_values`, the words of 32 bits that HDF5 keeps with a filter (docs/hdf5.md has the table).
+//!
+//! A user gives the first part: bound, preset, range, fill value. `set_local` appends what it learns about the dataset;
+//! that part is made anew whenever words that have it already are used for another dataset, as h5repack and nccopy do.
+
+use pumice::{Bound, DType, Error, ErrorKind, Preset, Result};
+
+/// The layout that is written here. A reader refuses others.
+const VERSION: u32 = 1;
+
+const RANGE_GIVEN: u32 = 1 << 24;
+const FILL_GIVEN: u32 = 1 << 25;
+/// The dataset's part follows that of the user.
+const HAS_CHUNK_TYPE: u32 = 1 << 31;
+const KNOWN_FLAGS: u32 = RANGE_GIVEN | FILL_GIVEN | HAS_CHUNK_TYPE;
+
+const BIG_ENDIAN: u32 = 1 << 8;
+const FILL_DEFINED: u32 = 1 << 9;
+
+/// Most axes of an HDF5 dataset.
+const MAX_RANK: usize = 32;
+
+/// Numbers of presets; 0 is the default one.
+const PRESETS: [(u32, Preset); 9] = [
+    (1, Preset::Fast),
+    (2, Preset::Small),
+    (3, Preset::Max),
+    (4, Preset::Balanced),
+    (5, Preset::Cuszp2Plain),
+    (6, Preset::Cuszp2Outlier),
+    (7, Preset::Cuszplus),
+    (8, Preset::Ceaz),
+    (9, Preset::Ceresz2),
+];
+
+/// What the user asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    /// The bound or target of each chunk.
+    pub bound: Bound,
+    /// The pipeline.
+    pub preset: Preset,
+    /// The range that a relative bound refers to, instead of each chunk's own.
+    pub range: Option<(f64, f64)>,
+    /// The value that means "no data", instead of the dataset's fill value.
+    pub fill: Option<f64>,
+}
+
+impl Wish {
+    /// A bound, and defaults for the rest.
+    pub fn new(bound: Bound) -> Self {
+        Self { bound, preset: Preset::default(), range: None, fill: None }
+    }
+}
+
+/// The order of bytes within values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// Least significant first.
+    Little,
+    /// Most significant first.
+    Big,
+}
+
+/// What every chunk of a dataset is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChunkType {
+    /// Element type.
+    pub dtype: DType,
+    /// Order of bytes.
+    pub order: ByteOrder,
+    /// Extents, slowest axis first.
+    pub extents: Vec<usize>,
+    /// The dataset's fill value, where its creator has set one.
+    pub fill: Option<f64>,
+}
+
+impl ChunkType {
+    /// Size of a chunk in bytes, if that is a size at all.
+    pub fn n_bytes(&self) -> Option<usize> {
+        let size = self.extents.iter().try_fold(self.dtype.size(), |n, extent| n.checked_mul(*extent))?;
+        (size <= isize::MAX as usize).then_some(size)
+    }
+}
+
+/// All words of a filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Words {
+    /// The user's part.
+    pub wish: Wish,
+    /// The dataset's part, which `set_local` adds.
+    pub chunk_type: Option<ChunkType>,
+}
+
+impl Words {
+    /// Reads words, the user's or all of them. None at all ask for lossless compression.
+    pub fn parse(words: &[u32]) -> Result<Self> {
+        let Some(&first) = words.first() else {
+            return Ok(Self { wish: Wish::new(Bound::Lossless), chunk_type: None });
+        };
+        let [version, kind, preset, _] = first.to_le_bytes().map(u32::from);
+        if version != VERSION {
+            return Err(unsupported(format!(
+                "filter parameters of version {version}; this plugin knows version {VERSION}"
+            )));
+        }
+        if first >> 24 << 24 & !KNOWN_FLAGS != 0 {
+            return Err(unsupported(format!(
+                "unknown flags in the filter parameter {first:#010x}: use a newer plugin"
+            )));
+        }
+        let mut rest = Rest(&words[1..]);
+        let bound = bound_from(kind, rest.number()?)?;
+        let range = (first & RANGE_GIVEN != 0).then(|| rest.pair()).transpose()?;
+        let fill = (first & FILL_GIVEN != 0).then(|| rest.number()).transpose()?;
+        let preset =
+            match preset {
+                0 => Preset::default(),
+                n => PRESETS.iter().find(|(number, _)| *number == n).map(|(_, preset)| *preset).ok_or_else(|| {
+                    unsupported(format!("filter parameters with unknown preset {n}: use a newer plugin"))
+                })?,
+            };
+        let chunk_type = (first & HAS_CHUNK_TYPE != 0).then(|| rest.chunk_type()).transpose()?;
+        if !rest.0.is_empty() {
+            return Err(invalid(format!("{} filter parameters too many", rest.0.len())));
+        }
+        Ok(Self { wish: Wish { bound, preset, range, fill }, chunk_type })
+    }
+
+    /// The words of these wishes.
+    pub fn to_vec(&self) -> Vec<u32> {
+        let Wish { bound, preset, range, fill } = self.wish;
+        let (kind, value) = match bound {
+            Bound::Abs(e) => (1, e),
+            Bound::Rel(e) => (2, e),
+            Bound::PwRel(e) => (3, e),
+            Bound::Psnr(db) => (4, db),
+            Bound::L2(norm) => (5, norm),
+            Bound::Ratio(ratio) => (6, ratio),
+            _ => (0, 0.0),
+        };
+        // The default is written by its number, so that a later default does not change what a file says of itself.
+        let preset = PRESETS.iter().find(|(_, known)| *known == preset).map_or(0, |(number, _)| *number);
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(range.is_some(), RANGE_GIVEN)
+            | flag(fill.is_some(), FILL_GIVEN)
+            | flag(self.chunk_type.is_some(), HAS_CHUNK_TYPE);
+        let mut words = vec![VERSION | kind << 8 | preset << 16 | flags];
+        let numbers = std::iter::once(value).chain(range.into_iter().flat_map(|(lo, hi)| [lo, hi])).chain(fill);
+        words.extend(numbers.flat_map(halves));
+        if let Some(chunk) = &self.chunk_type {
+            let order = flag(chunk.order == ByteOrder::Big, BIG_ENDIAN);
+            words.push(chunk.dtype.size() as u32 | order | flag(chunk.fill.is_some(), FILL_DEFINED));
+            words.push(chunk.extents.len() as u32);
+            words.extend(chunk.extents.iter().flat_map(|&extent| [extent as u32, (extent as u64 >> 32) as u32]));
+            words.extend(chunk.fill.into_iter().flat_map(halves));
+        }
+        words
+    }
+}
+
+/// The halves of a binary64 number, high one first.
+fn halves(number: f64) -> [u32; 2] {
+    [(number.to_bits() >> 32) as u32, number.to_bits() as u32]
+}
+
+fn bound_from(kind: u32, value: f64) -> Result<Bound> {
+    let (bound, is_sane) = match kind {
+        0 => (Bound::Lossless, true),
+        1 => (Bound::Abs(value), value >= 0.0),
+        2 => (Bound::Rel(value), value >= 0.0),
+        3 => (Bound::PwRel(value), value >= 0.0),
+        4 => (Bound::Psnr(value), value > 0.0),
+        5 => (Bound::L2(value), value >= 0.0),
+        6 => (Bound::Ratio(value), value >= 1.0),
+        _ => return Err(unsupported(format!("filter parameters with unknown bound {kind}: use a newer plugin"))),
+    };
+    if is_sane && value.is_finite() {
+        Ok(bound)
+    } else {
+        Err(invalid(format!("the filter parameters ask for {bound}")))
+    }
+}
+
+/// Words that are still to be read.
+struct Rest<'a>(&'a [u32]);
+
+impl Rest<'_> {
+    fn word(&mut self) -> Result<u32> {
+        let (&word, rest) = self.0.split_first().ok_or_else(|| {
+            invalid("too few filter parameters; `python -m pumice.hdf5` prints those for a bound".into())
+        })?;
+        self.0 = rest;
+        Ok(word)
+    }
+
+    fn number(&mut self) -> Result<f64> {
+        let (high, low) = (self.word()?, self.word()?);
+        Ok(f64::from_bits(u64::from(high) << 32 | u64::from(low)))
+    }
+
+    fn pair(&mut self) -> Result<(f64, f64)> {
+        Ok((self.number()?, self.number()?))
+    }
+
+    fn chunk_type(&mut self) -> Result<ChunkType> {
+        let kind = self.word()?;
+        let dtype = match kind & !(BIG_ENDIAN | FILL_DEFINED) {
+            4 => DType::F32,
+            8 => DType::F64,
+            _ => return Err(unsupported(format!("filter parameters with unknown element type {kind:#x}"))),
+        };
+        let order = if kind & BIG_ENDIAN == 0 { ByteOrder::Little } else { ByteOrder::Big };
+        let rank = self.word()? as usize;
+        if rank == 0 || rank > MAX_RANK {
+            return Err(invalid(format!("filter parameters with {rank} axes")));
+        }
+        let extent = |(low, high): (u32, u32)| usize::try_from(u64::from(high) << 32 | u64::from(low)).ok();
+        let extents: Option<Vec<usize>> =
+            (0..rank).map(|_| Ok((self.word()?, self.word()?))).map(|pair| pair.map(extent)).collect::<Result<_>>()?;
+        let fill = (kind & FILL_DEFINED != 0).then(|| self.number()).transpose()?;
+        let chunk = extents.map(|extents| ChunkType { dtype, order, extents, fill });
+        chunk
+            .filter(|chunk| chunk.n_bytes().is_some())
+            .ok_or_else(|| invalid("filter parameters with a chunk that is too large".into()))
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, message)
+}
+
+fn unsupported(message: String) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Words {
+        let chunk_type =
+            ChunkType { dtype: DType::F64, order: ByteOrder::Big, extents: vec![3, 1 << 33, 5], fill: Some(-9999.0) };
+        let wish = Wish { bound: Bound::Rel(1e-3), preset: Preset::Max, range: Some((-1.5, 4.0)), fill: Some(1e20) };
+        Words { wish, chunk_type: Some(chunk_type) }
+    }
+
+    #[test]
+    fn words_come_back() {
+        let bounds = [
+            Bound::Lossless,
+            Bound::Abs(0.25),
+            Bound::Rel(1e-3),
+            Bound::PwRel(1e-2),
+            Bound::Psnr(60.0),
+            Bound::L2(3.5),
+            Bound::Ratio(20.0),
+        ];
+        for bound in bounds {
+            for &preset in Preset::ALL {
+                for (range, fill) in [(None, None), (Some((1.0, 2.0)), None), (None, Some(0.0))] {
+                    let words = Words { wish: Wish { bound, preset, range, fill }, chunk_type: full().chunk_type };
+                    assert_eq!(Words::parse(&words.to_vec()).unwrap(), words);
+                    let words = Words { chunk_type: None, ..words };
+                    assert_eq!(Words::parse(&words.to_vec()).unwrap(), words);
+                }
+            }
+        }
+        assert_eq!(Words::parse(&[]).unwrap().wish, Wish::new(Bound::Lossless));
+    }
+
+    /// Files have these words for ever.
+    #[test]
+    fn words_are_those_of_the_specification() {
+        let wish = Wish::new(Bound::Abs(0.25));
+        assert_eq!(Words { wish, chunk_type: None }.to_vec(), [0x0002_0101, 0x3fd0_0000, 0]);
+        let expected: [u32; 19] = [
+            0x8303_0201,
+            0x3f50_624d,
+            0xd2f1_a9fc,
+            0xbff8_0000,
+            0,
+            0x4010_0000,
+            0,
+            0x4415_af1d,
+            0x78b5_8c40,
+            0x0308,
+            3,
+            3,
+            0,
+            0,
+            2,
+            5,
+            0,
+            0xc0c3_8780,
+            0,
+        ];
+        assert_eq!(full().to_vec(), expected);
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        let good = full().to_vec();
+        for n in 1..good.len() {
+            assert!(Words::parse(&good[..n]).is_err(), "{n} words");
+        }
+        let with = |at: usize, word: u32| {
+            let mut words = good.clone();
+            words[at] = word;
+            Words::parse(&words).unwrap_err().kind()
+        };
+        assert_eq!(with(0, good[0] + 1), ErrorKind::Unsupported);
+        assert_eq!(with(0, good[0] | 1 << 26), ErrorKind::Unsupported);
+        assert_eq!(with(0, good[0] & !0xff00 | 7 << 8), ErrorKind::Unsupported);
+        assert_eq!(with(0, good[0] | 0xff_0000), ErrorKind::Unsupported);
+        assert_eq!(with(1, 0xbf50_624d), ErrorKind::InvalidArgument);
+        assert_eq!(with(9, 0x0302), ErrorKind::Unsupported);
+        assert_eq!(with(10, 33), ErrorKind::InvalidArgument);
+        assert_eq!(with(12, u32::MAX), ErrorKind::InvalidArgument);
+        assert_eq!(Words::parse(&[good.as_slice(), &[0]].concat()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}

@@ -1,0 +1,200 @@
+"""Pumice as a filter of HDF5 and NetCDF-4.
+
+The module can be called: ``pumice.hdf5(rel=1e-3)`` gives the keyword arguments that h5py's `create_dataset` and
+xarray's `encoding` take::
+
+    file.create_dataset("t", data=t, chunks=(30, 192, 288), **pumice.hdf5(rel=1e-3))
+
+Importing `pumice` makes the filter known to every HDF5 library of the process: those that are loaded already, and those
+that come later. Programs outside of Python find it by ``HDF5_PLUGIN_PATH``; ``python -m pumice.hdf5 --rel 1e-3`` prints what they
+need.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import struct
+import sys
+import types
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, TypedDict
+
+from ..errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register"]
+
+#: The filter's number, from the range that is free for testing (`FILTER_ID` in crates/pumice-hdf5).
+FILTER_ID = 480
+
+# Numbers of docs/hdf5.md.
+_VERSION = 1
+_KINDS = {"lossless": 0, "abs": 1, "rel": 2, "pwrel": 3, "psnr": 4, "l2": 5, "ratio": 6}
+_PRESETS = {
+    "fast": 1,
+    "small": 2,
+    "max": 3,
+    "balanced": 4,
+    "cuszp2-plain": 5,
+    "cuszp2-outlier": 6,
+    "cuszplus": 7,
+    "ceaz": 8,
+    "ceresz2": 9,
+}
+_RANGE_GIVEN = 1 << 24
+_FILL_GIVEN = 1 << 25
+
+# Where HDF5 looks if nothing is said, and where netCDF4 lets it look then.
+_DEFAULT_PATH = "/usr/local/hdf5/lib/plugin"
+
+
+class FilterOptions(TypedDict):
+    """Keyword arguments of h5py's `create_dataset`, and items of xarray's `encoding` with the engine h5netcdf."""
+
+    compression: int
+    compression_opts: tuple[int, ...]
+
+
+def parameters(
+    *,
+    abs: float | None = None,
+    rel: float | None = None,
+    pwrel: float | None = None,
+    psnr: float | None = None,
+    l2: float | None = None,
+    ratio: float | None = None,
+    lossless: bool = False,
+    preset: str | None = None,
+    value_range: tuple[float, float] | None = None,
+    fill_value: float | None = None,
+) -> tuple[int, ...]:
+    """The filter's parameters (`cd_values`) for a bound. Each chunk is compressed for itself: `rel` refers to the range of the
+    chunk unless `value_range` is given, and `psnr`, `l2` and `ratio` are met by every chunk.
+
+    >>> parameters(abs=0.25)
+    (131329, 1070596096, 0)
+    """
+    given = {"abs": abs, "rel": rel, "pwrel": pwrel, "psnr": psnr, "l2": l2, "ratio": ratio}
+    bounds = [(kind, float(value)) for kind, value in given.items() if value is not None]
+    if lossless:
+        bounds.append(("lossless", 0.0))
+    if len(bounds) != 1:
+        raise InvalidArgumentError(
+            "the HDF5 filter takes one bound: abs=, rel=, pwrel=, psnr=, l2= or ratio=, or lossless=True"
+        )
+    (kind, value), name = bounds[0], preset or "small"
+    least = {"ratio": 1.0}.get(kind, 0.0)
+    if not least <= value < float("inf") or (kind == "psnr" and value == 0.0):
+        raise InvalidArgumentError(f"{kind} must be a number of at least {least:g}, not {value}")
+    if name not in _PRESETS:
+        raise InvalidArgumentError(f"unknown preset '{name}'; known: {', '.join(_PRESETS)}")
+    flags, numbers = 0, [value]
+    if value_range is not None:
+        if kind != "rel":
+            raise InvalidArgumentError("value_range is what rel refers to; it means nothing without rel=")
+        flags |= _RANGE_GIVEN
+        numbers += [float(value_range[0]), float(value_range[1])]
+        if not -float("inf") < numbers[1] <= numbers[2] < float("inf"):
+            raise InvalidArgumentError(f"value_range must be (least, greatest), both finite, not {value_range}")
+    if fill_value is not None:
+        flags |= _FILL_GIVEN
+        numbers.append(float(fill_value))
+    first = _VERSION | _KINDS[kind] << 8 | _PRESETS[name] << 16 | flags
+    halves = struct.unpack(f">{2 * len(numbers)}I", struct.pack(f">{len(numbers)}d", *numbers))
+    return (first, *halves)
+
+
+def filter_options(**bound: Any) -> FilterOptions:
+    """The keyword arguments that h5py's `create_dataset` takes for a bound, which is given as to `parameters`.
+
+    >>> filter_options(abs=0.25)
+    {'compression': 480, 'compression_opts': (131329, 1070596096, 0)}
+    """
+    return {"compression": FILTER_ID, "compression_opts": parameters(**bound)}
+
+
+def plugin_path() -> str:
+    """The folder of the plugin, for `HDF5_PLUGIN_PATH` of programs such as h5dump and ncdump."""
+    folder = Path(__file__).parent / "plugin"
+    if not any(folder.glob("libpumice_hdf5.*")):
+        raise UnsupportedError(
+            f"this installation has no HDF5 plugin ({folder} is empty): install a wheel of pumice, which brings it, or "
+            "build it with `cargo build --release -p pumice-hdf5`"
+        )
+    return str(folder)
+
+
+def register() -> list[str]:
+    """Makes the filter known to all HDF5 libraries of this process, and gives the files of those that are loaded. Importing
+    `pumice` does this already; libraries that are loaded later find the plugin by `HDF5_PLUGIN_PATH`.
+    """
+    folder = plugin_path()
+    _extend_search_path(folder)
+    plugin = ctypes.CDLL(str(next(Path(folder).glob("libpumice_hdf5.*"))))
+    plugin.H5PLget_plugin_info.restype = ctypes.c_void_p
+    filter_class = ctypes.c_void_p(plugin.H5PLget_plugin_info())
+    registered = []
+    for path in _loaded_libraries():
+        library = ctypes.CDLL(path)
+        if hasattr(library, "H5Zregister"):
+            with _h5py_lock():
+                if library.H5Zregister(filter_class) < 0:
+                    raise UnsupportedError(f"{path} refuses to register the filter")
+            registered.append(path)
+    return registered
+
+
+def _extend_search_path(folder: str) -> None:
+    """Adds a folder to those where libraries that are not loaded yet will look, and keeps all others."""
+    found = os.environ.get("HDF5_PLUGIN_PATH")
+    if found is not None:
+        folders = found.split(":")
+    else:
+        # The variable replaces the default, and keeps netCDF4 from setting it to its own plugins.
+        folders = [_DEFAULT_PATH]
+        netcdf4 = importlib.util.find_spec("netCDF4")
+        for package in (netcdf4 and netcdf4.submodule_search_locations) or []:
+            if Path(package, "plugins").is_dir():
+                folders.append(str(Path(package, "plugins")))
+    if folder not in folders:
+        os.environ["HDF5_PLUGIN_PATH"] = ":".join([folder, *folders])
+
+
+def _loaded_libraries() -> Iterator[str]:
+    """Files of the HDF5 libraries that this process has loaded, as Linux tells them."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return
+    paths = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if line.count("/") > 0}
+    for path in sorted(paths):
+        name = os.path.basename(path)
+        if name.startswith("libhdf5") and not name.startswith(("libhdf5_hl", "libhdf5_serial_hl", "libhdf5_cpp")):
+            yield path
+
+
+def _h5py_lock() -> AbstractContextManager[Any]:
+    """The lock that h5py holds during its calls, if it is there."""
+    objects: Any = sys.modules.get("h5py._objects")
+    return objects.phil if objects is not None else nullcontext()
+
+
+class _CallableModule(types.ModuleType):
+    """`pumice.hdf5(...)` is `pumice.hdf5.filter_options(...)`."""
+
+    def __call__(self, **bound: Any) -> Mapping[str, Any]:
+        return filter_options(**bound)
+
+
+sys.modules[__name__].__class__ = _CallableModule
+
+try:
+    register()
+except UnsupportedError:
+    # Everything else of `pumice` works without a plugin; who needs it is told by `plugin_path`.
+    pass
+except OSError as error:
+    warnings.warn(f"the HDF5 filter of pumice cannot be used: {error}", stacklevel=2)

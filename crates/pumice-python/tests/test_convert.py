@@ -1,0 +1,255 @@
+"""`pumice convert` with real files, read by the real programs."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import pumice
+
+netCDF4 = pytest.importorskip("netCDF4")
+h5py = pytest.importorskip("h5py")
+xarray = pytest.importorskip("xarray")
+
+if shutil.which("pumice") is None:
+    pytest.skip("the command-line tool is not on the path", allow_module_level=True)
+
+TIMES, ROWS, COLUMNS = 20, 48, 72
+FIELDS = """
+[[field]]
+name = "*"
+rel = 1e-3
+
+[[field]]
+name = ["T", "ocean/SST"]
+abs = 0.01
+preset = "balanced"
+chunks = [7, 48, 50]
+
+[[field]]
+name = "Q"
+pwrel = 1e-2
+
+[[field]]
+name = "PS"
+psnr = 80
+
+[[field]]
+name = "Z"
+ratio = 20
+"""
+
+
+def values():
+    """The fields of the test file."""
+    k, y, x = np.ogrid[0:TIMES, 0:ROWS, 0:COLUMNS]
+    y, x = np.sin(y / 8), np.cos(x / 72 * 2 * np.pi)
+    noise = np.random.default_rng(1).standard_normal((TIMES, ROWS, COLUMNS))
+    t = (280 + 20 * y * x + 5 * np.sin(k / 5 + 3 * x) + 0.01 * noise).astype("f4")
+    t[:, :10, :10] = 1e20
+    return {
+        "T": t,
+        "PS": 1e5 + 1e3 * y * x + k + noise,
+        "Q": (np.abs(y * x) * 10.0 ** (-k / 4)).astype("f4"),
+        "U": (y * x * k + noise / 100).astype("f4"),
+        "Z": (y + x + k / 10 + noise / 1000).astype("f4"),
+        "SST": (290 + 10 * y * x + noise / 10).astype("f4"),
+    }
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("convert")
+    (folder / "fields.toml").write_text(FIELDS)
+    data = values()
+    with netCDF4.Dataset(folder / "in.nc", "w") as file:
+        file.title, file.numbers = "a test", np.array([1.5, 2.5])
+        for name, n in ("time", None), ("lat", ROWS), ("lon", COLUMNS), ("nv", 2):
+            file.createDimension(name, n)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units, time.bounds = "days since 2000-01-01", "time_bnds"
+        lat = file.createVariable("lat", "f8", ("lat",))
+        lat.units = "degrees_north"
+        area = file.createVariable("area", "f4", ("lat", "lon"))
+        mask = file.createVariable("mask", "i2", ("lat", "lon"), compression="zlib", fill_value=-1)
+        bounds = file.createVariable("time_bnds", "f8", ("time", "nv"))
+        names = file.createVariable("station", str, ("lat",))
+        for name, options in {
+            "T": {"fill_value": np.float32(1e20)}, "PS": {"compression": "zlib"}, "Q": {}, "U": {"endian": "big"}, "Z": {},
+        }.items():
+            variable = file.createVariable(name, data[name].dtype.newbyteorder("=" if name != "U" else ">"),
+                                           ("time", "lat", "lon"), **options)
+            variable.units, variable.coordinates = "1", "area"
+            variable[:] = data[name]
+        file.createGroup("ocean").createVariable("SST", "f4", ("time", "lat", "lon"))[:] = data["SST"]
+        time[:], bounds[:], lat[:] = range(TIMES), np.arange(2 * TIMES).reshape(TIMES, 2), np.linspace(-90, 90, ROWS)
+        area[:], mask[:] = 1 + np.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS), np.eye(ROWS, COLUMNS)
+        names[:] = np.array([f"row {i}" for i in range(ROWS)], object)
+    return folder
+
+
+def convert(*arguments, code=0, folder=None, **environment):
+    environment = {**os.environ, **environment}
+    ended = subprocess.run(
+        ["pumice", "convert", *map(str, arguments)], capture_output=True, text=True, cwd=folder, env=environment
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+def tool(*words):
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not installed (Debian: hdf5-tools, netcdf-bin)")
+    environment = {**os.environ, "HDF5_PLUGIN_PATH": pumice.hdf5_plugin_path()}
+    ended = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def converted(source):
+    report = convert("in.nc", "out.nc", "--config", "fields.toml", "--json", folder=source)
+    return source / "out.nc", json.loads(report)
+
+
+def check(found, original, name):
+    """Each field has what it was asked to have."""
+    error = np.abs(found.astype("f8") - original)
+    if name in ("T", "SST"):
+        assert error.max() <= 0.01
+    elif name == "Q":
+        assert (error <= 1e-2 * np.abs(original)).all()
+    elif name == "U":
+        assert error.max() <= 1e-3 * np.ptp(original.astype("f8"))
+    elif name == "PS":
+        assert 20 * np.log10(np.ptp(original)) - 10 * np.log10(np.square(error).mean()) >= 80
+
+
+def test_every_variable_keeps_its_bound(source, converted):
+    path, report = converted
+    variables = {variable["name"]: variable for variable in report["variables"]}
+    assert set(variables) == {"T", "PS", "Q", "U", "Z", "ocean/SST"}
+    assert variables["Z"]["ratio"] >= 20 and variables["T"]["chunk_shape"] == [7, 48, 50]
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_mask(False)
+        for name, original in values().items():
+            variable = file["ocean/SST" if name == "SST" else name]
+            check(variable[:], original, name)
+            largest = np.abs(variable[:].astype("f8") - original).max()
+            assert variable.pumice_max_abs_error == largest > 0
+            assert variable.pumice_version and variable.pumice_preset in ("small", "balanced")
+        assert (file["T"][:, :10, :10] == np.float32(1e20)).all()
+        assert file["T"].pumice_bound == "abs 1e-2"
+        assert file["U"].pumice_bound.startswith("rel 1e-3 of the range ")
+        assert file["U"].endian() == "big"
+        assert "pumice_bound" not in file["area"].ncattrs()
+    assert path.stat().st_size < (source / "in.nc").stat().st_size / 4
+
+
+def test_the_header_is_the_same_but_for_the_records(source, converted):
+    def header(path):
+        lines = tool("ncdump", "-h", path).splitlines()[1:]
+        return [line for line in lines if ":pumice_" not in line]
+
+    assert header(converted[0]) == header(source / "in.nc")
+    both = (tool("ncdump", "-v", "time,lat,area,mask,time_bnds,station", path) for path in (source / "in.nc", converted[0]))
+    first, second = (text[text.index("data:") : text.index("group: ocean")] for text in both)
+    assert first == second
+    assert f'_Filter = "{pumice.hdf5.FILTER_ID},' in tool("ncdump", "-hs", converted[0])
+    assert "COMMENT pumice" in tool("h5dump", "-H", "-p", "-d", "/ocean/SST", converted[0])
+
+
+def test_xarray_reads_the_result_with_both_engines(converted):
+    for engine in "h5netcdf", "netcdf4":
+        with xarray.open_dataset(converted[0], engine=engine) as dataset:
+            assert dataset["T"].dims == ("time", "lat", "lon")
+            assert dataset["time"].dtype.kind == "M" and "area" in dataset["T"].coords
+            assert np.isnan(dataset["T"].values[:, :10, :10]).all()
+
+
+def test_appending_goes_on_with_the_filter(source, converted, tmp_path):
+    shutil.copy(converted[0], tmp_path / "more.nc")
+    with h5py.File(tmp_path / "more.nc", "a") as file:
+        file["U"].resize(TIMES + 1, axis=0)
+        file["U"][TIMES] = 0.5
+        assert abs(file["U"][TIMES] - 0.5).max() <= 1e-3 * np.ptp(values()["U"])
+
+
+def test_zarr(source, tmp_path):
+    pytest.importorskip("zarr")
+    report = json.loads(convert("in.nc", tmp_path / "out.zarr", "--config", "fields.toml", "--json", folder=source))
+    assert report["left_out"] == ["station: neither integers nor floats"]
+    with xarray.open_zarr(tmp_path / "out.zarr") as dataset, xarray.open_dataset(source / "in.nc") as original:
+        assert dataset.attrs["title"] == "a test" and dataset.attrs["numbers"] == [1.5, 2.5]
+        assert dataset["T"].dims == ("time", "lat", "lon") and dataset["T"].attrs["pumice_bound"] == "abs 1e-2"
+        for name in "time", "lat", "area", "mask", "time_bnds":
+            xarray.testing.assert_equal(dataset[name].drop_vars(dataset[name].coords), original[name].drop_vars(original[name].coords))
+        assert np.isnan(dataset["T"].values[:, :10, :10]).all()
+        for name in "PS", "Q", "U":
+            check(dataset[name].values, values()[name], name)
+    with xarray.open_zarr(tmp_path / "out.zarr", group="ocean") as dataset:
+        check(dataset["SST"].values, values()["SST"], "SST")
+    metadata = json.loads((tmp_path / "out.zarr/Q/zarr.json").read_text())
+    assert metadata["codecs"] == [{"name": "pumice", "configuration": {"pwrel": 0.01, "preset": "small"}}]
+    assert "there already" in convert("in.nc", tmp_path / "out.zarr", code=2, folder=source)
+
+
+def test_a_dry_run_writes_nothing_and_is_about_right(source, converted):
+    report = json.loads(convert("in.nc", "dry.nc", "--config", "fields.toml", "--dry-run", "--json", folder=source))
+    assert not (source / "dry.nc").exists()
+    for expected, found in zip(report["variables"], converted[1]["variables"]):
+        assert expected["name"] == found["name"]
+        assert 0.5 < expected["compressed_bytes"] / found["compressed_bytes"] < 2, expected["name"]
+
+
+def test_without_a_configuration_nothing_changes(source, tmp_path):
+    text = convert("in.nc", tmp_path / "out.h5", folder=source)
+    assert "lossless" in text
+    with netCDF4.Dataset(tmp_path / "out.h5") as file:
+        file.set_auto_mask(False)
+        for name, original in values().items():
+            assert np.array_equal(file["ocean/SST" if name == "SST" else name][:], original)
+
+
+def test_the_bytes_do_not_depend_on_threads(source, tmp_path):
+    sizes = set()
+    for threads in 1, 3:
+        report = convert("in.nc", tmp_path / f"{threads}.h5", "--threads", threads, "--config", "fields.toml", "--json", folder=source)
+        sizes.add(tuple(variable["compressed_bytes"] for variable in json.loads(report)["variables"]))
+    assert len(sizes) == 1
+
+
+def test_plain_hdf5_with_links_and_references(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["a/b/x"] = np.linspace(0, 1, 40_000).reshape(200, 200)
+        file["soft"] = h5py.SoftLink("/a/b/x")
+        file["kinds"] = np.array([(1, 2.5)], dtype=[("n", "i4"), ("v", "f8")])
+        file["type"] = np.dtype("f4")
+        file.attrs["favourite"] = file["a/b/x"].ref
+        file.attrs["texts"] = ["one", "two"]
+        file.attrs.create("empty", h5py.Empty("f4"))
+    convert("in.h5", "out.h5", folder=tmp_path)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (file["soft"][:] == np.linspace(0, 1, 40_000).reshape(200, 200)).all()
+        assert str(pumice.hdf5.FILTER_ID) in file["a/b/x"]._filters
+        assert file[file.attrs["favourite"]].name == "/a/b/x"
+        assert list(file.attrs["texts"]) == ["one", "two"] and file["kinds"][0]["v"] == 2.5
+
+
+def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):
+    (tmp_path / "typo.toml").write_text("[[field]]\nname = 'temprature'\nabs = 1\n")
+    message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
+    assert "no variable of floats that is called temprature" in message and "ocean/SST" in message
+    (tmp_path / "ratio.toml").write_text("[[field]]\nname = 'U'\nratio = 1e9\n")
+    assert "U: " in convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "ratio.toml", code=2, folder=source)
+    (tmp_path / "classic.nc").write_bytes(b"CDF\x01" + bytes(100))
+    assert "nccopy -k nc4" in convert(tmp_path / "classic.nc", tmp_path / "x.nc", code=3)
+    (tmp_path / "text.nc").write_text("hello")
+    assert "text.nc" in convert(tmp_path / "text.nc", tmp_path / "x.nc", code=6)
+    assert "both input and output" in convert("in.nc", "in.nc", code=2, folder=source)
+    message = convert("in.nc", tmp_path / "x.nc", code=3, folder=source, PUMICE_LIBHDF5="/nowhere.so")
+    assert "PUMICE_LIBHDF5=/nowhere.so cannot be loaded" in message
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".nc", ".nc", ".toml", ".toml"]

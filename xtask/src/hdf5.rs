@@ -1,0 +1,41 @@
+//! The HDF5 plugin: its place in the Python package, the programs that tests use it with, and a test under MPI.
+
+use std::fs;
+
+use crate::debian;
+use crate::shell::{self, Result, command, root, run};
+
+/// Where the Python package has the plugin.
+const PLUGIN_FOLDER: &str = "crates/pumice-python/python/pumice/hdf5/plugin";
+
+/// Installs the programs that read and write HDF5 and NetCDF, and parallel HDF5.
+pub(crate) fn programs() -> Result {
+    debian::packages(&["hdf5-tools", "netcdf-bin", "libhdf5-openmpi-dev", "openmpi-bin"])
+}
+
+/// Builds the plugin and puts it into the Python package.
+pub(crate) fn build_plugin() -> Result {
+    // With the command-line tool, which has the same filter: so nothing is built twice.
+    let packages = ["--package", "pumice-hdf5", "--package", "pumice-cli"];
+    run(shell::cargo().args(["build", "--release", "--quiet"]).args(packages))?;
+    let (name, folder) = (format!("libpumice_hdf5{}", std::env::consts::DLL_SUFFIX), root().join(PLUGIN_FOLDER));
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut strip = command("strip");
+    // Only what is needed to link it is left.
+    if cfg!(target_os = "macos") {
+        strip.arg("-x");
+    }
+    run(strip.arg("-o").arg(folder.join(&name)).arg(shell::target_dir().join("release").join(name)))
+}
+
+/// Two ranks write one dataset together.
+pub(crate) fn parallel() -> Result {
+    let folder = shell::target_dir().join("hdf5-parallel");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let program = folder.join("parallel");
+    run(command("h5pcc").args(["-shlib", "-o"]).arg(&program).args(["crates/pumice-hdf5/tests/parallel.c", "-lm"]))?;
+    let mut ranks = command("mpirun");
+    ranks.env("HDF5_PLUGIN_PATH", root().join(PLUGIN_FOLDER));
+    ranks.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    run(ranks.args(["--oversubscribe", "-n", "2"]).arg(program).arg(folder.join("parallel.h5")))
+}
