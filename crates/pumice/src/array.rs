@@ -59,7 +59,10 @@ macro_rules! with_dtype {
 mod sealed {
     /// The codec may rely on its own operations for every element type.
     pub trait Sealed:
-        crate::codec::value::Value + crate::codec::fast::Kernels + crate::codec::scratch::Scratch
+        crate::codec::value::Value
+        + crate::codec::fast::Kernels
+        + crate::codec::scratch::Scratch
+        + crate::pipeline::Chunks
     {
     }
     impl Sealed for f32 {}

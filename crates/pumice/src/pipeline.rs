@@ -121,15 +121,60 @@ pub(crate) struct DecodeParams<T> {
     pub(crate) fills: Vec<T>,
 }
 
-/// Appends the payload of one chunk (C order), which is this box of the array, to `out`. `workers` are those that have
-/// nothing else to do.
-pub(crate) fn encode_chunk<T: Real>(
-    values: &[T],
-    block: &Block,
-    plan: &Plan<T>,
-    workers: &Workers,
-    out: &mut Vec<u8>,
-) -> Codec {
+/// Chunks of a type of values. Generic code is compiled anew in every crate that uses it; as methods of both types, the
+/// codecs are compiled once, with this crate.
+#[allow(private_interfaces, reason = "nobody else can name it")]
+pub trait Chunks: Sized {
+    /// Appends the payload of one chunk (C order), which is this box of the array, to `out`. `workers` are those that have
+    /// nothing else to do.
+    fn encode_chunk(values: &[Self], block: &Block, plan: &Plan<Self>, workers: &Workers, out: &mut Vec<u8>) -> Codec;
+
+    /// Decodes one chunk into `out`, whose length is the product of `extents`. Where a box is `wanted`, only that is sure to
+    /// be written, which is less work. Treats every byte as hostile. `out` may be partly written on error.
+    fn decode_chunk(
+        codec: Codec,
+        payload: &[u8],
+        extents: &[usize],
+        wanted: Option<&[Range<usize>]>,
+        params: &DecodeParams<Self>,
+        workers: &Workers,
+        out: &mut [Self],
+    ) -> Result<()>;
+}
+
+macro_rules! chunks_of {
+    ($($T:ty),*) => {$(
+        #[allow(private_interfaces, reason = "nobody else can name it")]
+        impl Chunks for $T {
+            fn encode_chunk(
+                values: &[Self],
+                block: &Block,
+                plan: &Plan<Self>,
+                workers: &Workers,
+                out: &mut Vec<u8>,
+            ) -> Codec {
+                encode(values, block, plan, workers, out)
+            }
+
+            fn decode_chunk(
+                codec: Codec,
+                payload: &[u8],
+                extents: &[usize],
+                wanted: Option<&[Range<usize>]>,
+                params: &DecodeParams<Self>,
+                workers: &Workers,
+                out: &mut [Self],
+            ) -> Result<()> {
+                decode(codec, payload, extents, wanted, params, workers, out)
+            }
+        }
+    )*};
+}
+
+chunks_of!(f32, f64);
+
+/// See [`Chunks::encode_chunk`].
+fn encode<T: Real>(values: &[T], block: &Block, plan: &Plan<T>, workers: &Workers, out: &mut Vec<u8>) -> Codec {
     let _floats = DefaultFloats::set();
     if regions::apply(block, plan) {
         let start = out.len();
@@ -142,7 +187,7 @@ pub(crate) fn encode_chunk<T: Real>(
             let params = DecodeParams { step: plan.step, fills: plan.fills.clone() };
             let mut restored = vec![T::default(); values.len()];
             let payload = &out[start..];
-            decode_chunk(Codec::Regions, payload, &block.extents, None, &params, workers, &mut restored)
+            T::decode_chunk(Codec::Regions, payload, &block.extents, None, &params, workers, &mut restored)
                 .expect("what was encoded can be decoded");
             restored
         });
@@ -249,9 +294,8 @@ pub(crate) fn encode_quantised<T: Real>(
     }
 }
 
-/// Decodes one chunk into `out`, whose length is the product of `extents`. Where a box is `wanted`, only that is sure to
-/// be written, which is less work. Treats every byte as hostile. `out` may be partly written on error.
-pub(crate) fn decode_chunk<T: Real>(
+/// See [`Chunks::decode_chunk`].
+fn decode<T: Real>(
     codec: Codec,
     payload: &[u8],
     extents: &[usize],
@@ -326,6 +370,6 @@ impl<T: Real> Nested<'_, T> {
     /// Decodes a payload that was read.
     pub(crate) fn decode(&self, (codec, step, payload): (Codec, Option<T>, &[u8]), out: &mut [T]) -> Result<()> {
         let params = DecodeParams { step, fills: self.fills.to_vec() };
-        decode_chunk(codec, payload, self.extents, self.wanted, &params, self.workers, out)
+        T::decode_chunk(codec, payload, self.extents, self.wanted, &params, self.workers, out)
     }
 }

@@ -15,7 +15,7 @@ use crate::config::{Bound, Preset};
 use crate::container::{self, Layout, frame, header};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parallel::{self, SERIAL_VALUES, Workers};
-use crate::pipeline::{self, DecodeParams};
+use crate::pipeline::DecodeParams;
 use crate::read_at::ReadAt;
 
 /// Chunks per worker that are decoded before their values are passed on.
@@ -503,7 +503,7 @@ impl<R: ReadAt> Reader<R> {
             let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), size_of::<T>())?;
             self.chunks_decoded.fetch_add(1, Ordering::Relaxed);
-            pipeline::decode_chunk(frame_header.codec, payload, &extents, wanted, params, inner, out)
+            T::decode_chunk(frame_header.codec, payload, &extents, wanted, params, inner, out)
         };
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
     }

@@ -18,7 +18,7 @@ use crate::curve::{Bracket, MIN_LEVEL, MIN_WIDTH, exp2, log2};
 use crate::error::{Error, Result};
 use crate::fpenv::DefaultFloats;
 use crate::parallel::{self, Workers};
-use crate::pipeline::{self, Codec, DecodeParams};
+use crate::pipeline::{Codec, DecodeParams};
 use crate::plan::{self, Plan};
 use crate::quantize::Quantizer;
 use crate::source::Source;
@@ -502,14 +502,14 @@ struct Coder<'a, T> {
 impl<T: Real> Coder<'_, T> {
     fn encode(&self, values: &[T], extents: &[usize], workers: &Workers, result: &mut RoundTrip<T>) -> Codec {
         result.payload.clear();
-        pipeline::encode_chunk(values, &Block::whole(extents), self.plan, workers, &mut result.payload)
+        T::encode_chunk(values, &Block::whole(extents), self.plan, workers, &mut result.payload)
     }
 
     fn round_trip(&self, values: &[T], extents: &[usize], workers: &Workers, result: &mut RoundTrip<T>) -> Result<()> {
         let codec = self.encode(values, extents, workers, result);
         result.restored.resize(values.len(), T::default());
         let restored = &mut result.restored;
-        pipeline::decode_chunk(codec, &result.payload, extents, None, &self.params, workers, restored)?;
+        T::decode_chunk(codec, &result.payload, extents, None, &self.params, workers, restored)?;
         result.squares = Squares::of(values, restored, &self.plan.fills, self.scale);
         Ok(())
     }

@@ -19,7 +19,6 @@ use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
 use crate::error::Result;
 use crate::parallel::{self, Workers};
-use crate::pipeline;
 use crate::plan::{self, Plan};
 use crate::quantize::Quantizer;
 use crate::source::Source;
@@ -347,7 +346,7 @@ fn encoded_bytes<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, scale
         part.resize(piece.n_values(), T::default());
         let to = Corner { shape: &piece.extents, start: &zeros };
         chunk::copy_block(values, Corner { shape: extents, start: &piece.start }, &mut part, to, &piece.extents);
-        pipeline::encode_chunk(&part, &Block::whole(&piece.extents), plan, inner, &mut out);
+        T::encode_chunk(&part, &Block::whole(&piece.extents), plan, inner, &mut out);
     }
     out.len() as u64
 }

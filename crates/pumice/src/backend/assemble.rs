@@ -8,7 +8,6 @@ use crate::container::frame::{self, Identity};
 use crate::container::header::Header;
 use crate::error::{Error, Result};
 use crate::parallel::Workers;
-use crate::pipeline;
 use crate::plan::Plan;
 use crate::writer::{self, frames::put_header};
 
@@ -77,7 +76,7 @@ impl<T: Real> Blueprint<T> {
         if values.len() != n {
             return Err(Error::invalid(format!("chunk {id} has {n} values, not {}", values.len())));
         }
-        Ok(pipeline::encode_chunk(values, &self.grid.block(id as u64), &self.plan, &Workers::Serial, out))
+        Ok(T::encode_chunk(values, &self.grid.block(id as u64), &self.plan, &Workers::Serial, out))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::Preset;
 use crate::container::frame::{FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::error::Result;
 use crate::parallel::{self, Workers};
-use crate::pipeline::{self, Codec};
+use crate::pipeline::Codec;
 use crate::plan::Plan;
 use crate::source::Source;
 
@@ -129,11 +129,11 @@ impl<T: Real> Job<'_, T> {
             *row += self.first_row;
         }
         if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
-            return Ok(pipeline::encode_chunk(run, &placed, self.plan, inner, out));
+            return Ok(T::encode_chunk(run, &placed, self.plan, inner, out));
         }
         values.resize(n, T::default());
         self.source.read_box(&block.start, &block.extents, values)?;
-        Ok(pipeline::encode_chunk(values, &placed, self.plan, inner, out))
+        Ok(T::encode_chunk(values, &placed, self.plan, inner, out))
     }
 
     fn report(&self, done: &AtomicU64, block: &Block) {
