@@ -129,8 +129,9 @@ fn fuzz() -> Result {
 }
 
 fn exhaustive() -> Result {
-    crate::exhaustive::run(&["--stride", EXHAUSTIVE_STRIDE])?;
-    crate::exhaustive::run(&["--bound", "pwrel", "--stride", EXHAUSTIVE_STRIDE])
+    // With the build that the fuzz targets had.
+    crate::exhaustive::run(&["--checked", "--stride", EXHAUSTIVE_STRIDE])?;
+    crate::exhaustive::run(&["--checked", "--bound", "pwrel", "--stride", EXHAUSTIVE_STRIDE])
 }
 
 fn demo() -> Result {

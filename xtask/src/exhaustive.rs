@@ -14,6 +14,7 @@ use pumice::{Bound, Config, DecodeOptions, Preset};
 use pumice_fuzz::targets::is_within;
 use pumice_testkit::check::is_within_share;
 
+use crate::fuzz::PROFILE;
 use crate::shell::{self, Result};
 
 const N_PATTERNS: u64 = 1 << 32;
@@ -80,6 +81,8 @@ fn pointwise_passes(preset: Preset) -> Vec<Pass> {
 
 pub(crate) fn run(args: &[&str]) -> Result {
     let (mut stride, mut inner, mut is_pointwise) = (1, false, false);
+    // What is proven is the build that people use, unless checks within it are asked for.
+    let mut build: &[&str] = &["--release"];
     let mut presets = PRESETS.to_vec();
     let mut threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut rest = args.iter();
@@ -89,6 +92,7 @@ pub(crate) fn run(args: &[&str]) -> Result {
             "--stride" => stride = shell::parse(arg, rest.next())?,
             "--threads" => threads = shell::parse(arg, rest.next())?,
             "--inner" => inner = true,
+            "--checked" => build = &PROFILE,
             "--bound" if rest.next() == Some(&"pwrel") => is_pointwise = true,
             "--bound" => return Err("--bound takes pwrel".into()),
             _ => return Err(format!("unknown option '{arg}'")),
@@ -97,12 +101,11 @@ pub(crate) fn run(args: &[&str]) -> Result {
     if stride == 0 || threads == 0 {
         return Err("--stride and --threads start at 1".into());
     }
-    // What is proven is the build that people use.
     let passes = if is_pointwise { pointwise_passes } else { passes };
     if inner {
         prove(presets.iter().flat_map(|preset| passes(*preset)), stride, threads)
     } else {
-        shell::again(&["--release"], "exhaustive", args)
+        shell::again(build, "exhaustive", args)
     }
 }
 

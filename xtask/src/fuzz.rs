@@ -10,7 +10,7 @@ use pumice_fuzz::{TARGETS, Target};
 use crate::shell::{self, Result};
 
 /// Optimised, but with every check that debug builds have; link-time optimisation would only take longer to build.
-const PROFILE: [&str; 12] = [
+pub(crate) const PROFILE: [&str; 12] = [
     "--config",
     "profile.fuzz.inherits='release'",
     "--config",
