@@ -146,6 +146,11 @@ DEVICE uint32_t n_low_bits(uint32_t group_class) {
 
 DEVICE uint32_t low_bytes(uint32_t group_class) { return 4 * n_low_bits(group_class); }
 
+// A byte is 0 if neither its low bits nor its top bit are set.
+DEVICE uint32_t n_zero_bytes(uint32_t word) {
+    return __popc(~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080);
+}
+
 // Digits of the length of a run of empty groups.
 DEVICE uint32_t n_digits(uint32_t n_empty) { return bit_length(n_empty + 1) - 1; }
 

@@ -385,10 +385,6 @@ DEVICE void mark_wide(const DecodeWork& work, const Chunk& chunk, uint32_t group
     atomicAdd(&work.tiles[chunk.first_tile + group / TILE].n_wide, n_wide);
 }
 
-DEVICE uint32_t n_zero_bytes(uint32_t word) {
-    return __popc(~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080);
-}
-
 // Symbols of a stream of a book, from its symbol `first` on, to the bytes of groups. Returns how many are escapes.
 template <uint32_t ALPHABET>
 DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State& state, BitReader& reader,

@@ -116,9 +116,7 @@ DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& ch
     if (flags & HAS_WIDE) {
         const uint32_t* words = (const uint32_t*)(work.bytes + group * GROUP);
         uint32_t number = 0;
-        for (uint32_t i = 0; i < place / 4; ++i) {
-            number += __popc(~(((words[i] & 0x7F7F7F7F) + 0x7F7F7F7F) | words[i]) & 0x80808080);
-        }
+        for (uint32_t i = 0; i < place / 4; ++i) number += n_zero_bytes(words[i]);
 #pragma unroll
         for (uint32_t i = 0; i < 4; ++i) {
             if ((bytes >> 8 * i & 0xFF) == WIDE) {

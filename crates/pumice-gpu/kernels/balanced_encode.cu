@@ -791,10 +791,7 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
         if (s.classes[i] & HAS_WIDE) {
             const uint32_t* words = (const uint32_t*)(job.bytes + (chunk.first_group + first + i) * GROUP);
             uint32_t n_here = 0;
-            for (uint32_t k = 0; k < 8; ++k) {
-                uint32_t x = words[k];
-                n_here += __popc(~(((x & 0x7F7F7F7F) + 0x7F7F7F7F) | x) & 0x80808080);
-            }
+            for (uint32_t k = 0; k < 8; ++k) n_here += n_zero_bytes(words[k]);
             s.wide[i] = n_here;
             n_wide += n_here;
         }

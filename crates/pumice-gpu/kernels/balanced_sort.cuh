@@ -58,11 +58,7 @@ DEVICE void tally(const Job& job, SortShared& s) {
         low += low_bytes(group_class);
         if (s.classes[i] & HAS_WIDE) {
             const uint32_t* words = (const uint32_t*)(job.bytes + (chunk.first_group + first + i) * GROUP);
-            for (uint32_t k = 0; k < 8; ++k) {
-                uint32_t x = words[k];
-                // A byte is 0 if neither its low bits nor its top bit are set.
-                n_wide += __popc(~(((x & 0x7F7F7F7F) + 0x7F7F7F7F) | x) & 0x80808080);
-            }
+            for (uint32_t k = 0; k < 8; ++k) n_wide += n_zero_bytes(words[k]);
         }
     }
     uint32_t before = max_before_in_block<TILE_THREADS>(last, s.sums);
