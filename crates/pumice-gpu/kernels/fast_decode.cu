@@ -2,7 +2,8 @@
 // without a scan over tiles: the directory says where each body is.
 //
 // Memory phases of a tile:
-//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles; all copy it into shared memory;
+//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles; all copy it into shared memory. Another warp
+//      asks for what the next block will need;
 //   2. one warp checks it and lays open widths and places of all groups;
 //   3. a thread takes groups of 8 codes from their bit planes to registers, sums along x, and leaves integers in
 //      shared memory, over the body;
@@ -26,6 +27,8 @@ struct DecodeJob {
     uint32_t n_chunks;
     // Slots of each chunk if all but the last have as many, else 0.
     uint32_t slots_per_chunk;
+    // How many blocks are at work at a time: the one that comes after this many is the next to start.
+    uint32_t n_resident;
 };
 
 template <class T>
@@ -42,26 +45,49 @@ struct DecodeShared : TileMemory<T> {
     uint32_t error;
 };
 
-// Phase 1, by one warp: where the body is. Returns what is wrong, or 0.
+// Phase 1, by one warp: where the body of a slot's tile is. Returns what is wrong, or 0.
 template <class T>
-DEVICE uint32_t find_body(const DecodeJob<T>& job, const Tile<T>& tile, const uint32_t*& from, uint32_t& n_words) {
-    const uint32_t lane = threadIdx.x;
-    const uint8_t* payload = tile.payload;
+DEVICE uint32_t find_body(const DecodeJob<T>& job, uint32_t slot, const uint32_t*& from, uint32_t& n_words) {
+    const uint32_t lane = threadIdx.x % 32;
+    const Chunk& chunk = job.chunks[chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot)];
+    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[chunk.choice].n_tiles;
+    const uint8_t* payload = (const uint8_t*)chunk.payload;
     const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
-    const uint16_t* sizes = (const uint16_t*)(payload + words_offset(tile.n_tiles));
-    const uint32_t in_run = tile.index % TILES_PER_ANCHOR, run = tile.index / TILES_PER_ANCHOR;
-    uint32_t size = lane <= in_run ? sizes[tile.index - in_run + lane] : 0;
-    uint32_t anchor = anchors[run];
-    uint64_t end = anchor + uint64_t(__reduce_add_sync(ALL_LANES, size));
+    const uint16_t* sizes = (const uint16_t*)(payload + words_offset(n_tiles));
+    const uint32_t in_run = index % TILES_PER_ANCHOR, run = index / TILES_PER_ANCHOR;
+    const bool is_last = index + 1 == n_tiles, is_end_of_run = !is_last && in_run == TILES_PER_ANCHOR - 1;
+    const uint32_t size = lane <= in_run ? sizes[index - in_run + lane] : 0;
+    const uint32_t anchor = anchors[run], next_anchor = is_end_of_run ? anchors[run + 1] : 0;
+    const uint64_t end = anchor + uint64_t(__reduce_add_sync(ALL_LANES, size));
     n_words = __shfl_sync(ALL_LANES, size, in_run);
-    from = (const uint32_t*)(payload + bodies_offset(tile.n_tiles)) + (end - n_words);
-    const uint64_t all_words = (job.chunks[tile.chunk].payload_bytes - bodies_offset(tile.n_tiles)) / 4;
-    const bool is_last = tile.index + 1 == tile.n_tiles;
+    from = (const uint32_t*)(payload + bodies_offset(n_tiles)) + (end - n_words);
+    const uint64_t all_words = (chunk.payload_bytes - bodies_offset(n_tiles)) / 4;
     if (end > all_words || (is_last && end != all_words)) return WRONG_SIZE;
-    if (tile.index == 0 && anchor != 0) return WRONG_ANCHOR;
-    if (!is_last && in_run == TILES_PER_ANCHOR - 1 && anchors[run + 1] != end) return WRONG_ANCHOR;
+    if (index == 0 && anchor != 0) return WRONG_ANCHOR;
+    if (is_end_of_run && next_anchor != end) return WRONG_ANCHOR;
     if (n_words > TILE_VALUES * sizeof(T) / 4 + 1) return NEEDS_HOST;
     return 0;
+}
+
+// Asks for what the block of a later slot will read, by one warp: for the tile's share of the bodies of its run of tiles, whose
+// ends are known without a sum. What is asked for in vain, because a payload is wrong, does no harm.
+template <class T>
+DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
+    if (slot >= gridDim.x) return;
+    const Chunk& chunk = job.chunks[chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot)];
+    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[chunk.choice].n_tiles;
+    if (index >= n_tiles) return;
+    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
+    const uint32_t run = index / TILES_PER_ANCHOR, in_run = index % TILES_PER_ANCHOR;
+    const uint64_t n_bytes = chunk.payload_bytes - bodies_offset(n_tiles);
+    const uint64_t first = 4 * uint64_t(anchors[run]);
+    const uint64_t end = (run + 1) * TILES_PER_ANCHOR < n_tiles ? 4 * uint64_t(anchors[run + 1]) : n_bytes;
+    if (first > end || end > n_bytes) return;
+    const uint8_t* bodies = payload + bodies_offset(n_tiles) + first;
+    const uint64_t share = (end - first) / TILES_PER_ANCHOR + 1;
+    const uint64_t upto = min((in_run + 1) * share, end - first);
+    for (uint64_t at = in_run * share + threadIdx.x % 32 * 128; at < upto; at += 32 * 128) prefetch(bodies + at);
 }
 
 // Bits per supergroup, as masks have them.
@@ -99,6 +125,17 @@ DEVICE_CALL bool check_holes(const DecodeShared<T>& s, const Tile<T>& tile, uint
         at += 2 + n * (2 + sizeof(T));
     }
     return true;
+}
+
+// Eight bytes of shared memory from any address on, of which `width` count; the others are 0.
+DEVICE void read_planes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t& low, uint32_t& high) {
+    const uint32_t* from = words + at / 4;
+    const uint32_t shift = at % 4 * 8;
+    const uint32_t first = from[0], second = from[1];
+    low = __funnelshift_r(first, second, shift);
+    high = width > 4 ? __funnelshift_r(second, from[2], shift) : 0;
+    if (width < 4) low &= (1u << 8 * width) - 1;
+    else if (width < 8) high &= (1u << 8 * (width - 4)) - 1;
 }
 
 // Phase 2, by one warp: flags and base, then widths of all groups and where the planes of each supergroup are. Returns
@@ -173,11 +210,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
             uint32_t low = 0, high = 0;
             if (mask >> super & 1) {
                 const uint32_t n_delta = headers[i] >> LEAST_BITS, least = headers[i] & MAX_LEAST;
-                for (uint32_t k = 0; k < n_delta; ++k) {
-                    uint32_t plane = s.body[from + k];
-                    if (k < 4) low |= plane << 8 * k;
-                    else high |= plane << 8 * (k - 4);
-                }
+                read_planes(s.words, from, n_delta, low, high);
                 from += n_delta;
                 transpose_bits(low, high);
                 const uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
@@ -186,10 +219,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
                 fine = fine && (low & ~uint32_t(exist)) == 0 && (high & ~uint32_t(exist >> 32)) == 0;
                 low += least * 0x01010101 & uint32_t(exist);
                 high += least * 0x01010101 & uint32_t(exist >> 32);
-#pragma unroll
-                for (uint32_t k = 0; k < 4; ++k) {
-                    fine = fine && (low >> 8 * k & 0xFF) <= R::BITS && (high >> 8 * k & 0xFF) <= R::BITS;
-                }
+                fine = fine && !any_byte_above(low, R::BITS) && !any_byte_above(high, R::BITS);
             }
             ((uint32_t*)s.widths)[2 * super] = low;
             ((uint32_t*)s.widths)[2 * super + 1] = high;
@@ -203,21 +233,9 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
         if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
     }
     if (end > n_bytes || n_bytes - end > 3) return WRONG_TILE;
-    for (uint32_t k = end; k < n_bytes; ++k) {
-        if (s.body[k] != 0) return WRONG_TILE;
-    }
-    return 0;
-}
-
-// Eight bytes of shared memory from any address on, of which `width` count; the others are 0.
-DEVICE void read_planes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t& low, uint32_t& high) {
-    const uint32_t* from = words + at / 4;
-    const uint32_t shift = at % 4 * 8;
-    const uint32_t first = from[0], second = from[1];
-    low = __funnelshift_r(first, second, shift);
-    high = width > 4 ? __funnelshift_r(second, from[2], shift) : 0;
-    if (width < 4) low &= (1u << 8 * width) - 1;
-    else if (width < 8) high &= (1u << 8 * (width - 4)) - 1;
+    // The padding is 0.
+    const bool is_clean = end == n_bytes || s.words[s.n_words - 1] >> end % 4 * 8 == 0;
+    return is_clean ? 0 : WRONG_TILE;
 }
 
 // Phase 3: residuals of a group from its planes.
@@ -553,21 +571,23 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
+    // Three warps at once: where the body is, where its values go, and what comes next.
     if (t < 32) {
-        if (t == 0) locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, blockIdx.x, s.tile);
-        __syncwarp();
-        uint32_t error = 0, n_words = 0;
-        const uint32_t* from = 0;
-        if (s.tile.index != NO_TILE) error = find_body(job, s.tile, from, n_words);
+        uint32_t n_words;
+        const uint32_t* from;
+        const uint32_t error = find_body(job, blockIdx.x, from, n_words);
         if (t == 0) {
             s.from = from;
             s.n_words = n_words;
             s.error = error;
         }
+    } else if (t == 32) {
+        locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, blockIdx.x, s.tile);
+    } else if (t >= THREADS - 32) {
+        prefetch_bodies(job, blockIdx.x + job.n_resident);
     }
     __syncthreads();
     const Tile<T>& tile = s.tile;
-    if (tile.index == NO_TILE) return;
     if (s.error == 0 && s.n_words == 0) {
         fill_tile(tile, T(0));
         return;
@@ -625,7 +645,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) apply_holes(coding, tile, s);
 }
 
-KERNEL_BOUNDED(128, 10, fast_decode_f32)(const __grid_constant__ DecodeJob<float> job) {
+KERNEL_BOUNDED(128, 9, fast_decode_f32)(const __grid_constant__ DecodeJob<float> job) {
     SHARED(DecodeShared<float>, shared);
     decode_tile(job, shared);
 }

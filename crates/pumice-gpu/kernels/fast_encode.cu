@@ -28,35 +28,33 @@ DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
 constexpr uint32_t NARROW_BITS = 28;
 
 // Phase 1, for a tile without special values and of a common shape. Leaves the low 32 bits of rounded values, which are
-// those of the integers plus MAGIC_BITS: that drops out of differences. Whether all values could be quantised, and 32 bits are
-// enough; if not, what was written is void.
-template <class T, class S>
-DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int base, EncodeShared<T>& s) {
+// those of the integers plus MAGIC_BITS: that drops out of differences. Sets the base. Whether all values could be quantised, and
+// 32 bits are enough; if not, what was written is void.
+template <class T>
+DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(T);
     constexpr uint32_t N_LOADS = TILE_VALUES / n / THREADS;
-    const uint32_t t = threadIdx.x, row_log2 = S::row_log2(tile);
-    const uint32_t line = t * n >> row_log2, n_lines = THREADS * n >> row_log2;
-    const T* from = tile.values + (t * n - (line << row_log2));
-    // The rows that all threads read together make whole planes, or part of one.
+    const uint32_t t = threadIdx.x;
+    // What all threads read together are whole planes, or rows of one, or part of a row.
+    const uint32_t line = t * n >> tile.x_log2, n_lines = THREADS * n >> tile.x_log2;
+    const T* from = tile.values + tile.row_offset(line) + (t * n - (line << tile.x_log2));
     uint64_t stride = THREADS * n;
-    if constexpr (S::ALONG_Z) {
-        from += line / S::EY * tile.stride_z + line % S::EY * tile.stride_y;
-        stride = n_lines / S::EY * tile.stride_z;
-    } else if (S::ALONG_Y) {
-        from += line * tile.stride_y;
-        stride = n_lines * tile.stride_y;
-    }
+    if (tile.shape == VOLUME) stride = n_lines / Shape<VOLUME>::EY * tile.stride_z;
+    else if (tile.shape != LINE) stride = n_lines * tile.stride_y;
+    // All loads are under way before the first is waited for.
+    const T first = tile.values[0];
     Piece<T> values[N_LOADS];
 #pragma unroll
     for (uint32_t i = 0; i < N_LOADS; ++i) values[i] = *(const Piece<T>*)(from + i * stride);
+    bool fine = coding.quantize(first, base);
+    if (!fine || tile.axes == 0) base = 0;
     // What a load gives is a piece, or half of one.
     struct alignas(4 * n) Integers {
         uint32_t of[n];
     };
     Integers* to = (Integers*)((uint32_t*)s.integers + place_of<uint32_t>(t * n));
-    bool fine = true;
     Int distances = 0;
     const Int lowest = Real<T>::MAGIC_BITS + base - (Int(1) << NARROW_BITS);
 #pragma unroll
@@ -100,11 +98,12 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
 
 // The same for a tile of any shape. Leaves integers less the base.
 template <class T>
-DEVICE_CALL bool quantize_tile(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int base, EncodeShared<T>& s) {
+DEVICE_CALL bool quantize_tile(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     const uint32_t t = threadIdx.x;
-    bool fine = true;
+    bool fine = coding.quantize(tile.values[0], base);
+    if (!fine || tile.axes == 0) base = 0;
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
         constexpr uint32_t n_loads = TILE_VALUES / n / THREADS;
@@ -331,26 +330,24 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
     uint32_t low[2], high[2], least[2];
     // Planes in the low half, bytes of delta planes, supergroups with planes.
     uint32_t amounts[2];
-    uint32_t widest = 0;
+    // Eight integers in a difference, and zigzag.
+    constexpr uint32_t MAX_WIDTH = R::MANTISSA_BITS - 1 + 3 + 1;
+    bool is_wider = false;
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t super = 2 * lane + i;
         low[i] = ((const uint32_t*)s.widths)[2 * super];
         high[i] = ((const uint32_t*)s.widths)[2 * super + 1];
         amounts[i] = sum_of_bytes(low[i]) + sum_of_bytes(high[i]);
+        is_wider = is_wider || any_byte_above(low[i], MAX_WIDTH) || any_byte_above(high[i], MAX_WIDTH);
         least[i] = 0;
         if (amounts[i] > 0) {
             // Groups that do not exist neither lower the least nor have a difference.
-            uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
-            uint32_t smallest = MAX_LEAST;
-#pragma unroll
-            for (uint32_t k = 0; k < 8; ++k) {
-                uint32_t width = (k < 4 ? low[i] >> 8 * k : high[i] >> 8 * (k - 4)) & 0xFF;
-                widest = max(widest, width);
-                if (k < n_exist) smallest = min(smallest, width);
-            }
+            const uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
+            const uint64_t exist = n_exist == 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n_exist) - 1;
+            const uint32_t smallest = min(MAX_LEAST, least_of_bytes(low[i] | (~uint32_t(exist) & 0x7F7F7F7F),
+                                                                    high[i] | (~uint32_t(exist >> 32) & 0x7F7F7F7F)));
             least[i] = smallest;
-            uint64_t exist = n_exist == 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n_exist) - 1;
             low[i] -= smallest * 0x01010101 & uint32_t(exist);
             high[i] -= smallest * 0x01010101 & uint32_t(exist >> 32);
             transpose_bits(low[i], high[i]);
@@ -362,9 +359,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
     const uint32_t upto = prefix_of_warp(amounts[0] + amounts[1], lane);
     const uint32_t all = __shfl_sync(ALL_LANES, upto, 31);
     const uint32_t n_planes = all & 0xFFFF, n_deltas = all >> 16 & 0x1FF, n_present = all >> 25;
-    // Eight integers in a difference, and zigzag.
-    constexpr uint32_t MAX_WIDTH = R::MANTISSA_BITS - 1 + 3 + 1;
-    const bool is_too_wide = !careful && __any_sync(ALL_LANES, widest > MAX_WIDTH);
+    const bool is_too_wide = !careful && __any_sync(ALL_LANES, is_wider);
 
     const typename R::Signed signed_base = typename R::Signed(base);
     const bool is_wide = signed_base < -(1 << 23) || signed_base >= 1 << 23;
@@ -431,8 +426,9 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
             body[headers_at + (before >> 25)] = uint8_t(least[i]);
             uint32_t to = deltas_at + (before >> 16 & 0x1FF);
             uint32_t n_delta = least[i] >> LEAST_BITS;
-            for (uint32_t k = 0; k < n_delta; ++k) {
-                body[to + k] = uint8_t(k < 4 ? low[i] >> 8 * k : high[i] >> 8 * (k - 4));
+#pragma unroll
+            for (uint32_t k = 0; k < 7; ++k) {
+                if (k < n_delta) body[to + k] = uint8_t(k < 4 ? low[i] >> 8 * k : high[i] >> 8 * (k - 4));
             }
         }
         before += amounts[i];
@@ -672,11 +668,13 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
         take_tile(job, s.tiles[0]);
         s.n_kept[1] = NO_TILE;
     }
+    __syncthreads();
+    // No barrier from turn to turn: warps that are ahead fill integers, which those that still write planes or copy do not use.
     for (uint32_t turn = 0;; ++turn) {
-        __syncthreads();
         const Tile<T>& tile = s.tiles[turn % 4];
         const bool is_end = tile.chunk == NO_TILE;
         if (is_end || tile.index == NO_TILE) {
+            __syncthreads();
             place_previous(job, s, turn);
             __syncthreads();
             copy_previous(job, s, turn);
@@ -685,20 +683,20 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
                 s.n_kept[turn % 2] = NO_TILE;
                 take_tile(job, s.tiles[(turn + 1) % 4]);
             }
+            __syncthreads();
             continue;
         }
         bool careful = true, is_shape = false;
         Int base = 0;
         if (!coding.is_lossless && tile.lag == 1) {
-            Int first;
-            careful = !coding.quantize(tile.values[0], first);
-            base = careful || tile.axes == 0 ? 0 : first;
-            if (!careful) {
-                is_shape = tile.shape != ANY_SHAPE;
-                if (tile.shape == VOLUME) careful = !quantize_shape<T, Shape<VOLUME>>(coding, tile, base, s);
-                else if (tile.shape == PLANE || tile.shape == SHEET) careful = !quantize_shape<T, Shape<SHEET>>(coding, tile, base, s);
-                else if (tile.shape == LINE) careful = !quantize_shape<T, Shape<LINE>>(coding, tile, base, s);
-                else careful = !quantize_tile(coding, tile, base, s);
+            is_shape = tile.shape != ANY_SHAPE;
+            if (is_shape) {
+                careful = !quantize_shape(coding, tile, base, s);
+            } else {
+                // A variable of its own: what a call is given the address of stays in memory.
+                Int of_any;
+                careful = !quantize_tile(coding, tile, of_any, s);
+                base = of_any;
             }
         }
         careful = __syncthreads_or(careful);
@@ -708,15 +706,16 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             code_tile<T, uint32_t>(job, s, turn, false, base);
         } else {
             // Integers that are far apart can be quantised all the same.
-            if (is_shape) careful = __syncthreads_or(!quantize_tile(coding, tile, base, s));
-            code_wide_tile(job, s, turn, careful, base);
+            Int of_any = base;
+            if (is_shape) careful = __syncthreads_or(!quantize_tile(coding, tile, of_any, s));
+            code_wide_tile(job, s, turn, careful, of_any);
         }
         copy_previous(job, s, turn);
         if (s.is_raw || s.n_words > KEPT_WORDS) copy_now(job, s, tile);
     }
 }
 
-KERNEL_BOUNDED(256, 5, fast_encode_f32)(const __grid_constant__ EncodeJob<float> job) {
+KERNEL_BOUNDED(256, 4, fast_encode_f32)(const __grid_constant__ EncodeJob<float> job) {
     SHARED(EncodeShared<float>, shared);
     encode_tiles(job, shared);
 }

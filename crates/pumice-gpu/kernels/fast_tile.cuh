@@ -178,23 +178,25 @@ DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, 
     }
 }
 
+// The chunk that a slot belongs to. `slots_per_chunk` is 0 if chunks have different numbers of them.
+DEVICE uint32_t chunk_of(const Chunk* chunks, uint32_t n_chunks, uint32_t slots_per_chunk, uint32_t slot) {
+    if (slots_per_chunk > 0) return min(slot / slots_per_chunk, n_chunks - 1);
+    // The last chunk that starts at or before the slot.
+    uint32_t number = 0, end = n_chunks;
+    while (end - number > 1) {
+        uint32_t middle = (number + end) / 2;
+        if (chunks[middle].first_slot <= slot) number = middle;
+        else end = middle;
+    }
+    return number;
+}
+
 // The tile that a slot stands for, among those of all chunks. Its index is NO_TILE if the view of its chunk has fewer
-// tiles. `slots_per_chunk` is 0 if chunks have different numbers of them.
+// tiles.
 template <class T>
 DEVICE void locate(const Chunk* chunks, uint32_t n_chunks, uint32_t slots_per_chunk, const Choice* choices,
                    uint32_t slot, Tile<T>& tile) {
-    uint32_t number = 0;
-    if (slots_per_chunk > 0) {
-        number = min(slot / slots_per_chunk, n_chunks - 1);
-    } else {
-        // The last chunk that starts at or before the slot.
-        uint32_t end = n_chunks;
-        while (end - number > 1) {
-            uint32_t middle = (number + end) / 2;
-            if (chunks[middle].first_slot <= slot) number = middle;
-            else end = middle;
-        }
-    }
+    const uint32_t number = chunk_of(chunks, n_chunks, slots_per_chunk, slot);
     const Chunk& chunk = chunks[number];
     const Choice& view = choices[chunk.choice];
     uint32_t index = slot - chunk.first_slot;
@@ -289,6 +291,23 @@ DEVICE uint32_t gather_bytes(const Uint* codes, uint32_t number) {
     uint32_t c = uint32_t(codes[2] >> shift >> shift), d = uint32_t(codes[3] >> shift >> shift);
     uint32_t pick = number % 4 | (number % 4 + 4) << 4;
     return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
+}
+
+// Whether any of four bytes is above `limit`, which is below 128.
+DEVICE bool any_byte_above(uint32_t bytes, uint32_t limit) {
+    return ((bytes | ((bytes & 0x7F7F7F7F) + (127 - limit) * 0x01010101)) & 0x80808080) != 0;
+}
+
+// The least of each two bytes, which are below 128.
+DEVICE uint32_t lesser_bytes(uint32_t a, uint32_t b) {
+    const uint32_t is_b = (((a | 0x80808080) - b) >> 7 & 0x01010101) * 0xFF;
+    return (b & is_b) | (a & ~is_b);
+}
+
+// The least of eight bytes, which are below 128.
+DEVICE uint32_t least_of_bytes(uint32_t low, uint32_t high) {
+    const uint32_t four = lesser_bytes(low, high), two = lesser_bytes(four, four >> 16);
+    return lesser_bytes(two, two >> 8) & 0xFF;
 }
 
 // Sum of the first `n` of eight bytes, n below 8: the widths of the groups before the n-th of a supergroup.

@@ -52,6 +52,8 @@ DEVICE void store_relaxed(uint64_t* word, uint64_t value) {
 }
 // To be called in every loop that waits for another block.
 DEVICE void spin_pause() { __nanosleep(20); }
+// Asks for the line of device memory that this address is in, which will be read soon.
+DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 // Operations the compiler may not fuse: decoders on all machines must round alike.
 DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
@@ -85,6 +87,7 @@ DEVICE uint64_t load_relaxed(const uint64_t* word) { return ::pumice_emulator::l
 DEVICE void store_release(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
 DEVICE void spin_pause() { ::pumice_emulator::spin_pause(); }
+DEVICE void prefetch(const void*) {}
 
 // These rely on -ffp-contract=off.
 DEVICE float mul_rn(float a, float b) { return a * b; }

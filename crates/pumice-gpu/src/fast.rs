@@ -204,6 +204,7 @@ pub(crate) struct FastDecoder<T: Kernels> {
     n_chunks: u32,
     n_slots: u32,
     slots_per_chunk: u32,
+    n_resident: u32,
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     errors: Buffer<u64>,
@@ -238,6 +239,7 @@ impl<T: Kernels> FastDecoder<T> {
             n_chunks: chunks.len() as u32,
             n_slots,
             slots_per_chunk: regular_slots(&chunks, n_slots),
+            n_resident: runtime.resident_blocks(T::FAST_DECODE, T::DECODE_THREADS)?,
             table: Buffer::with(runtime, &chunks, stream)?,
             choices: Buffer::with(runtime, &choices, stream)?,
             errors: Buffer::new(runtime, 1)?,
@@ -261,6 +263,7 @@ impl<T: Kernels> FastDecoder<T> {
             errors: self.errors.at(),
             n_chunks: self.n_chunks,
             slots_per_chunk: self.slots_per_chunk,
+            n_resident: self.n_resident,
         };
         let shape = Shape { blocks: self.n_slots, threads: T::DECODE_THREADS };
         // SAFETY: the kernel takes one such job, and a block for each slot.

@@ -236,6 +236,7 @@ pub(crate) struct DecodeJob<T: Kernels> {
     pub(crate) errors: DevicePtr,
     pub(crate) n_chunks: u32,
     pub(crate) slots_per_chunk: u32,
+    pub(crate) n_resident: u32,
 }
 
 /// Threads of a block of the kernels in `scan.cu`.
