@@ -24,6 +24,8 @@ struct DecodeJob {
     const Chunk* chunks;
     const Choice* choices;
     uint64_t* errors;
+    // The slot of each block; 0 if these are all, in order.
+    const uint32_t* slots;
     uint32_t n_chunks;
     // Slots of each chunk if all but the last have as many, else 0.
     uint32_t slots_per_chunk;
@@ -571,20 +573,21 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
+    const uint32_t slot = job.slots != 0 ? job.slots[blockIdx.x] : blockIdx.x;
     // Three warps at once: where the body is, where its values go, and what comes next.
     if (t < 32) {
         uint32_t n_words;
         const uint32_t* from;
-        const uint32_t error = find_body(job, blockIdx.x, from, n_words);
+        const uint32_t error = find_body(job, slot, from, n_words);
         if (t == 0) {
             s.from = from;
             s.n_words = n_words;
             s.error = error;
         }
     } else if (t == 32) {
-        locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, blockIdx.x, s.tile);
-    } else if (t >= THREADS - 32) {
-        prefetch_bodies(job, blockIdx.x + job.n_resident);
+        locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, slot, s.tile);
+    } else if (t >= THREADS - 32 && job.slots == 0) {
+        prefetch_bodies(job, slot + job.n_resident);
     }
     __syncthreads();
     const Tile<T>& tile = s.tile;

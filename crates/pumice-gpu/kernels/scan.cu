@@ -1,4 +1,4 @@
-// What the plan needs to know of an array in device memory, and boxes of it to and from runs of memory.
+// What the plan needs to know of an array in device memory, and boxes of arrays to boxes of others.
 //
 // `scan_*`: one read of all values, 16 bytes a thread; a block reduces in registers and shuffles and then joins its result
 // by a few atomics. `sample_*`: values at multiples of a stride. `copy_box`: a thread an element, for chunks that are
@@ -113,32 +113,30 @@ KERNEL(sample_f64)(const double* values, uint64_t n_values, uint64_t stride, dou
 constexpr uint32_t MAX_RANK = 8;
 
 struct BoxJob {
-    uint64_t array;
-    uint64_t run;
+    // Where the box starts on either side.
+    uint64_t from;
+    uint64_t to;
     uint64_t n_values;
-    // Of the box, and of the array in elements, slowest first; `first` is where the box starts.
+    // Of the box, and distances on either side in elements; slowest first.
     uint64_t extents[MAX_RANK];
-    uint64_t strides[MAX_RANK];
-    uint64_t first;
+    uint64_t from_strides[MAX_RANK];
+    uint64_t to_strides[MAX_RANK];
     uint32_t rank;
     uint32_t value_bytes;
-    // From the run to the array; otherwise from the array to the run.
-    uint32_t is_scatter;
-    uint32_t reserved;
 };
 
 KERNEL(copy_box)(const __grid_constant__ BoxJob job) {
     const uint64_t n_threads = uint64_t(gridDim.x) * SCAN_THREADS;
     for (uint64_t i = uint64_t(blockIdx.x) * SCAN_THREADS + threadIdx.x; i < job.n_values; i += n_threads) {
-        uint64_t rest = i, at = job.first;
+        uint64_t rest = i, from = 0, to = 0;
         for (uint32_t axis = job.rank; axis-- > 0;) {
-            at += rest % job.extents[axis] * job.strides[axis];
+            const uint64_t at = rest % job.extents[axis];
+            from += at * job.from_strides[axis];
+            to += at * job.to_strides[axis];
             rest /= job.extents[axis];
         }
-        uint64_t from = job.is_scatter ? job.run : job.array, to = job.is_scatter ? job.array : job.run;
-        uint64_t from_at = job.is_scatter ? i : at, to_at = job.is_scatter ? at : i;
-        if (job.value_bytes == 4) ((uint32_t*)to)[to_at] = ((const uint32_t*)from)[from_at];
-        else ((uint64_t*)to)[to_at] = ((const uint64_t*)from)[from_at];
+        if (job.value_bytes == 4) ((uint32_t*)job.to)[to] = ((const uint32_t*)job.from)[from];
+        else ((uint64_t*)job.to)[to] = ((const uint64_t*)job.from)[from];
     }
 }
 

@@ -179,7 +179,7 @@ fn view_on_device(extents: &[usize]) -> Option<BalancedView> {
 /// Copies of chunks whose working order is not that of memory.
 #[derive(Debug)]
 struct Gathered {
-    /// The number of the chunk, and its values in working order and in memory.
+    /// The number of the chunk, and the copy of its values from memory to working order.
     jobs: Vec<(usize, BoxJob)>,
     n_values: usize,
 }
@@ -196,14 +196,17 @@ impl Gathered {
         }
         let n_values: usize = view.dims.iter().product();
         let mut job = BoxJob {
-            run: (self.n_values * value_bytes) as u64,
+            to: (self.n_values * value_bytes) as u64,
             n_values: n_values as u64,
             rank: 4,
             value_bytes: value_bytes as u32,
             ..BoxJob::default()
         };
-        for axis in 0..4 {
-            (job.extents[axis], job.strides[axis]) = (view.dims[axis] as u64, view.strides[axis] as u64);
+        let mut stride = 1;
+        for axis in (0..4).rev() {
+            (job.extents[axis], job.from_strides[axis]) = (view.dims[axis] as u64, view.strides[axis] as u64);
+            job.to_strides[axis] = stride;
+            stride *= job.extents[axis];
         }
         self.jobs.push((number, job));
         // Values are read in vectors.
@@ -212,14 +215,14 @@ impl Gathered {
 
     /// Gives the chunks their addresses: from now on their values are in the room at `at`, when copied there.
     fn place(&mut self, at: DevicePtr) {
-        self.jobs.iter_mut().for_each(|(_, job)| job.run += at);
+        self.jobs.iter_mut().for_each(|(_, job)| job.to += at);
     }
 
     /// Lets chunks refer to their copies.
     fn redirect(&mut self, chunks: &mut [Chunk]) {
         for (number, job) in &mut self.jobs {
-            job.array = chunks[*number].values;
-            chunks[*number].values = job.run;
+            job.from = chunks[*number].values;
+            chunks[*number].values = job.to;
         }
     }
 
@@ -227,7 +230,7 @@ impl Gathered {
     /// The addresses of all chunks are valid.
     unsafe fn copy(&self, to: &Launcher<'_>, is_scatter: bool) -> Result<()> {
         for (_, job) in &self.jobs {
-            let mut job = BoxJob { is_scatter: u32::from(is_scatter), ..*job };
+            let mut job = if is_scatter { job.reversed() } else { *job };
             let blocks = job.n_values.div_ceil(u64::from(SCAN_THREADS) * 4).min(1 << 16) as u32;
             // SAFETY: the kernel takes one such job; the rest is the caller's contract.
             unsafe { to.run("copy_box", blocks, SCAN_THREADS, &mut job)? };

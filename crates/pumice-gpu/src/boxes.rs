@@ -1,53 +1,62 @@
-//! Chunks that are not one run of memory, copied to one and back.
+//! Boxes of arrays in device memory, copied from one to another.
 
 use std::sync::Arc;
 
 use pumice::Result;
-use pumice::backend::ChunkBox;
 
-use crate::kernels::{BoxJob, SCAN_THREADS};
+use crate::kernels::{BoxJob, MAX_RANK, SCAN_THREADS};
 use crate::runtime::{DevicePtr, Runtime, Shape, Stream};
 
-/// Which way values go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    ToRun,
-    ToArray,
+/// One side of a copy: an array in C order and the corner of the box in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Corner<'a> {
+    pub(crate) array: DevicePtr,
+    pub(crate) shape: &'a [usize],
+    pub(crate) start: &'a [usize],
 }
 
-/// Copies the values of a box of an array of this shape to or from a run of memory.
+impl Corner<'_> {
+    /// The address of the box's first value, and the distances of neighbours along each axis.
+    fn resolve(&self, value_bytes: usize) -> (DevicePtr, [u64; MAX_RANK]) {
+        let (mut strides, mut stride, mut first) = ([0; MAX_RANK], 1, 0);
+        for axis in (0..self.shape.len()).rev() {
+            strides[axis] = stride;
+            first += self.start[axis] as u64 * stride;
+            stride *= self.shape[axis] as u64;
+        }
+        (self.array + first * value_bytes as u64, strides)
+    }
+}
+
+/// Enqueues the copy of a box of these extents.
 ///
 /// # Safety
-/// `array` and `run` are valid for values of that many bytes.
+/// Both arrays are valid for values of that many bytes, and the box lies within them.
 pub(crate) unsafe fn copy(
     runtime: &Arc<dyn Runtime>,
-    (array, shape): (DevicePtr, &[usize]),
-    chunk: &ChunkBox,
-    run: DevicePtr,
+    from: Corner<'_>,
+    to: Corner<'_>,
+    extents: &[usize],
     value_bytes: usize,
-    way: Way,
     stream: Stream,
 ) -> Result<()> {
-    let mut job = BoxJob {
-        array,
-        run,
-        n_values: chunk.n_values() as u64,
-        rank: shape.len() as u32,
-        value_bytes: value_bytes as u32,
-        is_scatter: u32::from(way == Way::ToArray),
-        ..BoxJob::default()
-    };
-    let mut stride = 1;
-    for axis in (0..shape.len()).rev() {
-        job.extents[axis] = chunk.extents[axis] as u64;
-        job.strides[axis] = stride;
-        job.first += chunk.start[axis] as u64 * stride;
-        stride *= shape[axis] as u64;
-    }
-    if job.n_values == 0 {
+    let n_values = extents.iter().product::<usize>() as u64;
+    if n_values == 0 {
         return Ok(());
     }
-    let blocks = job.n_values.div_ceil(u64::from(SCAN_THREADS) * 4).min(1 << 16) as u32;
+    let ((from, from_strides), (to, to_strides)) = (from.resolve(value_bytes), to.resolve(value_bytes));
+    let mut job = BoxJob {
+        from,
+        to,
+        n_values,
+        from_strides,
+        to_strides,
+        rank: extents.len() as u32,
+        value_bytes: value_bytes as u32,
+        ..BoxJob::default()
+    };
+    job.extents.iter_mut().zip(extents).for_each(|(to, n)| *to = *n as u64);
+    let blocks = n_values.div_ceil(u64::from(SCAN_THREADS) * 4).min(1 << 16) as u32;
     let shape = Shape { blocks, threads: SCAN_THREADS };
     // SAFETY: the kernel takes one such job; the rest is the caller's contract.
     unsafe { runtime.launch("copy_box", shape, &mut [(&raw mut job).cast()], stream) }

@@ -1,19 +1,24 @@
 //! Arrays and streams of bytes, on the host or on the device.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pumice::backend::{self, Assembler, Blueprint, ChunkBox, Codec, FastCandidate, Frames};
 use pumice::{Array, Config, DecodeOptions, Error, Preset, Result};
 
 use crate::balanced::{self, BalancedDecoder, BalancedEncoder};
-use crate::boxes::{self, Way};
+use crate::boxes::{self, Corner};
 use crate::cuda::Cuda;
 use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
 use crate::kernels::Element;
 use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
 use crate::staging;
+
+/// Values of chunks that only part of is wanted are decoded to memory of their own, as many chunks at a time as take this many
+/// bytes.
+const GATHERED_BYTES: usize = 256 << 20;
 
 /// A device that runs Pumice's kernels. Cheap to clone.
 ///
@@ -120,12 +125,55 @@ impl Device {
         Ok(Array { shape, data })
     }
 
+    /// The same of a region: only the chunks that hold it are decoded, and of codec `fast` only the tiles.
+    pub fn decompress_region<T: Element>(
+        &self,
+        bytes: &[u8],
+        region: &[Range<usize>],
+        options: &DecodeOptions,
+    ) -> Result<Array<T>> {
+        let frames = Frames::open_region(bytes, region, options)?;
+        let shape: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+        let mut data = vec![T::default(); shape.iter().product()];
+        let mut on_device = self.allocate::<T>(data.len())?;
+        self.decode_region(&frames, region, on_device.as_mut_slice(), Stream::DEFAULT)?;
+        on_device.buffer.read(0, &mut data, Stream::DEFAULT)?;
+        Ok(Array { shape, data })
+    }
+
     /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host.
     /// Waits until all is done.
     pub fn decode<T: Element>(&self, frames: &Frames<'_>, values: DeviceSliceMut<'_, T>, stream: Stream) -> Result<()> {
         let decoder = Decoder::<T>::new(self, frames, values, stream)?;
         decoder.decode(stream)?;
         decoder.finish(stream)
+    }
+
+    /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Takes 256 MiB of device memory
+    /// or a chunk beside the payloads, whichever is more. Waits until all is done.
+    pub fn decode_region<T: Element>(
+        &self,
+        frames: &Frames<'_>,
+        region: &[Range<usize>],
+        values: DeviceSliceMut<'_, T>,
+        stream: Stream,
+    ) -> Result<()> {
+        let mut ids = frames.chunks_in(region)?;
+        while !ids.is_empty() {
+            let mut n_bytes = 0;
+            let n = ids.iter().take_while(|id| {
+                n_bytes += frames.chunk(**id).n_values() * size_of::<T>();
+                n_bytes <= GATHERED_BYTES
+            });
+            let rest = ids.split_off(n.count().max(1));
+            let DeviceSliceMut { at, len, .. } = values;
+            let values = DeviceSliceMut { at, len, values: PhantomData };
+            let decoder = Decoder::<T>::of_chunks(self, frames, ids, region.to_vec(), values, stream)?;
+            decoder.decode(stream)?;
+            decoder.finish(stream)?;
+            ids = rest;
+        }
+        Ok(())
     }
 }
 
@@ -277,12 +325,11 @@ impl<'a, T: Element> Encoder<'a, T> {
         check_len(values.len, self.blueprint.shape())?;
         let values = values.at;
         for (id, chunk) in self.boxes.iter().enumerate().filter(|(_, chunk)| chunk.offset.is_none()) {
-            let array = (values, self.blueprint.shape());
+            let array = Corner { array: values, shape: self.blueprint.shape(), start: &chunk.start };
+            let run =
+                Corner { array: self.place(id, values), shape: &chunk.extents, start: &vec![0; chunk.start.len()] };
             // SAFETY: a slice is valid; the room was made for the chunk.
-            unsafe {
-                let run = self.place(id, values);
-                boxes::copy(&self.runtime, array, chunk, run, size_of::<T>(), Way::ToRun, stream)?;
-            }
+            unsafe { boxes::copy(&self.runtime, array, run, &chunk.extents, size_of::<T>(), stream)? };
         }
         let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.place(id, values)).collect();
         // SAFETY: a slice is valid, and the chunks lie within it or the room made for them.
@@ -345,62 +392,92 @@ impl<'a, T: Element> Encoder<'a, T> {
     }
 }
 
-/// Decodes one stream, whose payloads it holds in device memory, as often as wanted.
+/// Decodes one stream, or a region of it, whose payloads it holds in device memory, as often as wanted.
 #[derive(Debug)]
 pub struct Decoder<'a, T: Element> {
     runtime: Arc<dyn Runtime>,
     frames: &'a Frames<'a>,
-    shape: Vec<usize>,
+    /// The part of the array that `values` has room for.
+    region: Vec<Range<usize>>,
     values: DeviceSliceMut<'a, T>,
-    boxes: Vec<ChunkBox>,
-    /// Those that the device decodes, by codec.
-    fast_ids: Vec<usize>,
+    parts: Vec<Part>,
+    /// The parts that the device decodes, by codec.
+    fast_parts: Vec<usize>,
     fast: FastDecoder<T>,
-    balanced_ids: Vec<usize>,
+    balanced_parts: Vec<usize>,
     balanced: BalancedDecoder<T>,
-    /// Where the values of a chunk are decoded to.
-    at: Vec<DevicePtr>,
     /// Held because the device reads and writes them.
     _payloads: Buffer<u8>,
     _gathered: Option<Buffer<T>>,
 }
 
+/// A chunk that holds values of the region.
+#[derive(Debug)]
+struct Part {
+    id: usize,
+    chunk: ChunkBox,
+    /// Which of its values are wanted, counted from its start.
+    wanted: Vec<Range<usize>>,
+    /// Where they start in the region.
+    start: Vec<usize>,
+    /// Where the chunk is decoded to, and whether that is its place.
+    at: DevicePtr,
+    is_in_place: bool,
+}
+
+impl Part {
+    fn new(id: usize, chunk: ChunkBox, region: &[Range<usize>]) -> Self {
+        let axes = || chunk.start.iter().zip(&chunk.extents).zip(region);
+        let wanted = axes().map(|((&start, &n), region)| {
+            region.start.saturating_sub(start)..n.min(region.end - start.min(region.end))
+        });
+        let start = axes().map(|((&start, _), region)| start.saturating_sub(region.start));
+        let (wanted, start) = (wanted.collect(), start.collect());
+        Self { id, wanted, start, chunk, at: 0, is_in_place: false }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.wanted.iter().zip(&self.chunk.extents).all(|(wanted, n)| wanted.len() == *n)
+    }
+}
+
 impl<'a, T: Element> Decoder<'a, T> {
     /// Verifies the stream's checksums and copies its payloads to the device; values will be written to `values`.
     pub fn new(device: &Device, frames: &'a Frames<'a>, values: DeviceSliceMut<'a, T>, stream: Stream) -> Result<Self> {
-        check_len(values.len, &frames.info().shape)?;
+        let region = frames.info().shape.iter().map(|n| 0..*n).collect();
+        Self::of_chunks(device, frames, (0..frames.n_chunks()).collect(), region, values, stream)
+    }
+
+    /// The same for chunks that hold values of a region.
+    fn of_chunks(
+        device: &Device,
+        frames: &'a Frames<'a>,
+        ids: Vec<usize>,
+        region: Vec<Range<usize>>,
+        values: DeviceSliceMut<'a, T>,
+        stream: Stream,
+    ) -> Result<Self> {
+        check_len(values.len, &region.iter().map(ExactSizeIterator::len).collect::<Vec<_>>())?;
         let runtime = Arc::clone(&device.runtime);
-        let boxes: Vec<ChunkBox> = (0..frames.n_chunks()).map(|id| frames.chunk(id)).collect();
-        let (places, n_gathered) = places(&boxes);
-        let gathered: Option<Buffer<T>> = match n_gathered {
-            0 => None,
-            n => Some(Buffer::new(&runtime, n)?),
-        };
-        let at = boxes.iter().zip(&places).map(|(chunk, place)| {
-            let first = match (&gathered, chunk.offset) {
-                (Some(gathered), None) => gathered.at(),
-                _ => values.at,
-            };
-            first + (place * size_of::<T>()) as u64
-        });
-        let at: Vec<DevicePtr> = at.collect();
-        let (mut fast_ids, mut balanced_ids) = (Vec::new(), Vec::new());
+        let mut parts: Vec<Part> = ids.into_iter().map(|id| Part::new(id, frames.chunk(id), &region)).collect();
+        let gathered = place_parts(&runtime, &mut parts, &region, values.at)?;
+        let (mut fast_parts, mut balanced_parts) = (Vec::new(), Vec::new());
         let mut n_payload = 0_usize;
-        for id in 0..frames.n_chunks() {
-            let frame = frames.frame(id)?;
-            let ids = match frame.codec {
-                Codec::Fast => &mut fast_ids,
-                Codec::Balanced => &mut balanced_ids,
+        for (number, part) in parts.iter().enumerate() {
+            let frame = frames.frame(part.id)?;
+            let parts = match frame.codec {
+                Codec::Fast => &mut fast_parts,
+                Codec::Balanced => &mut balanced_parts,
                 _ => continue,
             };
-            if boxes[id].n_values() > 0 {
-                frames.verify(id)?;
-                ids.push(id);
+            if part.chunk.n_values() > 0 {
+                frames.verify(part.id)?;
+                parts.push(number);
                 n_payload += frame.payload.len().next_multiple_of(16);
             }
         }
         let payloads = Buffer::<u8>::new(&runtime, n_payload)?;
-        let mut encoded = Vec::with_capacity(fast_ids.len());
+        let mut encoded = Vec::with_capacity(fast_parts.len());
         let mut first = 0;
         let mut send = |payload: &[u8]| {
             let at = payloads.at() + first as u64;
@@ -408,37 +485,39 @@ impl<'a, T: Element> Decoder<'a, T> {
             first += payload.len().next_multiple_of(16);
             Ok::<_, Error>(at)
         };
-        for &id in &fast_ids {
-            let payload = frames.payload(id)?;
-            let candidate = FastCandidate::read_from(payload, &boxes[id].extents)?;
-            let at_payload = send(payload)?;
-            encoded.push(Encoded { candidate, payload: at_payload, payload_bytes: payload.len(), values: at[id] });
+        for part in fast_parts.iter().map(|number| &parts[*number]) {
+            let payload = frames.payload(part.id)?;
+            let candidate = FastCandidate::read_from(payload, &part.chunk.extents)?;
+            let tiles = match part.is_whole() {
+                true => None,
+                false => Some(candidate.tiles_in(&part.chunk.extents, &part.wanted)?),
+            };
+            let (at, payload_bytes, values) = (send(payload)?, payload.len(), part.at);
+            encoded.push(Encoded { candidate, tiles, payload: at, payload_bytes, values });
         }
-        let mut encoded_balanced = Vec::with_capacity(balanced_ids.len());
-        for &id in &balanced_ids {
-            let payload = frames.payload(id)?;
+        let mut encoded_balanced = Vec::with_capacity(balanced_parts.len());
+        for part in balanced_parts.iter().map(|number| &parts[*number]) {
+            let payload = frames.payload(part.id)?;
             encoded_balanced.push(balanced::Encoded {
-                extents: &boxes[id].extents,
+                extents: &part.chunk.extents,
                 payload: send(payload)?,
                 payload_bytes: payload.len(),
-                values: at[id],
+                values: part.at,
             });
         }
         let (step, fills) = (frames.step::<T>()?, frames.fills::<T>()?);
         let fast = FastDecoder::new(&runtime, (step, &fills), &encoded, stream)?;
         let balanced = BalancedDecoder::new(&runtime, (step, &fills), &encoded_balanced, stream)?;
-        let shape = frames.info().shape.clone();
         Ok(Self {
             runtime,
             frames,
-            shape,
+            region,
             values,
-            boxes,
-            fast_ids,
+            parts,
+            fast_parts,
             fast,
-            balanced_ids,
+            balanced_parts,
             balanced,
-            at,
             _payloads: payloads,
             _gathered: gathered,
         })
@@ -451,45 +530,75 @@ impl<'a, T: Element> Decoder<'a, T> {
             self.fast.decode(stream)?;
             self.balanced.decode(stream)?;
         }
-        for &id in self.fast_ids.iter().chain(&self.balanced_ids) {
-            self.put(id, stream)?;
+        for number in self.fast_parts.iter().chain(&self.balanced_parts) {
+            self.put(&self.parts[*number], stream)?;
         }
         Ok(())
     }
 
-    /// Copies a chunk that is not one run of memory to its place.
-    fn put(&self, id: usize, stream: Stream) -> Result<()> {
-        let chunk = &self.boxes[id];
-        if chunk.offset.is_some() {
+    /// Copies what is wanted of a chunk that was not decoded to its place.
+    fn put(&self, part: &Part, stream: Stream) -> Result<()> {
+        if part.is_in_place {
             return Ok(());
         }
-        let array = (self.values.at, &self.shape[..]);
-        // SAFETY: the slice is valid; the run is there.
-        unsafe { boxes::copy(&self.runtime, array, chunk, self.at[id], size_of::<T>(), Way::ToArray, stream) }
+        let first: Vec<usize> = part.wanted.iter().map(|range| range.start).collect();
+        let extents: Vec<usize> = part.wanted.iter().map(ExactSizeIterator::len).collect();
+        let shape: Vec<usize> = self.region.iter().map(ExactSizeIterator::len).collect();
+        let from = Corner { array: part.at, shape: &part.chunk.extents, start: &first };
+        let to = Corner { array: self.values.at, shape: &shape, start: &part.start };
+        // SAFETY: the slice is valid; the chunk is there.
+        unsafe { boxes::copy(&self.runtime, from, to, &extents, size_of::<T>(), stream) }
     }
 
     /// Waits, checks, and adds the chunks that the device has no kernels for.
     pub fn finish(&self, stream: Stream) -> Result<()> {
         let left = self.balanced.left_to_host(stream)?;
-        let done = self.balanced_ids.iter().zip(left).filter(|(_, left)| !left).map(|(id, _)| id);
-        let mut is_done = vec![false; self.boxes.len()];
-        self.fast_ids.iter().chain(done).for_each(|id| is_done[*id] = true);
-        let mut on_host: Vec<usize> = (0..self.boxes.len()).filter(|id| !is_done[*id]).collect();
+        let done = self.balanced_parts.iter().zip(left).filter(|(_, left)| !left).map(|(number, _)| number);
+        let mut is_done = vec![false; self.parts.len()];
+        self.fast_parts.iter().chain(done).for_each(|number| is_done[*number] = true);
         if let Outcome::Refused(_) = self.fast.outcome(stream)? {
             // The host says what is wrong with it, or decodes what only looked so.
-            on_host = (0..self.boxes.len()).collect();
+            is_done.fill(false);
         }
         let mut values = Vec::new();
-        for id in on_host {
+        for (part, _) in self.parts.iter().zip(is_done).filter(|(_, is_done)| !is_done) {
             values.clear();
-            values.resize(self.boxes[id].n_values(), T::default());
-            self.frames.decode_on_cpu(id, &mut values)?;
+            values.resize(part.chunk.n_values(), T::default());
+            self.frames.decode_on_cpu(part.id, &mut values)?;
             let n_bytes = size_of_val(&values[..]);
             // SAFETY: the slice is valid; the host's side outlives the wait.
-            unsafe { self.runtime.copy_in(self.at[id], values.as_ptr().cast(), n_bytes, stream)? };
-            self.put(id, stream)?;
+            unsafe { self.runtime.copy_in(part.at, values.as_ptr().cast(), n_bytes, stream)? };
+            self.put(part, stream)?;
             self.runtime.synchronize(stream)?;
         }
         Ok(())
     }
+}
+
+/// Finds where each chunk is decoded to: its place among the values of the region if it is one run of them, or else memory made
+/// for that.
+fn place_parts<T: Element>(
+    runtime: &Arc<dyn Runtime>,
+    parts: &mut [Part],
+    region: &[Range<usize>],
+    values: DevicePtr,
+) -> Result<Option<Buffer<T>>> {
+    let mut n_gathered = 0;
+    for part in &mut *parts {
+        let offset = part.chunk.offset_in(region);
+        part.is_in_place = offset.is_some();
+        part.at = (offset.unwrap_or(n_gathered) * size_of::<T>()) as u64;
+        n_gathered += if part.is_in_place { 0 } else { part.chunk.n_values() };
+    }
+    let gathered = match n_gathered {
+        0 => None,
+        n => Some(Buffer::new(runtime, n)?),
+    };
+    for part in parts {
+        part.at += match &gathered {
+            Some(gathered) if !part.is_in_place => gathered.at(),
+            _ => values,
+        };
+    }
+    Ok(gathered)
 }

@@ -183,6 +183,8 @@ fn to_device(sampling: &FastSampling, first_choice: usize) -> Sampling {
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) candidate: FastCandidate,
+    /// The tiles that are wanted; `None` for all.
+    pub(crate) tiles: Option<Vec<u32>>,
     pub(crate) payload: DevicePtr,
     pub(crate) payload_bytes: usize,
     pub(crate) values: DevicePtr,
@@ -208,6 +210,8 @@ pub(crate) struct FastDecoder<T: Kernels> {
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     errors: Buffer<u64>,
+    /// The slots that are wanted; `None` for all.
+    slots: Option<Buffer<u32>>,
 }
 
 impl<T: Kernels> FastDecoder<T> {
@@ -233,6 +237,10 @@ impl<T: Kernels> FastDecoder<T> {
             n_slots += chunk.candidate.n_tiles as u64;
         }
         let n_slots = u32::try_from(n_slots).map_err(|_| Error::device("the array has more than 2^32 tiles"))?;
+        let slots = match encoded.iter().any(|chunk| chunk.tiles.is_some()) {
+            true => Some(Buffer::with(runtime, &wanted_slots(encoded, &chunks), stream)?),
+            false => None,
+        };
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
@@ -243,6 +251,7 @@ impl<T: Kernels> FastDecoder<T> {
             table: Buffer::with(runtime, &chunks, stream)?,
             choices: Buffer::with(runtime, &choices, stream)?,
             errors: Buffer::new(runtime, 1)?,
+            slots,
         })
     }
 
@@ -253,7 +262,8 @@ impl<T: Kernels> FastDecoder<T> {
     pub(crate) unsafe fn decode(&self, stream: Stream) -> Result<()> {
         // SAFETY: all of the buffer.
         unsafe { self.runtime.fill(self.errors.at(), 0xFF, 8, stream)? };
-        if self.n_slots == 0 {
+        let n_blocks = self.slots.as_ref().map_or(self.n_slots, |slots| slots.len() as u32);
+        if n_blocks == 0 {
             return Ok(());
         }
         let mut job = DecodeJob {
@@ -261,11 +271,12 @@ impl<T: Kernels> FastDecoder<T> {
             chunks: self.table.at(),
             choices: self.choices.at(),
             errors: self.errors.at(),
+            slots: self.slots.as_ref().map_or(0, Buffer::at),
             n_chunks: self.n_chunks,
             slots_per_chunk: self.slots_per_chunk,
             n_resident: self.n_resident,
         };
-        let shape = Shape { blocks: self.n_slots, threads: T::DECODE_THREADS };
+        let shape = Shape { blocks: n_blocks, threads: T::DECODE_THREADS };
         // SAFETY: the kernel takes one such job, and a block for each slot.
         unsafe { self.runtime.launch(T::FAST_DECODE, shape, &mut [(&raw mut job).cast()], stream) }
     }
@@ -276,6 +287,18 @@ impl<T: Kernels> FastDecoder<T> {
         self.errors.read(0, &mut error, stream)?;
         Ok(if error[0] == u64::MAX { Outcome::Done } else { Outcome::Refused((error[0] >> 8) as usize) })
     }
+}
+
+/// The slots of all tiles that are wanted.
+fn wanted_slots(encoded: &[Encoded], chunks: &[Chunk]) -> Vec<u32> {
+    let mut slots = Vec::new();
+    for (chunk, encoded) in chunks.iter().zip(encoded) {
+        match &encoded.tiles {
+            Some(tiles) => slots.extend(tiles.iter().map(|tile| chunk.first_slot + tile)),
+            None => slots.extend((0..encoded.candidate.n_tiles as u32).map(|tile| chunk.first_slot + tile)),
+        }
+    }
+    slots
 }
 
 /// The element at which each chunk starts, in an array or in the room for those that are not one run of memory.

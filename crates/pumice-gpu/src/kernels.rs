@@ -234,6 +234,7 @@ pub(crate) struct DecodeJob<T: Kernels> {
     pub(crate) chunks: DevicePtr,
     pub(crate) choices: DevicePtr,
     pub(crate) errors: DevicePtr,
+    pub(crate) slots: DevicePtr,
     pub(crate) n_chunks: u32,
     pub(crate) slots_per_chunk: u32,
     pub(crate) n_resident: u32,
@@ -276,14 +277,20 @@ pub(crate) const MAX_RANK: usize = 8;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BoxJob {
-    pub(crate) array: DevicePtr,
-    pub(crate) run: DevicePtr,
+    pub(crate) from: DevicePtr,
+    pub(crate) to: DevicePtr,
     pub(crate) n_values: u64,
     pub(crate) extents: [u64; MAX_RANK],
-    pub(crate) strides: [u64; MAX_RANK],
-    pub(crate) first: u64,
+    pub(crate) from_strides: [u64; MAX_RANK],
+    pub(crate) to_strides: [u64; MAX_RANK],
     pub(crate) rank: u32,
     pub(crate) value_bytes: u32,
-    pub(crate) is_scatter: u32,
-    pub(crate) reserved: u32,
+}
+
+impl BoxJob {
+    /// The way back.
+    pub(crate) fn reversed(self) -> Self {
+        let (from_strides, to_strides) = (self.to_strides, self.from_strides);
+        Self { from: self.to, to: self.from, from_strides, to_strides, ..self }
+    }
 }

@@ -59,6 +59,8 @@ pub use crate::pipeline::Codec;
 pub use crate::quantize::Quantizer;
 pub use crate::stats::{FirstPass, Passes, SecondPass, Stats};
 
+use std::ops::Range;
+
 use crate::array::Real;
 use crate::chunk::{self, Grid};
 use crate::codec::view::View;
@@ -113,6 +115,19 @@ impl ChunkBox {
     /// Number of values.
     pub fn n_values(&self) -> usize {
         chunk::n_values(&self.extents)
+    }
+
+    /// Where in an array of the values of a region its values stand, if they are all there and one run of it.
+    pub fn offset_in(&self, region: &[Range<usize>]) -> Option<usize> {
+        let is_inside = self
+            .start
+            .iter()
+            .zip(&self.extents)
+            .zip(region)
+            .all(|((&start, &n), region)| region.start <= start && start + n <= region.end);
+        let start: Vec<usize> = self.start.iter().zip(region).map(|(start, r)| start.wrapping_sub(r.start)).collect();
+        let shape: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+        is_inside.then(|| chunk::contiguous_run(&shape, &start, &self.extents)).flatten().map(|run| run.start)
     }
 }
 

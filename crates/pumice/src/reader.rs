@@ -519,7 +519,7 @@ impl<R: ReadAt> Reader<R> {
         Ok((self.workers.count() * per_worker).min(usize::try_from(allowed).unwrap_or(usize::MAX)).max(1))
     }
 
-    fn region_block(&self, region: &[Range<usize>]) -> Result<Block> {
+    pub(crate) fn region_block(&self, region: &[Range<usize>]) -> Result<Block> {
         let shape = self.layout.grid.shape();
         let inside =
             region.len() == shape.len() && region.iter().zip(shape).all(|(r, &n)| r.start <= r.end && r.end <= n);

@@ -85,12 +85,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         None => info.shape.clone(),
     };
     let layout = Layout { dtype: info.dtype, shape };
-    let place = with_dtype!(info.dtype, T => place::<T>(args, info))?;
+    let place = with_dtype!(info.dtype, T => place::<T>(args, info, &layout))?;
     let written = match &place {
         Place::Cpu { .. } => {
             with_dtype!(info.dtype, T => write_by_cpu::<T>(&reader, args, region.as_deref(), &layout, ui))
         }
-        Place::Cuda(cuda) => with_dtype!(info.dtype, T => write_by_device::<T>(args, &layout, cuda)),
+        Place::Cuda(cuda) => with_dtype!(info.dtype, T => write_by_device::<T>(args, region.as_deref(), &layout, cuda)),
     };
     written.map_err(|failure| input::damage_hint(failure, &args.input))?;
     let report = Report {
@@ -107,19 +107,13 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     ui.summary(&report, is_stdio(&args.output), || describe(&report))
 }
 
-fn place<T: Element>(args: &Args, info: &Info) -> Result<Place> {
-    if args.region.is_some() {
-        return match args.device {
-            DeviceArg::Cpu => Ok(Place::Cpu { reason: None }),
-            DeviceArg::Auto => Ok(Place::cpu_because("a region is restored from its chunks alone")),
-            DeviceArg::Cuda => Err(device::advise(pumice::Error::unsupported("the device restores whole arrays only"))),
-        };
+fn place<T: Element>(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
+    if args.region.is_some() && matches!(args.device, DeviceArg::Auto) {
+        return Ok(Place::cpu_because("the chunks of a region alone are read from the file"));
     }
-    let job = Job {
-        shape: &info.shape,
-        configs: &[config_of(info)],
-        device_bytes: info.raw_bytes.saturating_mul(CODING_ARRAYS),
-    };
+    let raw_bytes = layout.n_bytes().unwrap_or(u64::MAX);
+    let device_bytes = raw_bytes.saturating_mul(CODING_ARRAYS);
+    let job = Job { shape: &info.shape, configs: &[config_of(info)], device_bytes };
     args.device.place::<T>(&job)
 }
 
@@ -131,12 +125,21 @@ fn config_of(info: &Info) -> Config {
 }
 
 /// What does not fit in the device's memory is refused before memory is taken for it here.
-fn write_by_device<T: Element>(args: &Args, layout: &Layout, cuda: &Cuda) -> Result<()> {
+fn write_by_device<T: Element>(
+    args: &Args,
+    region: Option<&[Range<usize>]>,
+    layout: &Layout,
+    cuda: &Cuda,
+) -> Result<()> {
     let mut out = Output::create(&args.output)?;
     let bytes = fs::read(&args.input).map_err(io_context("read", &args.input))?;
     let (free, _) = cuda.memory().map_err(device::advise)?;
     let options = DecodeOptions::new().threads(args.threads).max_bytes(free);
-    let array = cuda.decompress::<T>(&bytes, &options).map_err(device::advise)?;
+    let array = match region {
+        Some(region) => cuda.decompress_region::<T>(&bytes, region, &options),
+        None => cuda.decompress::<T>(&bytes, &options),
+    };
+    let array = array.map_err(device::advise)?;
     out.write_all(&output::header_for(&args.output, layout))?;
     array.data.chunks(BLOCK).try_for_each(|values| write_values(&mut out, values))?;
     out.commit()

@@ -1,6 +1,8 @@
 //! Stands for `pumice-gpu` in builds without the feature `cuda`: a device that does not exist, so that nothing else has
 //! to know of the feature.
 
+use std::ops::Range;
+
 use pumice::{Array, Config, DecodeOptions, Error, Result};
 
 pub(crate) use pumice::Real as Element;
@@ -27,6 +29,15 @@ impl Device {
     }
 
     pub(crate) fn decompress<T: Element>(&self, _: &[u8], _: &DecodeOptions) -> Result<Array<T>> {
+        match *self {}
+    }
+
+    pub(crate) fn decompress_region<T: Element>(
+        &self,
+        _: &[u8],
+        _: &[Range<usize>],
+        _: &DecodeOptions,
+    ) -> Result<Array<T>> {
         match *self {}
     }
 }

@@ -70,7 +70,7 @@ fn forge(payload: &[u8], front: usize, rng: &mut Rng) -> Vec<u8> {
 }
 
 /// The passes over an array that a plan needs, on the host.
-struct OnHost<'a>(&'a [f32]);
+pub(crate) struct OnHost<'a>(pub(crate) &'a [f32]);
 
 impl Passes<f32> for OnHost<'_> {
     fn n_values(&self) -> usize {

@@ -5,6 +5,7 @@
 mod balanced;
 mod fast;
 mod forged;
+mod regions;
 
 use std::fmt::Debug;
 

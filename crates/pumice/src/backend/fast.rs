@@ -1,9 +1,11 @@
 //! The codec `fast` (docs/format.md, section 6) as far as it is the same for all chunks of one shape: which predictors are
 //! compared, on which values, and how large a payload may be.
 
+use std::ops::Range;
+
 use crate::codec::choose::{self, Choice, Sampling};
 use crate::codec::fast;
-use crate::codec::geometry::{Predictor, Y, Z};
+use crate::codec::geometry::{Predictor, View, Y, Z};
 use crate::error::Result;
 
 /// Values in a sampled run.
@@ -52,6 +54,13 @@ impl FastCandidate {
         Ok(Self::new((predictor, view)))
     }
 
+    /// The tiles that hold values of a box of the chunk, in ascending order; where the view merges axes, a few more.
+    pub fn tiles_in(&self, extents: &[usize], wanted: &[Range<usize>]) -> Result<Vec<u32>> {
+        let view = View::from_bytes(self.view, extents)?;
+        let part = view.part(extents, wanted);
+        Ok((0..).zip(view.tiles()).filter(|(_, tile)| tile.touches(&part)).map(|(number, _)| number).collect())
+    }
+
     /// The first bytes of a payload coded by this.
     pub fn parameters(&self) -> [u8; 8] {
         fast::parameters(Predictor { axes: self.axes, lag: self.lag }, self.view)
@@ -97,6 +106,28 @@ pub fn fast_payload_bound(n_values: usize, n_tiles: usize, value_bytes: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiles_in_a_box_are_those_that_hold_its_values() {
+        let extents = [40, 50, 60];
+        let wanted = [7..9, 0..50, 33..34];
+        for candidate in fast_sampling(&extents).candidates {
+            let tiles = candidate.tiles_in(&extents, &wanted).unwrap();
+            let mut of_value = vec![0; 40 * 50 * 60];
+            let view = View::from_bytes(candidate.view, &extents).unwrap();
+            for (number, tile) in (0..).zip(view.tiles()) {
+                for (z, y) in (0..tile.ez).flat_map(|z| (0..tile.ey).map(move |y| (z, y))) {
+                    let row = tile.offset + z * tile.stride_z + y * tile.stride_y;
+                    of_value[row..row + tile.ex].fill(number);
+                }
+            }
+            let values = (7..9).flat_map(|z| (0..50).map(move |y| (z * 50 + y) * 60 + 33));
+            assert!(values.clone().all(|at| tiles.contains(&of_value[at])), "{candidate:?}");
+            let is_merged = candidate.view[..3] != [1, 1, 1];
+            assert!(is_merged || tiles.iter().all(|tile| values.clone().any(|at| of_value[at] == *tile)));
+            assert!(tiles.len() < candidate.n_tiles || is_merged, "{candidate:?}");
+        }
+    }
 
     #[test]
     fn candidates_are_those_of_the_encoder() {

@@ -31,9 +31,23 @@ impl<'a> Frames<'a> {
     /// the options, and no frame is too small for its share of them.
     pub fn open(bytes: &'a [u8], options: &DecodeOptions) -> Result<Self> {
         let reader = Reader::new(bytes, options.clone().threads(1))?;
-        container::check_limit(reader.info().raw_bytes, options.limit())?;
+        let whole = Block::whole(reader.layout.grid.shape());
+        Self::checked(reader, &whole, options)
+    }
+
+    /// The same where only a region is wanted: it is its values, and the chunks that hold them, that memory may be taken for.
+    pub fn open_region(bytes: &'a [u8], region: &[Range<usize>], options: &DecodeOptions) -> Result<Self> {
+        let reader = Reader::new(bytes, options.clone().threads(1))?;
+        let block = reader.region_block(region)?;
+        Self::checked(reader, &block, options)
+    }
+
+    fn checked(reader: Reader<&'a [u8]>, block: &Block, options: &DecodeOptions) -> Result<Self> {
         let grid = &reader.layout.grid;
-        container::check_places(&reader.layout, &grid.chunks_in(&Block::whole(grid.shape())))?;
+        let ids = grid.chunks_in(block);
+        let largest = ids.iter().map(|id| grid.chunk_values(*id)).max().unwrap_or(0).max(block.n_values());
+        container::check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
+        container::check_places(&reader.layout, &ids)?;
         Ok(Self { reader })
     }
 
@@ -45,6 +59,12 @@ impl<'a> Frames<'a> {
     /// Number of chunks.
     pub fn n_chunks(&self) -> usize {
         self.reader.layout.places.len()
+    }
+
+    /// The chunks that hold values of a region, which must lie within the array.
+    pub fn chunks_in(&self, region: &[Range<usize>]) -> Result<Vec<usize>> {
+        let block = self.reader.region_block(region)?;
+        Ok(self.reader.layout.grid.chunks_in(&block).into_iter().map(|id| id as usize).collect())
     }
 
     /// The quantisation step; `None` if the stream names none.
