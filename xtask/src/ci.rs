@@ -16,7 +16,7 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 19] = [
+const STEPS: [Step; 20] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("format", format),
@@ -34,6 +34,7 @@ const STEPS: [Step; 19] = [
     ("HDF5 programs", hdf5::programs),
     ("Python wheel", wheel::build),
     ("Python tests", wheel::test),
+    ("Python tests with PyTorch", wheel::test_torch),
     ("HDF5 with MPI", hdf5::parallel),
     ("real data", real_data),
 ];

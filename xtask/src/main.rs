@@ -65,7 +65,8 @@ Development tasks of Pumice
       run_length, round_trip, or `all` one after the other
 
   cargo xtask wheel [test]
-      Builds the Python wheel into target/wheels and installs it into target/python; `test` then runs its tests
+      Builds the Python wheel into target/wheels and installs it into target/python; `test` then runs its tests,
+      those with PyTorch in target/python-torch
 ";
 
 fn main() -> ExitCode {
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
         Some((&"papers", options)) => papers::run(options),
         Some((&"ptx", options)) => ptx::run(options),
         Some((&"wheel", [])) => wheel::build(),
-        Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()),
+        Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()).and_then(|()| wheel::test_torch()),
         Some((&("help" | "--help" | "-h"), _)) => {
             print!("{USAGE}");
             Ok(())

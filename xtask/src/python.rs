@@ -26,6 +26,15 @@ pub(crate) fn environment() -> Result {
 
 /// Makes a virtual environment with the packages of a list; again only when the list has changed.
 pub(crate) fn make_environment(folder: &Path, requirements: &str) -> Result {
+    make("python3", &[], folder, requirements)
+}
+
+/// The same on top of the packages of Debian, and so with the Python that these were built for.
+pub(crate) fn make_environment_over_debian(folder: &Path, requirements: &str) -> Result {
+    make("/usr/bin/python3", &["--system-site-packages"], folder, requirements)
+}
+
+fn make(interpreter: &str, options: &[&str], folder: &Path, requirements: &str) -> Result {
     let wanted = root().join(requirements);
     let wanted = fs::read_to_string(&wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
     let (stamp, python) = (folder.join("requirements.installed"), folder.join("bin/python"));
@@ -34,7 +43,7 @@ pub(crate) fn make_environment(folder: &Path, requirements: &str) -> Result {
         return Ok(());
     }
     // `venv` can be there without `ensurepip`, which Debian packs apart.
-    if !succeeds(command("python3").args(["-c", "import venv, ensurepip"])) {
+    if !succeeds(command(interpreter).args(["-c", "import venv, ensurepip"])) {
         let message = "Python's venv module is missing; install Debian's python3-venv";
         let mut update = command("apt-get");
         run(update.arg("update")).map_err(|e| format!("{message} ({e})"))?;
@@ -43,7 +52,7 @@ pub(crate) fn make_environment(folder: &Path, requirements: &str) -> Result {
         run(install.args(["install", "--yes", "--no-install-recommends", "python3", "python3-venv"]))
             .map_err(|e| format!("{message} ({e})"))?;
     }
-    run(command("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
+    run(command(interpreter).args(["-m", "venv", "--clear"]).args(options).arg(folder))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements];
     run(command(&python).args(pip))?;
     fs::write(&stamp, wanted).map_err(|e| format!("{}: {e}", stamp.display()))

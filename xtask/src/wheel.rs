@@ -1,14 +1,26 @@
 //! The Python package: its wheel, and its tests in an environment that has nothing of this repository but the wheel.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::debian;
 use crate::hdf5;
 use crate::python;
 use crate::shell::{self, Result, command, root, run};
 
 /// What the tests need beside the wheel, and maturin, which builds it.
 const REQUIREMENTS: &str = "crates/pumice-python/tests/requirements.txt";
+/// What the tests with PyTorch need beside the wheel: the oldest NumPy that the package takes.
+const TORCH_REQUIREMENTS: &str = "crates/pumice-python/tests/requirements-torch.txt";
+/// What is run with PyTorch and that NumPy.
+const TORCH_TESTS: [&str; 6] = [
+    "tests/test_torch.py",
+    "tests/test_dlpack.py",
+    "tests/test_arrays.py",
+    "tests/test_file.py",
+    "tests/test_tutorials.py::test_tutorial[numpy.md]",
+    "tests/test_tutorials.py::test_tutorial[pytorch.md]",
+];
 /// A wheel that is larger has something in it that does not belong there.
 const MAX_WHEEL_BYTES: u64 = 10 << 20;
 
@@ -17,48 +29,66 @@ fn environment() -> PathBuf {
     shell::target_dir().join("python")
 }
 
-fn python_of_tests() -> PathBuf {
-    environment().join("bin/python")
+fn wheels() -> PathBuf {
+    shell::target_dir().join("wheels")
 }
 
 /// Builds the wheel and installs it, with what the tests need from PyPI.
 pub(crate) fn build() -> Result {
     python::make_environment(&environment(), REQUIREMENTS)?;
     hdf5::build_plugin()?;
-    let folder = shell::target_dir().join("wheels");
+    let folder = wheels();
     // So that there is one wheel, the new one.
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     let mut maturin = command(environment().join("bin/maturin"));
     maturin.args(["build", "--release", "--manifest-path", "crates/pumice-python/Cargo.toml", "--out"]).arg(&folder);
-    run(maturin.arg("--interpreter").arg(python_of_tests()))?;
+    run(maturin.arg("--interpreter").arg(environment().join("bin/python")))?;
     let wheel = only_file(&folder)?;
     let size = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
     println!("{}: {:.1} MB", wheel.display(), size as f64 / 1e6);
     if size > MAX_WHEEL_BYTES {
         return Err(format!("the wheel has {size} bytes, more than {MAX_WHEEL_BYTES}"));
     }
+    install(&environment(), &wheel)
+}
+
+fn install(environment: &Path, wheel: &Path) -> Result {
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall"];
-    run(command(python_of_tests()).args(pip).arg(wheel))
+    run(command(environment.join("bin/python")).args(pip).arg(wheel))
 }
 
 /// Tests, examples in docstrings, and tutorials.
 pub(crate) fn test() -> Result {
     // Tutorials use the command-line tool as well.
     run(shell::cargo().args(["build", "--release", "--quiet", "--package", "pumice-cli"]))?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", shell::target_dir().join("release").display());
-    let pytest = |arguments: &[&str]| {
-        let mut pytest = command(python_of_tests());
-        pytest.current_dir(root().join("crates/pumice-python")).env("PATH", &path);
-        run(pytest.args(["-m", "pytest", "--quiet"]).args(arguments))
-    };
-    pytest(&[])?;
-    pytest(&["--doctest-modules", "--pyargs", "pumice"])
+    pytest(&environment(), &[])?;
+    pytest(&environment(), &["--doctest-modules", "--pyargs", "pumice"])
 }
 
-fn only_file(folder: &PathBuf) -> Result<PathBuf> {
+/// The tests that need PyTorch, which Debian has without the CUDA libraries that PyPI's brings (0.5 GB and more). It wants
+/// NumPy 1: hence an environment of its own, in which tests of arrays show that the wheel works with that too.
+pub(crate) fn test_torch() -> Result {
+    debian::packages(&["python3-torch", "python3-venv"])?;
+    let environment = shell::target_dir().join("python-torch");
+    python::make_environment_over_debian(&environment, TORCH_REQUIREMENTS)?;
+    install(&environment, &only_file(&wheels())?)?;
+    // Without it the tests would be skipped.
+    let versions = "import numpy, torch; print(f'PyTorch {torch.__version__}, NumPy {numpy.__version__}')";
+    run(command(environment.join("bin/python")).args(["-c", versions]))?;
+    pytest(&environment, &TORCH_TESTS)
+}
+
+fn pytest(environment: &Path, arguments: &[&str]) -> Result {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", shell::target_dir().join("release").display());
+    let mut pytest = command(environment.join("bin/python"));
+    pytest.current_dir(root().join("crates/pumice-python")).env("PATH", path);
+    run(pytest.args(["-m", "pytest", "--quiet"]).args(arguments))
+}
+
+fn only_file(folder: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     match &files[..] {
