@@ -125,8 +125,8 @@ impl Site {
     }
 }
 
-/// The header is that of the source; examples and misuse, built by CMake and by pkg-config, shared and static, run under
-/// valgrind.
+/// The header is that of the source; examples, misuse and the code of README.md, built by CMake and by pkg-config, shared
+/// and static, run under valgrind.
 pub(crate) fn programs() -> Result {
     header::run(&["--check"])?;
     let site = Site::prepare()?;
@@ -155,11 +155,25 @@ pub(crate) fn programs() -> Result {
         run(&mut gcc)?;
         site.valgrind(&site.build.join(name))?;
     }
+    readme(&site)?;
     // The same header for C++, and without any other in front.
     run(site
         .command("g++")
         .args(["-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror"])
         .args(["-fsyntax-only".as_ref(), site.prefix.join("include/pumice.h").as_os_str()]))
+}
+
+/// The C code of README.md, between the lines of tests/readme.c.
+fn readme(site: &Site) -> Result {
+    let path = root().join("README.md");
+    let page = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let block = code_blocks(&page)?.into_iter().find(|block| block.language == "c").ok_or("README.md has no C code")?;
+    let code = site.build.join("readme.inc");
+    fs::write(&code, block.text).map_err(|e| format!("{}: {e}", code.display()))?;
+    let mut gcc = site.command("gcc");
+    gcc.args(STRICT).arg(root().join("crates/pumice-capi/tests/readme.c")).args(["-I.", "-g", "-o", "readme"]);
+    run(gcc.args(site.flags(&["--cflags", "--libs"])?))?;
+    site.valgrind(&site.build.join("readme"))
 }
 
 /// Every code block of docs/tutorials/c.md: files are saved under the name in their first line, commands are run one after
@@ -220,7 +234,7 @@ fn code_blocks(page: &str) -> Result<Vec<CodeBlock<'_>>> {
             match lines.next() {
                 Some("```") => break,
                 Some(line) => text += &format!("{line}\n"),
-                None => return Err("c.md: a code block does not end".into()),
+                None => return Err("a code block does not end".into()),
             }
         }
         blocks.push(CodeBlock { language, text });
