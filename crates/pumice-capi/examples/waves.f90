@@ -58,7 +58,20 @@ program waves
   call check(pumice_reader_open_file('waves.pum', c_null_ptr, reader))
   call check(pumice_reader_read_region_into(reader, [11, 21, 5], [5, 6, 1], part))
   if (any(abs(part(:, :, 1) - field(11:15, 21:26, 5)) > 1d-4)) error stop 'the bound is broken'
+  call check(pumice_reader_read_region_into(reader, [11, 21, 5], [5, 6, 1], part(:, :, 1)))
+  call refuse(pumice_reader_read_region_into(reader, [11, 21, 5], [5, 5, 1], part), &
+    'the region has extents (5, 5, 1), but the output (5, 6, 1)')
+  call refuse(pumice_reader_read_region_into(reader, [11, 21], [5, 6, 1], part), &
+    'start (11, 21) and count (5, 6, 1) must have one number for each axis')
+  call refuse(pumice_reader_read_region_into(reader, [11, 21], [5, 6], part), &
+    'the region with extents (5, 6) has other axes than the array of extents (40, 30, 20)')
+  call refuse(pumice_reader_read_region(reader, pumice_dtype_f64, [11, 26, 5], [5, 6, 1], buffer), &
+    'the region from (11, 26, 5) on with extents (5, 6, 1) is not within the array of extents (40, 30, 20)')
   call pumice_reader_free(reader)
+  config = pumice_config_new(pumice_bound_abs, 1d-4)
+  call refuse(pumice_config_add_region(config, [0, 1], [5, 6], pumice_bound_abs, 1d-6), &
+    'the box from (0, 1) on with extents (5, 6) starts before position 1, or has a negative extent')
+  call pumice_config_free(config)
 
   if (pumice_reader_open_file('no such file', c_null_ptr, reader) /= pumice_status_io) error stop 'found'
   print '(2a)', 'as it should be: ', pumice_last_error()
@@ -71,6 +84,15 @@ contains
     integer(c_int32_t), intent(in) :: status
     if (status == pumice_status_ok) return
     print '(2a)', 'error: ', pumice_last_error()
+    error stop
+  end subroutine
+
+  !> That a call is refused, and says why.
+  subroutine refuse(status, message)
+    integer(c_int32_t), intent(in) :: status
+    character(*), intent(in) :: message
+    if (status == pumice_status_invalid_argument .and. pumice_last_error() == message) return
+    print '(2a)', 'not refused as it should be: ', pumice_last_error()
     error stop
   end subroutine
 

@@ -47,6 +47,11 @@ module pumice
       import
       type(c_ptr) :: r
     end function
+    function c_refuse(message) result(r) bind(C, name='pumice_refuse')
+      import
+      character(kind=c_char), intent(in) :: message(*)
+      integer(c_int32_t) :: r
+    end function
     function pumice_config_new(bound, e) result(r) bind(C, name='pumice_config_new')
       import
       integer(c_int32_t), value :: bound
@@ -534,10 +539,8 @@ contains
     real(c_double), intent(in) :: e
     integer(c_int32_t) :: status
     integer(c_size_t), target :: from(size(start)), extents(size(start))
-    if (size(start) /= size(count)) then ! no box: refused as missing
-      status = c_config_add_region(config, 1_c_size_t, c_null_ptr, c_null_ptr, bound, e)
-      return
-    end if
+    status = refused(box_fault(int(start, c_size_t), int(count, c_size_t)))
+    if (status /= pumice_status_ok) return
     from = c_order(start - 1)
     extents = c_order(count)
     status = c_config_add_region(config, size(from, kind=c_size_t), c_loc(from), c_loc(extents), bound, e)
@@ -562,10 +565,8 @@ contains
     integer(c_int32_t) :: status
     integer(c_size_t), target :: from(size(start)), extents(size(start))
     buffer = c_null_ptr
-    if (size(start) /= size(count)) then ! no box: refused as missing
-      status = c_reader_read_region(reader, dtype, 1_c_size_t, c_null_ptr, c_null_ptr, buffer)
-      return
-    end if
+    status = refused(region_fault(reader, int(start, c_size_t), int(count, c_size_t)))
+    if (status /= pumice_status_ok) return
     from = c_order(start - 1)
     extents = c_order(count)
     status = c_reader_read_region(reader, dtype, size(from, kind=c_size_t), c_loc(from), c_loc(extents), buffer)
@@ -663,17 +664,16 @@ contains
     status = c_reader_read_into(reader, pumice_dtype_f32, c_loc(values), size(values, kind=c_size_t))
   end function
 
-  !> `values` get the box from `start` on that has their number of values along each axis; positions start at 1.
+  !> `values` get the box of `count` values along each axis from `start` on; positions start at 1. They have as many
+  !> values as the box, but may lack axes of it.
   function reader_read_region_into_f32(reader, start, count, values) result(status)
     type(c_ptr), intent(in) :: reader
     integer, intent(in) :: start(:), count(:)
     real(c_float), intent(inout), contiguous, target :: values(..)
     integer(c_int32_t) :: status
     integer(c_size_t), target :: from(size(start)), extents(size(start))
-    if (size(start) /= size(count)) then ! no box: refused as missing
-      status = c_reader_read_region_into(reader, pumice_dtype_f32, 1_c_size_t, c_null_ptr, c_null_ptr, c_null_ptr, 0_c_size_t)
-      return
-    end if
+    status = refused(region_fault(reader, int(start, c_size_t), int(count, c_size_t), shape(values, c_size_t)))
+    if (status /= pumice_status_ok) return
     from = c_order(start - 1)
     extents = c_order(count)
     status = c_reader_read_region_into(reader, pumice_dtype_f32, size(from, kind=c_size_t), c_loc(from), &
@@ -749,17 +749,16 @@ contains
     status = c_reader_read_into(reader, pumice_dtype_f64, c_loc(values), size(values, kind=c_size_t))
   end function
 
-  !> `values` get the box from `start` on that has their number of values along each axis; positions start at 1.
+  !> `values` get the box of `count` values along each axis from `start` on; positions start at 1. They have as many
+  !> values as the box, but may lack axes of it.
   function reader_read_region_into_f64(reader, start, count, values) result(status)
     type(c_ptr), intent(in) :: reader
     integer, intent(in) :: start(:), count(:)
     real(c_double), intent(inout), contiguous, target :: values(..)
     integer(c_int32_t) :: status
     integer(c_size_t), target :: from(size(start)), extents(size(start))
-    if (size(start) /= size(count)) then ! no box: refused as missing
-      status = c_reader_read_region_into(reader, pumice_dtype_f64, 1_c_size_t, c_null_ptr, c_null_ptr, c_null_ptr, 0_c_size_t)
-      return
-    end if
+    status = refused(region_fault(reader, int(start, c_size_t), int(count, c_size_t), shape(values, c_size_t)))
+    if (status /= pumice_status_ok) return
     from = c_order(start - 1)
     extents = c_order(count)
     status = c_reader_read_region_into(reader, pumice_dtype_f64, size(from, kind=c_size_t), c_loc(from), &
@@ -781,6 +780,65 @@ contains
     real(c_double), intent(in), contiguous, target :: values(..)
     integer(c_int32_t) :: status
     status = c_writer_write(writer, c_loc(values), size(values, kind=c_size_t))
+  end function
+
+  !> What is wrong with a box of any array: '' if nothing.
+  function box_fault(start, count) result(message)
+    integer(c_size_t), intent(in) :: start(:), count(:)
+    character(:), allocatable :: message
+    message = ''
+    if (size(start) /= size(count)) then
+      message = 'start '//text_of(start)//' and count '//text_of(count)//' must have one number for each axis'
+    else if (any(start < 1) .or. any(count < 0)) then
+      message = 'the box from '//text_of(start)//' on with extents '//text_of(count)// &
+        ' starts before position 1, or has a negative extent'
+    end if
+  end function
+
+  !> What is wrong with a region of what `reader` reads, and with an array of these extents for its values: '' if
+  !> nothing. The library would say so too, but in the order of C and with positions from 0 on.
+  function region_fault(reader, start, count, extents) result(message)
+    type(c_ptr), intent(in) :: reader
+    integer(c_size_t), intent(in) :: start(:), count(:)
+    integer(c_size_t), intent(in), optional :: extents(:)
+    character(:), allocatable :: message
+    integer(c_size_t), allocatable :: whole(:)
+    message = box_fault(start, count)
+    if (message /= '' .or. .not. c_associated(reader)) return
+    whole = pumice_reader_shape(reader)
+    if (size(start) /= size(whole)) then
+      message = 'the region with extents '//text_of(count)//' has other axes than the array of extents '// &
+        text_of(whole)
+    else if (any(start - 1 + count > whole)) then
+      message = 'the region from '//text_of(start)//' on with extents '//text_of(count)// &
+        ' is not within the array of extents '//text_of(whole)
+    else if (present(extents)) then
+      if (product(extents) /= product(count)) &
+        message = 'the region has extents '//text_of(count)//', but the output '//text_of(extents)
+    end if
+  end function
+
+  !> The status for such a message, which pumice_last_error() then gives.
+  function refused(message) result(status)
+    character(*), intent(in) :: message
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (message /= '') status = c_refuse(message//c_null_char)
+  end function
+
+  !> Numbers as text, such as (40, 30, 20).
+  function text_of(numbers) result(text)
+    integer(c_size_t), intent(in) :: numbers(:)
+    character(:), allocatable :: text
+    character(20) :: number
+    integer :: i
+    text = '('
+    do i = 1, size(numbers)
+      write(number, '(i0)') numbers(i)
+      if (i > 1) text = text//', '
+      text = text//trim(number)
+    end do
+    text = text//')'
   end function
 
   !> Extents or positions in the order of C.

@@ -211,6 +211,12 @@ const char *pumice_version(void);
 const char *pumice_last_error(void);
 
 /**
+ * For bindings to other languages, which check arguments that C does not have: `message` becomes that of
+ * pumice_last_error(). Returns PUMICE_STATUS_INVALID_ARGUMENT.
+ */
+pumice_status pumice_refuse(const char *message);
+
+/**
  * A config with this bound: `bound` is a pumice_bound. NULL if that is unknown. Whether the number `e` makes sense is
  * checked when the config is used.
  */

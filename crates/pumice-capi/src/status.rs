@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pumice::{Error, ErrorKind, Result};
 
+use crate::arguments::text;
+
 /// Version of this header; pumice_version() has that of the library.
 pub const VERSION_MAJOR: u32 = 0;
 /// See PUMICE_VERSION_MAJOR.
@@ -76,6 +78,14 @@ pub extern "C" fn pumice_version() -> *const c_char {
 pub extern "C" fn pumice_last_error() -> *const c_char {
     // A thread that is ending has no message any more.
     LAST_ERROR.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// For bindings to other languages, which check arguments that C does not have: `message` becomes that of
+/// pumice_last_error(). Returns PUMICE_STATUS_INVALID_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_refuse(message: *const c_char) -> Status {
+    // SAFETY: as the caller promises.
+    guard(|| Err(invalid(unsafe { text(message, "message") }?)))
 }
 
 /// An error that the caller can mend.

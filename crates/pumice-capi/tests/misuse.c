@@ -250,6 +250,8 @@ int main(void)
     snprintf(version, sizeof version, "%d.%d.%d", PUMICE_VERSION_MAJOR, PUMICE_VERSION_MINOR, PUMICE_VERSION_PATCH);
     expect(strcmp(version, pumice_version()) == 0);
     expect(strcmp(pumice_last_error(), "") == 0);
+    refused(pumice_refuse("the axes are wrong"), INVALID_ARGUMENT, "the axes are wrong");
+    refused(pumice_refuse(NULL), INVALID_ARGUMENT, "message is NULL");
     null_handles();
     wrong_wishes();
     wrong_streams();
