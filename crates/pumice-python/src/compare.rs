@@ -68,7 +68,12 @@ pub(crate) fn compare_arrays<'py>(
             py.detach(|| whole(shape, a, b, &guarantee))
         }
         _ => {
-            let message = "only arrays of one type and shape can be compared";
+            let text = |values: &Values<'_>| format!("shape {:?} and type {}", values.shape(), values.dtype());
+            let message = format!(
+                "only arrays of one shape and type can be compared, not of {} with {}",
+                text(&original),
+                text(&restored)
+            );
             return Err(Error::new(ErrorKind::InvalidArgument, message)).or_raise(py);
         }
     };

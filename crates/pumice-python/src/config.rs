@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use numpy::PyReadonlyArrayDyn;
-use pumice::{AtomicFile, Bound as ErrorBound, Fill, Preset, SliceSource};
+use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pumice::{AtomicFile, Bound as ErrorBound, DType, Fill, Preset, SliceSource};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -75,6 +75,22 @@ pub(crate) enum Values<'py> {
     F32(PyReadonlyArrayDyn<'py, f32>),
     #[pyo3(transparent)]
     F64(PyReadonlyArrayDyn<'py, f64>),
+}
+
+impl Values<'_> {
+    pub(crate) fn shape(&self) -> &[usize] {
+        match self {
+            Self::F32(array) => array.shape(),
+            Self::F64(array) => array.shape(),
+        }
+    }
+
+    pub(crate) fn dtype(&self) -> &'static str {
+        report::dtype_name(match self {
+            Self::F32(_) => DType::F32,
+            Self::F64(_) => DType::F64,
+        })
+    }
 }
 
 /// Calls generic code with the values of an array as a slice and its shape.

@@ -35,11 +35,13 @@ pub(crate) fn new(py: Python<'_>, class: &str, message: String) -> PyErr {
     }
 }
 
-/// `OSError` with the number that the system gave, so that Python makes a `FileNotFoundError` and the like of it.
+/// `OSError` with the number that the system gave, so that Python makes a `FileNotFoundError` and the like of it; by kind
+/// where there is no number.
 fn os_error(error: &pumice::Error, message: String) -> PyErr {
     let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    match source.and_then(std::io::Error::raw_os_error) {
-        Some(number) => PyOSError::new_err((number, message)),
+    match source.map(|source| (source.raw_os_error(), source.kind())) {
+        Some((Some(number), _)) => PyOSError::new_err((number, message)),
+        Some((None, kind)) => std::io::Error::new(kind, message).into(),
         None => PyOSError::new_err(message),
     }
 }

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,7 +125,9 @@ def test_masked_arrays():
         (np.zeros(5, "complex64"), r"\.real and \.imag"),
         (np.zeros(5, "datetime64[s]"), "only float32 and float64"),
         (np.array(["a"]), "only float32 and float64"),
-        (np.zeros(3, [("x", "f4")]), "only float32 and float64"),
+        ("x.npy", "the array that is in it"),
+        (np.zeros(3, [("x", "f4")]), "fields one by one"),
+        (np.array([1.0, 2.0], object), r"astype\('float64'\)"),
     ],
 )
 def test_other_types_are_refused_with_advice(array, words):
@@ -144,8 +147,13 @@ def test_other_types_are_refused_with_advice(array, words):
         ({"abs": 1, "preset": "tiny"}, "unknown preset 'tiny'"),
         ({"abs": 1, "chunk_shape": (2, 2)}, "chunk"),
         ({"abs": 1, "chunk_shape": (0, 2, 2)}, "chunk_shape"),
+        ({"abs": 1, "preset": ""}, "unknown preset ''"),
         ({"abs": 1, "threads": -1}, "threads"),
+        ({"abs": 1, "threads": 2**64}, "threads"),
         ({"rel": 1, "value_range": (3, 2)}, "range"),
+        ({"rel": 1, "value_range": (3,)}, "value_range must be two numbers"),
+        ({"rel": 1, "value_range": (1, 2, 3)}, "value_range must be two numbers"),
+        ({"rel": 1, "value_range": 3}, "value_range must be two numbers"),
     ],
 )
 def test_options_that_make_no_sense(field, options, words):
@@ -153,6 +161,48 @@ def test_options_that_make_no_sense(field, options, words):
         pumice.compress(field, **options)
     assert isinstance(raised.value, pumice.InvalidArgumentError)
     assert raised.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"abs": "1e-3"},
+        {"rel": True},
+        {"pwrel": [1e-3]},
+        {"psnr": 60j},
+        {"fill_value": "none"},
+        {"preset": 3},
+        {"chunk_shape": 5},
+        {"chunk_shape": (1.5, 60, 50)},
+        {"chunk_shape": "abc"},
+        {"threads": None},
+        {"threads": 1.5},
+        {"attributes": {"level": 1}},
+        {"attributes": [("a", 1)]},
+        {"attributes": "units"},
+    ],
+    ids=str,
+)
+def test_options_of_the_wrong_type_are_named(field, options):
+    [name] = options
+    with pytest.raises(TypeError, match=name):
+        pumice.compress(field, **{"l2": 1.0, **options})
+
+
+def test_numbers_of_numpy_are_options(field):
+    options = {"chunk_shape": np.array([20, 60, 50]), "threads": np.int64(2), "value_range": np.array([0, 1])}
+    data = pumice.compress(field, rel=np.float32(0.5), **options)
+    assert data == pumice.compress(field, rel=0.5, chunk_shape=(20, 60, 50), value_range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("options", [{"threads": -1}, {"threads": 1 << 64}, {"max_bytes": -1}])
+def test_options_of_reading_that_make_no_sense(field, options, tmp_path):
+    data = pumice.compress(field, abs=1e-3)
+    (tmp_path / "x.pum").write_bytes(data)
+    with pytest.raises(pumice.InvalidArgumentError, match=next(iter(options))):
+        pumice.decompress(data, **options)
+    with pytest.raises(pumice.InvalidArgumentError, match=next(iter(options))):
+        pumice.open(tmp_path / "x.pum", **options)
 
 
 def test_unknown_options_are_named(field, tmp_path):
@@ -171,8 +221,12 @@ def test_any_buffer_can_be_decompressed(field):
         assert np.array_equal(pumice.decompress(buffer), expected)
     with pytest.raises(ValueError, match="contiguous"):
         pumice.decompress(memoryview(data)[::2])
-    with pytest.raises(TypeError):
-        pumice.decompress("text")
+    assert np.array_equal(pumice.decompress(np.void(data)), expected)
+    for path in ("x.pum", Path("x.pum")):
+        with pytest.raises(TypeError, match="pumice.open"):
+            pumice.decompress(path)
+    with pytest.raises(TypeError, match="bytes-like"):
+        pumice.decompress(None)
 
 
 def test_decompress_to_an_array_of_the_caller(field):
@@ -185,6 +239,8 @@ def test_decompress_to_an_array_of_the_caller(field):
     for wrong in (out[1:], out.astype("float64"), np.asfortranarray(out), read_only):
         with pytest.raises(ValueError, match="out="):
             pumice.decompress(data, out=wrong)
+    with pytest.raises(TypeError, match="out="):
+        pumice.decompress(data, out=bytearray(field.nbytes))
 
 
 def test_damaged_bytes_raise_and_nothing_crashes(field):
@@ -269,8 +325,13 @@ def test_check_of_arrays(field):
     assert (found["bound_kept"], found["n_over"], found["worst_index"]) == (False, 1, [3, 4, 5])
     assert pumice.check(field, worse, abs=1.001)["bound_kept"]
     assert pumice.check(np.float32([1, np.nan]), np.float32([1, 0]), abs=1)["n_mismatched_special"] == 1
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"\[40, 60, 50\] and type float32 with shape \[39, 60, 50\]"):
         pumice.check(field, field[1:])
+    for bound in (-1, float("nan")):
+        with pytest.raises(ValueError, match="rel must be"):
+            pumice.check(field, field, rel=bound)
+    with pytest.raises(ValueError, match="threads"):
+        pumice.check(field, pumice.compress(field, abs=1), threads=-1)
 
 
 def test_check_of_compressed_forms(field, tmp_path):
@@ -293,3 +354,15 @@ def test_analysis_agrees_with_compression(field):
         actual = field.nbytes / len(pumice.compress(field, preset=estimate["preset"], **bound))
         assert estimate["ratio"] == pytest.approx(actual, rel=0.1)
     assert found["values"]["min"] == field.min()
+
+
+def test_options_of_an_analysis(field):
+    one = pumice.analyze(field, rel=1e-3, presets="fast")["estimates"]
+    assert one == pumice.analyze(field, rel=np.array([1e-3]), abs=None, presets=["fast"])["estimates"]
+    assert len(pumice.analyze(field, rel=None, presets=("fast",))["estimates"]) == 3
+    with pytest.raises(TypeError, match="rel must be a number"):
+        pumice.analyze(field, rel="1e-3")
+    with pytest.raises(ValueError, match="unknown preset 'tiny'"):
+        pumice.analyze(field, presets="tiny")
+    with pytest.raises(ValueError, match="threads"):
+        pumice.analyze(field, threads=-1)

@@ -124,7 +124,7 @@ def test_cuda_tensors_are_checked_before_the_device_is_asked(field):
 def test_names_of_devices(field):
     data = pumice.compress(field, abs=1e-3)
     assert pumice.decompress(data, device="cpu").shape == field.shape
-    for name in ("gpu", "cuda:", "cuda:x", "cuda:-1"):
+    for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", 0):
         with pytest.raises(ValueError, match="unknown device"):
             pumice.decompress(data, device=name)
     with pytest.raises(ValueError, match="out="):

@@ -52,7 +52,13 @@ def test_encode_decode_array(array):
     common.check_encode_decode_array(array, CODECS[0])
 
 
-@pytest.mark.parametrize("codec", [*CODECS, Pumice(ratio=3, dtype=">f4", chunk_shape=[2, 3], attributes={"a": "b"})])
+OTHERS = [
+    Pumice(ratio=3, dtype=">f4", chunk_shape=[2, 3], attributes={"a": "b"}),
+    Pumice(rel=np.float32(0.5), chunk_shape=np.array([2, 3]), value_range=np.array([0, 1]), fill_value=np.float64("inf")),
+]
+
+
+@pytest.mark.parametrize("codec", [*CODECS, *OTHERS])
 def test_config_and_repr(codec):
     common.check_config(codec)
     json.dumps(codec.get_config(), allow_nan=False)

@@ -17,6 +17,8 @@ def test_tensors_on_the_cpu_are_read_where_they_are(field):
     turned = tensor.permute(2, 0, 1)
     assert np.array_equal(pumice.decompress(pumice.compress(turned, lossless=True)), turned.numpy())
     assert pumice.check(tensor, pumice.compress(tensor, rel=1e-3))["bound_kept"]
+    data = pumice.compress(tensor, abs=torch.tensor(1e-3))
+    assert np.array_equal(pumice.decompress(data, device=tensor.device), pumice.decompress(data))
 
 
 def test_other_tensors_are_refused_with_advice(field):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from . import _pumice
 from ._arrays import Tensor, is_on_cuda, on_host
-from ._file import File
-from ._options import PRESETS, Options, Preset, bounds_of, config_of
+from ._file import File, path_of
+from ._options import PRESETS, Options, Preset, bounds_of, config_of, count, number, preset_name, threads_of
 from ._pumice import CudaArray, Reader
 from .errors import InvalidArgumentError, UnsupportedError
 
@@ -110,6 +111,10 @@ def save(path: str | os.PathLike[str], array: Tensor, **options: Unpack[Options]
     """
     if is_on_cuda(array):
         raise UnsupportedError("tensors on a CUDA device are compressed to bytes: write those of pumice.compress to the file")
+    path = path_of(path)
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}; make it first", path)
     return _pumice.compress_to_file(path, on_host(array), config_of(options))
 
 
@@ -134,7 +139,7 @@ def decompress(
     max_bytes: int = MAX_BYTES,
     device: str | None = None,
 ) -> NDArray[Any] | CudaArray:
-    """Decompresses what :func:`compress` gave.
+    """Decompresses what :func:`compress` gave, to an array in C order and of native byte order.
 
     Args:
         data: The bytes, or anything else that has them: a memoryview, a NumPy array, a memory map. Nobody may write to
@@ -153,11 +158,14 @@ def decompress(
     >>> pumice.decompress(pumice.compress(np.float32([1, 2, 4]), lossless=True))
     array([1., 2., 4.], dtype=float32)
     """
-    if device is not None and device != "cpu":
+    if isinstance(data, str | os.PathLike | File):
+        raise TypeError(f"compressed bytes are needed, not {data!r}; a file is read by pumice.open(path)[...]")
+    # Text, so that the devices of other libraries do as well.
+    if device is not None and str(device) != "cpu":
         if out is not None:
             raise InvalidArgumentError("out= cannot be combined with a CUDA device")
-        return _pumice.decompress_cuda(data, _ordinal(device), max_bytes)
-    reader = Reader.of_bytes(data, threads, max_bytes)
+        return _pumice.decompress_cuda(_bytes(data), _ordinal(str(device)), count("max_bytes", max_bytes))
+    reader = Reader.of_bytes(_bytes(data), threads_of(threads), count("max_bytes", max_bytes))
     shape = reader.info["shape"]
     if out is not None:
         _check_out(out, reader.info)
@@ -182,7 +190,7 @@ def open(path: str | os.PathLike[str], *, threads: int = 0, max_bytes: int = MAX
     return File(path, threads=threads, max_bytes=max_bytes)
 
 
-def info(source: str | os.PathLike[str] | BytesLike) -> dict[str, Any]:
+def info(source: str | os.PathLike[str] | BytesLike | File) -> dict[str, Any]:
     """What a compressed file, or compressed bytes, say about themselves. No values are decoded.
 
     >>> import numpy as np, pumice
@@ -226,26 +234,28 @@ def check(
     1000
     """
     values = on_host(original)
-    fills = [] if fill_value is None else [float(fill_value)]
-    is_asked = not (abs is None and rel is None and pwrel is None)
-    limit = np.inf if abs is None else float(abs)
-    if rel is not None:
-        limit = min(limit, float(rel) * _range(values, fills))
-    limits = (limit, np.inf if pwrel is None else float(pwrel))
+    fills = [] if fill_value is None else [number("fill_value", fill_value)]
+    bounds = dict(bounds_of({"abs": abs, "rel": rel, "pwrel": pwrel}))
+    for kind, bound in bounds.items():
+        if not bound >= 0:
+            raise InvalidArgumentError(f"{kind} must be a number that is not negative, not {bound}")
+    limit = bounds.get("abs", np.inf)
+    if "rel" in bounds:
+        limit = min(limit, bounds["rel"] * _range(values, fills))
+    limits = (limit, bounds.get("pwrel", np.inf))
     if isinstance(other, str | os.PathLike | bytes | bytearray | memoryview | File):
-        source = other.path if isinstance(other, File) else other
-        return _reader(source, threads).compare(values, limits if is_asked else None)
+        return _reader(other, threads).compare(values, limits if bounds else None)
     found = _pumice.compare_arrays(values, on_host(other), limits, fills)
-    return found if is_asked else {**found, "bound_kept": None, "max_error_over_bound": None}
+    return found if bounds else {**found, "bound_kept": None, "max_error_over_bound": None}
 
 
 def analyze(
     array: Tensor,
     *,
-    abs: float | Sequence[float] = (),
-    rel: float | Sequence[float] = (),
+    abs: float | Sequence[float] | None = None,
+    rel: float | Sequence[float] | None = None,
     lossless: bool = False,
-    presets: Sequence[Preset] | None = None,
+    presets: Preset | Sequence[Preset] | None = None,
     fill_value: float | None = None,
     threads: int = 0,
 ) -> dict[str, Any]:
@@ -254,7 +264,7 @@ def analyze(
     Args:
         array: The array.
         abs, rel, lossless: Bounds to estimate for, one or several of a kind; without any, `rel` of 1e-2, 1e-3 and 1e-4.
-        presets: Presets to estimate for; all of them if not given.
+        presets: Presets to estimate for, one or several; all of them if not given.
         fill_value: The value that stands for "no data"; found by itself where it is not given.
         threads: Threads to use; 0 for one for each core. The figures do not depend on it.
 
@@ -266,18 +276,32 @@ def analyze(
     >>> found["values"]["is_constant"], found["advice"]["ratio"]
     (False, 'small')
     """
-    bounds = [("rel", float(e)) for e in np.atleast_1d(rel)] + [("abs", float(e)) for e in np.atleast_1d(abs)]
+    bounds = [(kind, number(kind, e)) for kind, given in (("rel", rel), ("abs", abs)) for e in _several(given)]
     bounds += bounds_of({"lossless": lossless})
     bounds = bounds or [("rel", e) for e in (1e-2, 1e-3, 1e-4)]
-    names = list(PRESETS if presets is None else presets)
-    fill = None if fill_value is None else float(fill_value)
-    return _pumice.analyze(on_host(array), bounds, names, fill, threads)
+    names = [preset_name(preset) for preset in (PRESETS if presets is None else _several(presets))]
+    fill = None if fill_value is None else number("fill_value", fill_value)
+    return _pumice.analyze(on_host(array), bounds, names, fill, threads_of(threads))
 
 
-def _reader(source: str | os.PathLike[str] | BytesLike, threads: int = 0) -> Reader:
+def _several(given: Any) -> list[Any]:
+    """What an option that takes one thing or several was given."""
+    if given is None:
+        return []
+    return list(given) if np.iterable(given) and not isinstance(given, str) else [given]
+
+
+def _reader(source: str | os.PathLike[str] | BytesLike | File, threads: int = 0) -> Reader:
+    if isinstance(source, File):
+        source = source.path
     if isinstance(source, str | os.PathLike):
-        return Reader.of_file(source, threads, MAX_BYTES)
-    return Reader.of_bytes(source, threads, MAX_BYTES)
+        return Reader.of_file(source, threads_of(threads), MAX_BYTES)
+    return Reader.of_bytes(_bytes(source), threads_of(threads), MAX_BYTES)
+
+
+def _bytes(data: BytesLike) -> BytesLike:
+    """The bytes themselves where they are in a NumPy scalar, as those that h5py keeps in attributes."""
+    return data.tobytes() if isinstance(data, np.void) else data
 
 
 def _range(values: NDArray[Any], fills: list[float]) -> float:
@@ -287,6 +311,8 @@ def _range(values: NDArray[Any], fills: list[float]) -> float:
 
 
 def _check_out(out: NDArray[Any], found: dict[str, Any]) -> None:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out= must be a NumPy array, not {type(out).__name__}")
     wanted = (tuple(found["shape"]), np.dtype(found["dtype"]))
     if (out.shape, out.dtype) != wanted:
         raise InvalidArgumentError(

@@ -71,10 +71,17 @@ def _without_mask(array: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
 
 
 def _advice(dtype: np.dtype[Any]) -> str:
-    refused = f"arrays of {dtype} cannot be compressed, only float32 and float64"
+    refused = f"arrays of {dtype} are not supported, only float32 and float64"
     match dtype.kind:
         case "O":
-            return f"{refused}: this one holds Python objects; is it ragged, or does it hold None?"
+            return (
+                f"{refused}: this one holds Python objects; is it ragged, or does it hold None? Convert numbers by"
+                " .astype('float64')"
+            )
+        case "U" | "S":
+            return f"{refused}: this one holds text; of a file, pass the array that is in it"
+        case "V":
+            return f"{refused}: this one holds records; take its fields one by one"
         case "i" | "u" | "b":
             return f"{refused}: integers would lose their exactness; convert by .astype('float64') if that is meant"
         case "f":

@@ -6,16 +6,18 @@ import operator
 import os
 from collections.abc import Iterator
 from itertools import product
+from reprlib import repr as brief
 from types import EllipsisType, TracebackType
-from typing import Any, Self, SupportsIndex, cast
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ._options import count, threads_of
 from ._pumice import Reader
 from .errors import InvalidArgumentError
 
-Index = SupportsIndex | slice | EllipsisType
+Index = SupportsIndex | slice | EllipsisType | None
 # Start and end of a run of positions along an axis, both to be read, and the positions wanted of them.
 _Span = tuple[int, int, range]
 
@@ -28,10 +30,11 @@ class File:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int = 0, max_bytes: int) -> None:
-        self.path = os.fspath(path)
+        self._options = {"threads": threads_of(threads), "max_bytes": count("max_bytes", max_bytes)}
+        self._reader: Reader | None = Reader.of_file(path_of(path), **self._options)
+        # Absolute, so that processes in other folders find it.
+        self.path = os.path.abspath(path)
         """Where the file is."""
-        self._options = {"threads": threads, "max_bytes": max_bytes}
-        self._reader: Reader | None = Reader.of_file(self.path, threads, max_bytes)
         self._info = self._reader.info
         self._decoded_before_close = 0
 
@@ -81,7 +84,7 @@ class File:
         return self._decoded_before_close if self._reader is None else self._reader.chunks_decoded
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> Any:
-        spans, dropped = _spans(key, self.shape, self.chunks)
+        spans, view = _spans(key, self.shape, self.chunks)
         shape = tuple(sum(len(wanted) for _, _, wanted in axis) for axis in spans)
         if all(len(axis) == 1 for axis in spans):
             found = self._read([axis[0] for axis in spans])
@@ -90,8 +93,7 @@ class File:
             for part in product(*(list(_placed(axis)) for axis in spans)):
                 to = tuple(slice(at, at + len(span[2])) for at, span in part)
                 found[to] = self._read([span for _, span in part])
-        found = found[tuple(0 if axis in dropped else slice(None) for axis in range(self.ndim))]
-        return found
+        return found[view]
 
     def _read(self, spans: list[_Span]) -> NDArray[Any]:
         """Decodes one box, and takes what is wanted of it."""
@@ -136,6 +138,13 @@ class File:
         return f"<pumice.File {self.path!r} of shape {self.shape} and type {self.dtype}, ratio {self._info['ratio']:.3g}>"
 
 
+def path_of(path: str | os.PathLike[str]) -> str:
+    """A path as text."""
+    if isinstance(path, bytes | bytearray | memoryview):
+        raise TypeError("a path is text or an os.PathLike, not bytes; compressed bytes are read by pumice.decompress")
+    return os.fspath(path)
+
+
 def _reopen(path: str, options: dict[str, int]) -> File:
     return File(path, **options)
 
@@ -150,35 +159,49 @@ def _placed(axis: list[_Span]) -> Iterator[tuple[int, _Span]]:
 
 def _spans(
     key: Index | tuple[Index, ...], shape: tuple[int, ...], chunks: tuple[int, ...]
-) -> tuple[list[list[_Span]], set[int]]:
-    """What a key asks for along each axis, and which axes it drops."""
-    keys = key if isinstance(key, tuple) else (key,)
+) -> tuple[list[list[_Span]], tuple[Any, ...]]:
+    """What a key asks for along each axis, and the index that drops axes of what was read, and adds new ones."""
+    keys: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
     n_ellipses = sum(part is Ellipsis for part in keys)
     if n_ellipses > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
-    n_given = len(keys) - n_ellipses
+    n_given = sum(part is not Ellipsis and part is not None for part in keys)
     if n_given > len(shape):
         raise IndexError(f"too many indices: the array has {len(shape)} axes, but {n_given} were indexed")
     rest = (slice(None),) * (len(shape) - n_given)
     at = next((i for i, part in enumerate(keys) if part is Ellipsis), len(keys))
     keys = keys[:at] + rest + keys[at + 1 :]
-    spans, dropped = [], set()
-    for axis, (part, extent, chunk) in enumerate(zip(cast(tuple[Any, ...], keys), shape, chunks, strict=True)):
-        if isinstance(part, slice):
-            spans.append(_split(range(*part.indices(extent)), chunk))
+    spans: list[list[_Span]] = []
+    view: list[Any] = []
+    for part in keys:
+        if part is None:
+            view.append(None)
             continue
-        try:
-            i = operator.index(part)
-        except TypeError:
-            i = None
-        if i is None or isinstance(part, bool):
-            raise IndexError(f"only integers, slices and '...' are indices of a file, not {part!r}; index what it gives")
+        axis = len(spans)
+        extent = shape[axis]
+        if isinstance(part, slice):
+            spans.append(_split(range(*part.indices(extent)), chunks[axis]))
+            view.append(slice(None))
+            continue
+        i = _position(part)
         if not -extent <= i < extent:
             raise IndexError(f"index {i} is out of bounds for axis {axis} of extent {extent}")
         i %= extent
         spans.append([(i, i + 1, range(i, i + 1))])
-        dropped.add(axis)
-    return spans, dropped
+        view.append(0)
+    # As in NumPy, an array without axes stays one where there is an ellipsis, and becomes a number where there is none.
+    return spans, (*view, ...) if n_ellipses else tuple(view)
+
+
+def _position(part: Any) -> int:
+    try:
+        if not isinstance(part, bool):
+            return operator.index(part)
+    except TypeError:
+        pass
+    raise IndexError(
+        f"only integers, slices, '...' and None are indices of a file, not {brief(part)}; read a part, and index that"
+    )
 
 
 def _split(wanted: range, chunk: int) -> list[_Span]:

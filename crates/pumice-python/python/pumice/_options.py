@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
+from reprlib import repr as brief
 from typing import Any, Literal, TypedDict, get_args
+
+import numpy as np
 
 from ._pumice import Config
 from .errors import InvalidArgumentError
@@ -16,6 +20,8 @@ PRESETS: tuple[str, ...] = get_args(Preset)
 
 # Kinds of bounds that have a number, by the names that they have everywhere.
 KINDS = ("abs", "rel", "pwrel", "psnr", "l2", "ratio")
+# JSON has no numbers for these.
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Options(TypedDict, total=False):
@@ -36,9 +42,42 @@ class Options(TypedDict, total=False):
     attributes: Mapping[str, str] | None
 
 
+def number(name: str, value: Any) -> float:
+    """The number that an option is given as. Text and truth values, which `float` takes, are mistakes."""
+    try:
+        if not isinstance(value, str | bytes | bool | np.bool_):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name} must be a number, not {brief(value)}")
+
+
+def pair(name: str, value: Any) -> tuple[float, float]:
+    """The two numbers that an option is given as."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) != 2:
+        raise InvalidArgumentError(f"{name} must be two numbers, the least and the greatest, not {brief(value)}")
+    return number(name, value[0]), number(name, value[1])
+
+
+def count(name: str, value: Any, zero: str = "none") -> int:
+    """The number of things that an option is given as; `zero` is what 0 means."""
+    try:
+        n = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {brief(value)}") from None
+    if not 0 <= n < 1 << 64:
+        raise InvalidArgumentError(f"{name} must be 0 ({zero}) or more, and below 2**64, not {n}")
+    return n
+
+
+def threads_of(value: Any) -> int:
+    """How many threads are asked for."""
+    return count("threads", value, "one for each core")
+
+
 def bounds_of(options: Mapping[str, Any]) -> list[tuple[str, float]]:
     """All bounds that are given, as pairs of kind and number."""
-    bounds = [(kind, float(options[kind])) for kind in KINDS if options.get(kind) is not None]
+    bounds = [(kind, number(kind, options[kind])) for kind in KINDS if options.get(kind) is not None]
     if options.get("lossless"):
         bounds.append(("lossless", 0.0))
     return bounds
@@ -50,12 +89,18 @@ def to_json(options: Options) -> dict[str, Any]:
     for key, value in options.items():
         if value is None or value is False or key == "threads":
             continue
-        if isinstance(value, float) and not math.isfinite(value):
-            value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        if key in KINDS:
+            value = number(key, value)
+        elif key == "fill_value":
+            value = _fill_value(value)
+            if not math.isfinite(value):
+                value = next(name for name, it in _NOT_FINITE.items() if repr(it) == repr(value))
+        elif key == "value_range":
+            value = list(pair(key, value))
+        elif key == "chunk_shape":
+            value = _chunk_shape(value)
         elif isinstance(value, Mapping):
             value = dict(value)
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            value = list(value)
         found[key] = value
     return found
 
@@ -70,20 +115,43 @@ def config_of(options: Options, default_preset: str = "small") -> Config:
         raise InvalidArgumentError(
             "no error bound is given: pass abs=, rel=, pwrel=, psnr=, l2= or ratio=, or lossless=True"
         )
-    threads = options.get("threads", 0)
-    if threads < 0:
-        raise InvalidArgumentError(f"threads must be 0 (one for each core) or more, not {threads}")
-    chunk_shape = options.get("chunk_shape")
-    if chunk_shape is not None and any(extent < 1 for extent in chunk_shape):
-        raise InvalidArgumentError(f"chunk_shape must be positive along each axis, not {tuple(chunk_shape)}")
-    fill_value = options.get("fill_value")
-    value_range = options.get("value_range")
+    preset, fill_value = options.get("preset"), options.get("fill_value")
+    value_range, chunk_shape = options.get("value_range"), options.get("chunk_shape")
     return Config(
         bounds,
-        options.get("preset") or default_preset,
-        None if fill_value is None else float(fill_value),
-        None if value_range is None else (float(value_range[0]), float(value_range[1])),
-        None if chunk_shape is None else [int(extent) for extent in chunk_shape],
-        threads,
-        list((options.get("attributes") or {}).items()),
+        default_preset if preset is None else preset_name(preset),
+        None if fill_value is None else _fill_value(fill_value),
+        None if value_range is None else pair("value_range", value_range),
+        None if chunk_shape is None else _chunk_shape(chunk_shape),
+        threads_of(options.get("threads", 0)),
+        _attributes(options.get("attributes")),
     )
+
+
+def preset_name(preset: Any) -> str:
+    """The name of a preset, which may still be unknown."""
+    if not isinstance(preset, str):
+        raise TypeError(f"a preset is one of {', '.join(PRESETS)}, not {brief(preset)}")
+    return preset
+
+
+def _fill_value(value: Any) -> float:
+    return _NOT_FINITE[value] if isinstance(value, str) and value in _NOT_FINITE else number("fill_value", value)
+
+
+def _chunk_shape(shape: Any) -> list[int]:
+    try:
+        extents = [operator.index(extent) for extent in shape]
+    except TypeError:
+        raise TypeError(f"chunk_shape must have one integer for each axis, not {brief(shape)}") from None
+    if any(extent < 1 for extent in extents):
+        raise InvalidArgumentError(f"chunk_shape must be positive along each axis, not {tuple(extents)}")
+    return extents
+
+
+def _attributes(attributes: Any) -> list[tuple[str, str]]:
+    pairs = [] if attributes is None else list(attributes.items()) if isinstance(attributes, Mapping) else [attributes]
+    for item in pairs:
+        if not (isinstance(item, tuple) and all(isinstance(text, str) for text in item)):
+            raise TypeError(f"attributes must be a mapping of text to text; {brief(item)} is not")
+    return pairs

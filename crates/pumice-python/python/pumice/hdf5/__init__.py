@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
 
+from .._options import number, pair
 from ..errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register"]
@@ -79,14 +80,14 @@ def parameters(
     (131329, 1070596096, 0)
     """
     given = {"abs": abs, "rel": rel, "pwrel": pwrel, "psnr": psnr, "l2": l2, "ratio": ratio}
-    bounds = [(kind, float(value)) for kind, value in given.items() if value is not None]
+    bounds = [(kind, number(kind, value)) for kind, value in given.items() if value is not None]
     if lossless:
         bounds.append(("lossless", 0.0))
     if len(bounds) != 1:
         raise InvalidArgumentError(
             "the HDF5 filter takes one bound: abs=, rel=, pwrel=, psnr=, l2= or ratio=, or lossless=True"
         )
-    (kind, value), name = bounds[0], preset or "small"
+    (kind, value), name = bounds[0], "small" if preset is None else preset
     least = {"ratio": 1.0}.get(kind, 0.0)
     if not least <= value < float("inf") or (kind == "psnr" and value == 0.0):
         raise InvalidArgumentError(f"{kind} must be a number of at least {least:g}, not {value}")
@@ -97,12 +98,12 @@ def parameters(
         if kind != "rel":
             raise InvalidArgumentError("value_range is what rel refers to; it means nothing without rel=")
         flags |= _RANGE_GIVEN
-        numbers += [float(value_range[0]), float(value_range[1])]
+        numbers += pair("value_range", value_range)
         if not -float("inf") < numbers[1] <= numbers[2] < float("inf"):
             raise InvalidArgumentError(f"value_range must be (least, greatest), both finite, not {value_range}")
     if fill_value is not None:
         flags |= _FILL_GIVEN
-        numbers.append(float(fill_value))
+        numbers.append(number("fill_value", fill_value))
     first = _VERSION | _KINDS[kind] << 8 | _PRESETS[name] << 16 | flags
     halves = struct.unpack(f">{2 * len(numbers)}I", struct.pack(f">{len(numbers)}d", *numbers))
     return (first, *halves)
