@@ -33,7 +33,10 @@ pub(crate) fn parallel() -> Result {
     let folder = shell::target_dir().join("hdf5-parallel");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let program = folder.join("parallel");
-    run(command("h5pcc").args(["-shlib", "-o"]).arg(&program).args(["crates/pumice-hdf5/tests/parallel.c", "-lm"]))?;
+    // There, since it leaves an object file where it runs.
+    let mut compiler = command("h5pcc");
+    compiler.current_dir(&folder).args(["-shlib", "-o"]).arg(&program);
+    run(compiler.arg(root().join("crates/pumice-hdf5/tests/parallel.c")).arg("-lm"))?;
     let mut ranks = command("mpirun");
     ranks.env("HDF5_PLUGIN_PATH", root().join(PLUGIN_FOLDER));
     ranks.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
