@@ -2,7 +2,7 @@
 //! its time; the first failure ends the run with the command that failed. Nothing is skipped silently.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice_testkit::{golden, sha256_hex};
@@ -105,24 +105,37 @@ fn decoder_tests() -> Result {
 /// Each golden file, decoded by tools/decode.py, has the hash that the manifest gives.
 fn decoder_goldens() -> Result {
     let goldens = golden::Folder::v1().load();
-    let scratch = Scratch::new("goldens")?;
-    let (stream, values) = (scratch.0.join("stream.pum"), scratch.0.join("values.raw"));
-    for golden in &goldens {
-        let failed = |e: &dyn std::fmt::Display| format!("golden file {}: {e}", golden.name);
-        fs::write(&stream, &golden.bytes).map_err(|e| failed(&e))?;
-        let mut decode = command(python());
-        decode.arg("tools/decode.py").arg(&stream).arg("-o").arg(&values);
-        let output = decode.output().map_err(|e| failed(&e))?;
-        if !output.status.success() {
-            return Err(failed(&String::from_utf8_lossy(&output.stderr)));
-        }
-        let decoded = fs::read(&values).map_err(|e| failed(&e))?;
-        if golden.entry.get("sha256") != Some(&sha256_hex(&decoded)) {
-            return Err(failed(&"tools/decode.py gives other bits than the manifest says"));
-        }
+    if goldens.is_empty() {
+        return Err("there are no golden files".into());
     }
+    let scratch = Scratch::new("goldens")?;
+    // Starting an interpreter takes longer than most of them.
+    let n_threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let decode =
+            |part: usize| goldens.iter().skip(part).step_by(n_threads).try_for_each(|g| decode_golden(g, &scratch.0));
+        let workers: Vec<_> = (0..n_threads).map(|part| scope.spawn(move || decode(part))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no golden file makes a worker panic"))
+    })?;
     println!("{} golden files decode to the bits of the manifest", goldens.len());
-    if goldens.is_empty() { Err("there are no golden files".into()) } else { Ok(()) }
+    Ok(())
+}
+
+fn decode_golden(golden: &golden::Golden, scratch: &Path) -> Result {
+    let failed = |e: &dyn std::fmt::Display| format!("golden file {}: {e}", golden.name);
+    let (stream, values) = (scratch.join(&golden.name), scratch.join(format!("{}.raw", golden.name)));
+    fs::write(&stream, &golden.bytes).map_err(|e| failed(&e))?;
+    let mut decode = command(python());
+    decode.arg("tools/decode.py").arg(&stream).arg("-o").arg(&values);
+    let output = decode.output().map_err(|e| failed(&e))?;
+    if !output.status.success() {
+        return Err(failed(&String::from_utf8_lossy(&output.stderr)));
+    }
+    let decoded = fs::read(&values).map_err(|e| failed(&e))?;
+    if golden.entry.get("sha256") != Some(&sha256_hex(&decoded)) {
+        return Err(failed(&"tools/decode.py gives other bits than the manifest says"));
+    }
+    Ok(())
 }
 
 fn fuzz() -> Result {
