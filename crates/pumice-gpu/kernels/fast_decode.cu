@@ -43,6 +43,7 @@ struct DecodeShared : TileMemory<T> {
     // What phase 2 found: the flags of the body, its base, and where masks and escapes start.
     uint32_t flags;
     uint32_t holes_at;
+    uint32_t is_narrow;
     typename Real<T>::Int base;
     uint32_t error;
 };
@@ -91,6 +92,11 @@ DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
     const uint64_t upto = min((in_run + 1) * share, end - first);
     for (uint64_t at = in_run * share + threadIdx.x % 32 * 128; at < upto; at += 32 * 128) prefetch(bodies + at);
 }
+
+// Bits of residuals up to which sums over a tile have 32: 4096 of them make 12 more. Where sums along x are summed again, that
+// is so twice.
+constexpr uint32_t NARROW_BITS = 19;
+constexpr uint32_t NARROW_BITS_TWICE = 7;
 
 // Bits per supergroup, as masks have them.
 DEVICE uint64_t read_bits(const uint8_t* from, uint32_t n_bytes) {
@@ -205,7 +211,8 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
         if (planes_at > n_bytes) return WRONG_TILE;
         uint32_t from = deltas_at + deltas_upto - n_deltas;
         uint32_t n_planes[2];
-        bool fine = true;
+        bool fine = true, is_wide = false;
+        const uint32_t narrow = tile.axes & XX ? NARROW_BITS_TWICE : NARROW_BITS;
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
             const uint32_t super = 2 * lane + i;
@@ -222,6 +229,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
                 low += least * 0x01010101 & uint32_t(exist);
                 high += least * 0x01010101 & uint32_t(exist >> 32);
                 fine = fine && !any_byte_above(low, R::BITS) && !any_byte_above(high, R::BITS);
+                is_wide = is_wide || any_byte_above(low, narrow) || any_byte_above(high, narrow);
             }
             ((uint32_t*)s.widths)[2 * super] = low;
             ((uint32_t*)s.widths)[2 * super + 1] = high;
@@ -233,6 +241,10 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
         s.planes_at[2 * lane] = uint16_t(before);
         s.planes_at[2 * lane + 1] = uint16_t(before + n_planes[0]);
         if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
+        if (sizeof(T) == 8) {
+            const bool any_wide = __any_sync(ALL_LANES, is_wide);
+            if (lane == 0) s.is_narrow = !any_wide;
+        }
     }
     if (end > n_bytes || n_bytes - end > 3) return WRONG_TILE;
     // The padding is 0.
@@ -240,11 +252,17 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
     return is_clean ? 0 : WRONG_TILE;
 }
 
+// The signed number in the bits of `word` from bit `at` on.
+template <class Int>
+DEVICE Int extended(uint32_t word, uint32_t at) {
+    const int32_t number = int32_t(word) >> at;
+    if constexpr (sizeof(Int) == 8) return Int(int64_t(number));
+    else return Int(number);
+}
+
 // Phase 3: residuals of a group from its planes.
-template <class T>
-DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T>::Int (&v)[GROUP]) {
-    using Int = typename Real<T>::Int;
-    using Signed = typename Real<T>::Signed;
+template <class T, class Int>
+DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, Int (&v)[GROUP]) {
     const uint32_t number = group % 8;
     const uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
     const uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
@@ -259,8 +277,8 @@ DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T
         second = (second >> 1 & 0x7F7F7F7F) ^ (second & 0x01010101) * 0xFF;
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) {
-            v[k] = Int(Signed(int32_t(first << (24 - 8 * k)) >> 24));
-            v[k + 4] = Int(Signed(int32_t(second << (24 - 8 * k)) >> 24));
+            v[k] = extended<Int>(first << (24 - 8 * k), 24);
+            v[k + 4] = extended<Int>(second << (24 - 8 * k), 24);
         }
         return;
     }
@@ -270,7 +288,7 @@ DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T
         v[k + 4] = second >> 8 * k & 0xFF;
     }
 #pragma unroll
-    for (uint32_t byte = 1; byte < sizeof(T); ++byte) {
+    for (uint32_t byte = 1; byte < sizeof(Int); ++byte) {
         if (width <= 8 * byte) break;
         read_planes(s.words, at + 8 * byte, min(width - 8 * byte, 8u), first, second);
         transpose_bits(first, second);
@@ -281,13 +299,12 @@ DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, typename Real<T
         }
     }
 #pragma unroll
-    for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag<T>(v[k]);
+    for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag(v[k]);
 }
 
 // Partial sums along x of rows of 32, all groups of which are with neighbouring lanes.
-template <class T, uint32_t N>
-DEVICE void sum_short_rows(typename Real<T>::Int (&v)[N][GROUP]) {
-    using Int = typename Real<T>::Int;
+template <class Int, uint32_t N>
+DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
     const uint32_t in_row = threadIdx.x % 4;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
@@ -305,23 +322,23 @@ DEVICE void sum_short_rows(typename Real<T>::Int (&v)[N][GROUP]) {
 }
 
 // Partial sums along x of a single row of all groups.
-template <class T, uint32_t N>
-DEVICE void sum_line(DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
-    using Int = typename Real<T>::Int;
+template <class T, class Int, uint32_t N>
+DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
     constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     Int sums[N];
+    Int* all_tails = (Int*)s.tails;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
         const Int upto = prefix_of_warp(v[i][GROUP - 1], lane);
         sums[i] = upto - v[i][GROUP - 1];
-        if (lane == 31) s.tails[i * WARPS + warp] = upto;
+        if (lane == 31) all_tails[i * WARPS + warp] = upto;
     }
     __syncthreads();
     // 16 tails, in the order of groups.
-    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? s.tails[lane] : Int(0), lane);
+    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? all_tails[lane] : Int(0), lane);
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t number = i * WARPS + warp;
@@ -378,18 +395,25 @@ DEVICE T value_for(const Coding<T>& coding, uint32_t kind, typename Real<T>::Int
     return kind == EXACT ? of_ordered<T>(q) : coding.restore(q);
 }
 
+// The value of a sum of residuals, to which `zero` was added if it has as many bits.
+template <class T, class Int>
+DEVICE T value_of_sum(const Coding<T>& coding, Int sum, typename Real<T>::Int zero) {
+    if constexpr (sizeof(Int) == sizeof(T)) return coding.restored(of_bits<T>(sum));
+    else return coding.restored(of_bits<T>(extended<typename Real<T>::Int>(sum, 0) + zero));
+}
+
 // Phase 4 for planes and volumes of quantised values: a lane takes a column, a warp some rows of each plane.
-template <class T, class S>
+template <class T, class S, class Int>
 DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    using Int = typename Real<T>::Int;
     constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
     constexpr uint32_t ROWS = TILE_VALUES / 32 / WARPS;
     constexpr uint32_t YS = S::EY / WARPS;
     constexpr uint32_t ZS = ROWS / YS;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Pieces are in another order in every second row.
-    const Int* even = s.integers + warp * YS * 32 + place_of<Int>(lane);
-    const Int* odd = s.integers + warp * YS * 32 + place_of<Int>(32 + lane) - 32;
+    Int* integers = (Int*)s.integers;
+    const Int* even = integers + warp * YS * 32 + place_of<Int>(lane);
+    const Int* odd = integers + warp * YS * 32 + place_of<Int>(32 + lane) - 32;
     Int v[ROWS];
 #pragma unroll
     for (uint32_t i = 0; i < ROWS; ++i) v[i] = (i % 2 == 0 ? even : odd)[(i / YS * S::EY + i % YS) * 32];
@@ -398,13 +422,14 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
         if (i % YS > 0) v[i] += v[i - 1];
     }
     __syncthreads();
-    Int* totals = s.integers + lane;
+    Int* totals = integers + lane;
 #pragma unroll
     for (uint32_t z = 0; z < ZS; ++z) totals[(warp * ZS + z) * 32] = v[z * YS + YS - 1];
     __syncthreads();
     Int before[ZS];
-    // What all values have: it need only be added to the first plane.
-    before[0] = s.base + Real<T>::MAGIC_BITS;
+    // What all values have: where it fits, it need only be added to the first plane.
+    const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
+    before[0] = sizeof(Int) == sizeof(T) ? Int(zero) : 0;
 #pragma unroll
     for (uint32_t z = 1; z < ZS; ++z) before[z] = 0;
 #pragma unroll
@@ -421,25 +446,31 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
     for (uint32_t i = 0; i < ROWS; ++i) {
         v[i] += before[i / YS];
         if (i >= YS) v[i] += v[i - YS];
-        to[i % YS][i / YS * tile.stride_z] = coding.restored(of_bits<T>(v[i]));
+        to[i % YS][i / YS * tile.stride_z] = value_of_sum(coding, v[i], zero);
     }
 }
 
 // Phase 4 for a line of quantised values.
-template <class T>
+template <class T, class Int>
 DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T>& s) {
-    using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(T);
-    const Int zero = s.base + Real<T>::MAGIC_BITS;
-    const Piece<Int>* from = (const Piece<Int>*)s.integers + piece_of<Int>(threadIdx.x);
+    // What a thread writes at a time is a piece of integers, or half of one.
+    struct alignas(n * sizeof(Int)) Integers {
+        Int of[n];
+    };
+    const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
+    const Integers* from = (const Integers*)((const Int*)s.integers + place_of<Int>(threadIdx.x * n));
     Piece<T>* to = (Piece<T>*)tile.values + threadIdx.x;
 #pragma unroll
     for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
-        Piece<Int> integers = from[i * THREADS];
+        Integers integers = from[i * THREADS];
         Piece<T> values;
 #pragma unroll
-        for (uint32_t k = 0; k < n; ++k) values.of[k] = coding.restored(of_bits<T>(integers.of[k] + zero));
+        for (uint32_t k = 0; k < n; ++k) {
+            const Int sum = sizeof(Int) == sizeof(T) ? integers.of[k] + Int(zero) : integers.of[k];
+            values.of[k] = value_of_sum(coding, sum, zero);
+        }
         to[i * THREADS] = values;
     }
 }
@@ -565,12 +596,48 @@ DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, Decod
     }
 }
 
+// Phases 3 and 4: from planes in shared memory to values. Sums have the type of integers, or 32 bits if those of a tile of
+// a common shape do.
+template <class T, class Int>
+DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s, bool is_common) {
+    constexpr bool HAS_OTHERS = sizeof(Int) == sizeof(T);
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
+    const uint32_t t = threadIdx.x;
+    const uint32_t shape = is_common ? tile.shape : ANY_SHAPE;
+    Int v[PER_THREAD][GROUP];
+#pragma unroll
+    for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, t + i * THREADS, v[i]);
+    if ((tile.axes & X) && tile.lag == 1) {
+        if (shape == LINE) {
+            if (tile.axes & XX) sum_line(s, v);
+            sum_line(s, v);
+        } else if (shape != ANY_SHAPE) {
+            sum_short_rows(v);
+        } else if constexpr (HAS_OTHERS) {
+            if (tile.axes & XX) sum_rows(tile, s, v);
+            sum_rows(tile, s, v);
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < PER_THREAD; ++i) store_group((Int*)s.integers, (t + i * THREADS) * GROUP, v[i]);
+    __syncthreads();
+    if (shape == VOLUME) sum_columns<T, Shape<VOLUME>, Int>(coding, tile, s);
+    else if (shape == PLANE) sum_columns<T, Shape<PLANE>, Int>(coding, tile, s);
+    else if (shape == LINE) write_line<T, Int>(coding, tile, s);
+    else if constexpr (HAS_OTHERS) sum_any(coding, tile, s);
+}
+
+// Sums of 64 bits that need them are taken apart, so that the others have few registers.
+template <class T>
+DEVICE_CALL void restore_wide_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s, bool is_common) {
+    restore_tile<T, typename Real<T>::Int>(coding, tile, s, is_common);
+}
+
 template <class T>
 DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
-    using R = Real<T>;
-    using Int = typename R::Int;
-    constexpr uint32_t THREADS = R::DECODE_THREADS;
-    constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     const uint32_t slot = job.slots != 0 ? job.slots[blockIdx.x] : blockIdx.x;
@@ -621,29 +688,10 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     if (flags & NO_PLANES) {
         fill_tile(tile, value_for(coding, flags & KIND, s.base));
     } else {
-        Int v[PER_THREAD][GROUP];
-#pragma unroll
-        for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, t + i * THREADS, v[i]);
-        const uint32_t shape = (flags & KIND) == QUANTISED && tile.shape != SHEET ? tile.shape : ANY_SHAPE;
-        if ((tile.axes & X) && tile.lag == 1) {
-            if (shape == LINE) {
-                if (tile.axes & XX) sum_line(s, v);
-                sum_line(s, v);
-            } else if (shape != ANY_SHAPE) {
-                sum_short_rows<T>(v);
-            } else {
-                if (tile.axes & XX) sum_rows(tile, s, v);
-                sum_rows(tile, s, v);
-            }
-        }
-        __syncthreads();
-#pragma unroll
-        for (uint32_t i = 0; i < PER_THREAD; ++i) store_group(s.integers, (t + i * THREADS) * GROUP, v[i]);
-        __syncthreads();
-        if (shape == VOLUME) sum_columns<T, Shape<VOLUME>>(coding, tile, s);
-        else if (shape == PLANE) sum_columns<T, Shape<PLANE>>(coding, tile, s);
-        else if (shape == LINE) write_line(coding, tile, s);
-        else sum_any(coding, tile, s);
+        const bool is_common = (flags & KIND) == QUANTISED && tile.shape != ANY_SHAPE && tile.shape != SHEET;
+        if constexpr (sizeof(T) == 4) restore_tile<T, uint32_t>(coding, tile, s, is_common);
+        else if (is_common && s.is_narrow) restore_tile<T, uint32_t>(coding, tile, s, true);
+        else restore_wide_tile(coding, tile, s, is_common);
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) apply_holes(coding, tile, s);
 }
@@ -653,7 +701,7 @@ KERNEL_BOUNDED(128, 9, fast_decode_f32)(const __grid_constant__ DecodeJob<float>
     decode_tile(job, shared);
 }
 
-KERNEL_BOUNDED(256, 5, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
+KERNEL_BOUNDED(256, 6, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
     SHARED(DecodeShared<double>, shared);
     decode_tile(job, shared);
 }

@@ -144,8 +144,7 @@ DEVICE Int zigzag(Int r) {
     return (r << 1) ^ (Int(0) - (r >> (8 * sizeof(Int) - 1)));
 }
 
-template <class T>
-DEVICE typename Real<T>::Int unzigzag(typename Real<T>::Int code) {
-    using Int = typename Real<T>::Int;
+template <class Int>
+DEVICE Int unzigzag(Int code) {
     return (code >> 1) ^ (Int(0) - (code & 1));
 }
