@@ -327,18 +327,18 @@ DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
     constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     Int sums[N];
-    Int* all_tails = (Int*)s.tails;
+    Int* tails_of_all = (Int*)s.tails;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
         const Int upto = prefix_of_warp(v[i][GROUP - 1], lane);
         sums[i] = upto - v[i][GROUP - 1];
-        if (lane == 31) all_tails[i * WARPS + warp] = upto;
+        if (lane == 31) tails_of_all[i * WARPS + warp] = upto;
     }
     __syncthreads();
     // 16 tails, in the order of groups.
-    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? all_tails[lane] : Int(0), lane);
+    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? tails_of_all[lane] : Int(0), lane);
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t number = i * WARPS + warp;
@@ -351,9 +351,9 @@ DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
 }
 
 // Partial sums along x of all groups, which are in registers.
-template <class T, uint32_t N>
-DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
-    using Int = typename Real<T>::Int;
+template <class T, class Int, uint32_t N>
+DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, Int (&v)[N][GROUP]) {
+    Int* tails = (Int*)s.tails;
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     const uint32_t t = threadIdx.x, lane = t % 32;
     const uint32_t groups_per_row = tile.row / GROUP;
@@ -373,7 +373,7 @@ DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::
             if (distance <= reach) sum += other;
         }
         sums[i] = sum - v[i][GROUP - 1];
-        if (is_cut && lane == 31) s.tails[group / 32] = sum;
+        if (is_cut && lane == 31) tails[group / 32] = sum;
     }
     if (is_cut) __syncthreads();
 #pragma unroll
@@ -382,7 +382,7 @@ DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::
             const uint32_t group = t + i * THREADS;
             const uint32_t in_row = group - tile.line_of(group * GROUP) * groups_per_row;
             uint32_t from = group / 32;
-            for (uint32_t n = lane; n < in_row; n += 32) sums[i] += s.tails[--from];
+            for (uint32_t n = lane; n < in_row; n += 32) sums[i] += tails[--from];
         }
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += sums[i];
@@ -447,6 +447,42 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
         v[i] += before[i / YS];
         if (i >= YS) v[i] += v[i - YS];
         to[i % YS][i / YS * tile.stride_z] = value_of_sum(coding, v[i], zero);
+    }
+}
+
+// Phase 4 for sheets of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
+template <class T, class Int>
+DEVICE void sum_sheet(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t N = TILE_VALUES / THREADS;
+    const uint32_t row = 1u << tile.x_log2;
+    const uint32_t column = threadIdx.x & (row - 1), part = threadIdx.x >> tile.x_log2;
+    // Columns that are shorter come in pairs.
+    const uint32_t n_rows = min(tile.ey, N), next_column = THREADS - n_rows * row;
+    Int* integers = (Int*)s.integers;
+    // The order of pieces is the same in all rows, and in columns that are that far apart.
+    const Int* from = integers + place_of<Int>(column) + part * N * row;
+    Int v[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const bool is_second = i >= n_rows;
+        v[i] = from[i * row + (is_second ? next_column : 0)];
+        if (i > 0 && i != n_rows) v[i] += v[i - 1];
+    }
+    const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
+    Int before = sizeof(Int) == sizeof(T) ? Int(zero) : 0;
+    if (row < THREADS) {
+        __syncthreads();
+        integers[threadIdx.x] = v[N - 1];
+        __syncthreads();
+        for (uint32_t k = 0; k < part; ++k) before += integers[(k << tile.x_log2) + column];
+    }
+    T* to = (T*)tile.values + column + part * N * tile.stride_y;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const bool is_second = i >= n_rows;
+        T* at = to + (is_second ? THREADS + (i - n_rows) * tile.stride_y : i * tile.stride_y);
+        *at = value_of_sum(coding, v[i] + before, zero);
     }
 }
 
@@ -612,9 +648,9 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
         if (shape == LINE) {
             if (tile.axes & XX) sum_line(s, v);
             sum_line(s, v);
-        } else if (shape != ANY_SHAPE) {
+        } else if (shape == PLANE || shape == VOLUME) {
             sum_short_rows(v);
-        } else if constexpr (HAS_OTHERS) {
+        } else {
             if (tile.axes & XX) sum_rows(tile, s, v);
             sum_rows(tile, s, v);
         }
@@ -625,6 +661,7 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     __syncthreads();
     if (shape == VOLUME) sum_columns<T, Shape<VOLUME>, Int>(coding, tile, s);
     else if (shape == PLANE) sum_columns<T, Shape<PLANE>, Int>(coding, tile, s);
+    else if (shape == SHEET) sum_sheet<T, Int>(coding, tile, s);
     else if (shape == LINE) write_line<T, Int>(coding, tile, s);
     else if constexpr (HAS_OTHERS) sum_any(coding, tile, s);
 }
@@ -688,7 +725,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     if (flags & NO_PLANES) {
         fill_tile(tile, value_for(coding, flags & KIND, s.base));
     } else {
-        const bool is_common = (flags & KIND) == QUANTISED && tile.shape != ANY_SHAPE && tile.shape != SHEET;
+        const bool is_common = (flags & KIND) == QUANTISED && tile.shape != ANY_SHAPE;
         if constexpr (sizeof(T) == 4) restore_tile<T, uint32_t>(coding, tile, s, is_common);
         else if (is_common && s.is_narrow) restore_tile<T, uint32_t>(coding, tile, s, true);
         else restore_wide_tile(coding, tile, s, is_common);

@@ -77,7 +77,7 @@ fn every_predictor_is_chosen_and_equal() {
     let device = device(5);
     let noise = |i: usize| ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as f32;
     type Rule<'a> = &'a dyn Fn(usize) -> f32;
-    let cases: [(&[usize], Rule<'_>); 10] = [
+    let cases: [(&[usize], Rule<'_>); 11] = [
         (&[20_000], &|i| 1000.0 * (i % 1000) as f32),
         (&[20_000], &|i| noise(i) - 8192.0),
         (&[80, 300], &|i| noise(i % 300)),
@@ -88,6 +88,7 @@ fn every_predictor_is_chosen_and_equal() {
         // Planes that repeat, so that tiles have few and long rows.
         (&[16, 64, 64], &|i| noise(i % 4096)),
         (&[32, 64, 64], &|i| noise(i % 4096) + noise(i / 4096)),
+        (&[64, 32, 32], &|i| noise(i % 1024) + noise(i / 1024)),
         (&[8, 64, 64], &|i| noise(i % 4096)),
     ];
     for (shape, rule) in cases {
