@@ -155,7 +155,7 @@ impl ArrayFile {
 }
 
 /// How many values of a box lie side by side in the array: full trailing axes, and a part of the one before them.
-fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
+pub(crate) fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
     region[outer_rank(shape, region)..].iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }
 
@@ -166,7 +166,7 @@ fn outer_rank(shape: &[usize], region: &[Range<usize>]) -> usize {
 }
 
 /// Where each run of the box starts in the array, in order.
-fn run_starts(shape: &[usize], region: &[Range<usize>]) -> impl Iterator<Item = u64> {
+pub(crate) fn run_starts(shape: &[usize], region: &[Range<usize>]) -> impl Iterator<Item = u64> {
     let outer = outer_rank(shape, region);
     let mut strides = vec![1u64; shape.len()];
     for axis in (1..shape.len()).rev() {

@@ -4,6 +4,7 @@
 //! A libhdf5 may not be fit for threads. Every call of it from here holds one lock, so that these types can be shared.
 
 mod attributes;
+mod create;
 mod dataset;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -13,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use pumice::{Error, ErrorKind, Result};
 
 pub use attributes::Value;
+pub use create::{Element, Layout};
 pub use dataset::{Dataset, Integer};
 
 use crate::filter::{FilterClass, filter_class};

@@ -1,19 +1,18 @@
-//! `pumice convert`: HDF5 and NetCDF-4 files whose variables are compressed, each with its own bound.
+//! `pumice convert`: HDF5 and NetCDF files whose variables are compressed, each with its own bound.
 
 use std::cell::Cell;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use pumice::{Bound, ErrorKind};
-use pumice_hdf5::files::Group;
+use pumice::Bound;
 use serde::Serialize;
 
 use crate::bounds::{BoundReport, parts};
 use crate::convert::catalog::{Catalog, Kind, Plan, raw_bytes};
 use crate::convert::rules::Rules;
+use crate::convert::source::Input;
 use crate::convert::variable::{self, Outcome};
 use crate::convert::{to_hdf5, to_zarr};
 use crate::failure::{Failure, Result, io_context};
@@ -41,7 +40,7 @@ fields.toml; the last entry whose name matches decides:
 
 Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf5.md).";
 
-/// Compress the variables of an HDF5 or NetCDF-4 file, each with its own bound
+/// Compress the variables of an HDF5 or NetCDF file, each with its own bound
 ///
 /// Variables of floats that no entry of the configuration names are compressed without loss, everything else is copied
 /// as it is. Attributes, dimensions and coordinates are kept; each compressed variable gets attributes with its bound,
@@ -49,7 +48,7 @@ Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The file: HDF5 or NetCDF-4
+    /// The file: HDF5 or NetCDF, classic ones too
     input: PathBuf,
 
     /// The result: .nc, .h5 and other names for HDF5, .zarr for a Zarr store of format 3
@@ -153,65 +152,49 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
     let rules = args.config.as_deref().map_or(Ok(Rules::default()), Rules::load)?;
     output::refuse_same_file(&args.input, &args.output)?;
-    check_format(&args.input)?;
-    let root = Group::open_file(&args.input)?;
-    let mut catalog = Catalog::of(&root, &rules).map_err(|e| e.at(&args.input))?;
+    let input = Input::open(&args.input)?;
+    let mut catalog = Catalog::of(&input, &rules).map_err(|e| e.at(&args.input))?;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         n => n,
     };
     for item in &mut catalog.items {
-        let path = item.path();
+        let (path, shown) = (item.path(), item.shown());
         if let Kind::Compressed(plan) = &mut item.kind {
-            variable::find_range(&root.dataset_with_cache(&path)?, plan, threads).map_err(|e| e.within(&path))?;
+            variable::find_range(&input.variable(&path)?, plan, threads).map_err(|e| e.within(&shown))?;
         }
     }
     let outcomes = if args.dry_run {
-        estimates(&root, &catalog, threads, ui)?
+        estimates(&input, &catalog, threads, ui)?
     } else {
-        write(args, &root, &mut catalog, threads, ui)?
+        write(args, &input, &mut catalog, threads, ui)?
     };
-    let report = report(args, &root, catalog, &outcomes, start.elapsed().as_secs_f64())?;
+    let report = report(args, &input, catalog, &outcomes, start.elapsed().as_secs_f64())?;
     ui.summary(&report, false, || describe(&report))
 }
 
-/// Says what to do with files that the HDF5 library does not read.
-fn check_format(path: &Path) -> Result<()> {
-    let mut magic = Vec::new();
-    let file = File::open(path).map_err(io_context("read", path))?;
-    file.take(4).read_to_end(&mut magic).map_err(io_context("read", path))?;
-    if magic.starts_with(b"CDF") {
-        return Err(Failure::new(
-            ErrorKind::Unsupported,
-            format!("{} is a NetCDF file of the classic format", path.display()),
-        )
-        .hint("make a NetCDF-4 file of it first: nccopy -k nc4 in.nc in4.nc"));
-    }
-    Ok(())
-}
-
 /// The bytes that the progress bar counts.
-fn total_bytes(root: &Group, catalog: &Catalog) -> Result<u64> {
+fn total_bytes(input: &Input, catalog: &Catalog) -> Result<u64> {
     let mut total = 0;
     for item in &catalog.items {
         total += match &item.kind {
-            Kind::Kept => root.dataset(&item.path())?.storage_bytes()?,
-            Kind::Compressed(plan) => raw_bytes(&root.dataset(&item.path())?, plan.chunk_type.dtype),
+            Kind::Kept => input.variable(&item.path())?.stored_bytes()?,
+            Kind::Compressed(plan) => raw_bytes(&input.root.dataset(&item.path())?, plan.chunk_type.dtype),
             _ => 0,
         };
     }
     Ok(total)
 }
 
-fn estimates(root: &Group, catalog: &Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
-    let bar = ui.bytes_bar(total_bytes(root, catalog)?, "estimating");
+fn estimates(input: &Input, catalog: &Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
+    let bar = ui.bytes_bar(total_bytes(input, catalog)?, "estimating");
     let mut outcomes = Vec::new();
     for item in &catalog.items {
         if let Kind::Compressed(plan) = &item.kind {
-            let dataset = root.dataset_with_cache(&item.path())?;
-            let stored_bytes = variable::estimate(&dataset, plan, threads).map_err(|e| e.within(&item.path()))?;
+            let variable = input.variable(&item.path())?;
+            let stored_bytes = variable::estimate(&variable, plan, threads).map_err(|e| e.within(&item.shown()))?;
             outcomes.push(Outcome { stored_bytes, max_abs_error: 0.0 });
-            bar.inc(raw_bytes(&dataset, plan.chunk_type.dtype));
+            bar.inc(raw_bytes(&variable.dataset, plan.chunk_type.dtype));
         }
     }
     bar.finish_and_clear();
@@ -219,8 +202,8 @@ fn estimates(root: &Group, catalog: &Catalog, threads: usize, ui: &Ui) -> Result
 }
 
 /// Writes under another name, which becomes the right one when all is there.
-fn write(args: &Args, root: &Group, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
-    let bar = ui.bytes_bar(total_bytes(root, catalog)?, "converting");
+fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
+    let bar = ui.bytes_bar(total_bytes(input, catalog)?, "converting");
     let work = Work { threads, bar: &bar, done: Cell::new(0) };
     let path = &args.output;
     let folder = match path.parent() {
@@ -237,14 +220,14 @@ fn write(args: &Args, root: &Group, catalog: &mut Catalog, threads: usize, ui: &
         // A folder of its own within, with the mode that any new folder gets.
         let store = temporary.path().join("store");
         fs::create_dir(&store).map_err(io_context("make", &store))?;
-        let outcomes = to_zarr::write(root, catalog, &store, &work)?;
+        let outcomes = to_zarr::write(input, catalog, &store, &work)?;
         fs::rename(&store, path).map_err(io_context("write", path))?;
         outcomes
     } else {
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let temporary = builder.tempfile_in(folder).map_err(io_context("make a file in", folder))?;
-        let outcomes = to_hdf5::write(root, catalog, temporary.path(), &work)?;
+        let outcomes = to_hdf5::write(input, catalog, temporary.path(), &work)?;
         temporary.as_file().sync_all().map_err(io_context("write", path))?;
         temporary.persist(path).map_err(|e| io_context("write", path)(e.error))?;
         outcomes
@@ -253,20 +236,20 @@ fn write(args: &Args, root: &Group, catalog: &mut Catalog, threads: usize, ui: &
     Ok(outcomes)
 }
 
-fn report(args: &Args, root: &Group, catalog: Catalog, outcomes: &[Outcome], seconds: f64) -> Result<Report> {
+fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], seconds: f64) -> Result<Report> {
     let (mut variables, mut n_kept, mut kept_bytes) = (Vec::new(), 0, 0);
     for item in &catalog.items {
         match &item.kind {
             Kind::Kept => {
                 n_kept += 1;
-                kept_bytes += root.dataset(&item.path())?.storage_bytes()?;
+                kept_bytes += input.variable(&item.path())?.stored_bytes()?;
             }
             Kind::Compressed(plan) => {
-                let dataset = root.dataset(&item.path())?;
+                let dataset = input.root.dataset(&item.path())?;
                 let outcome = outcomes[variables.len()];
                 let raw_bytes = raw_bytes(&dataset, plan.chunk_type.dtype);
                 variables.push(VariableReport {
-                    name: item.path(),
+                    name: item.shown(),
                     dtype: plan.chunk_type.dtype.name(),
                     shape: dataset.shape().to_vec(),
                     chunk_shape: plan.chunk_type.extents.clone(),

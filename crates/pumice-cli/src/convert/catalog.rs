@@ -6,7 +6,9 @@ use pumice::{Bound, DType};
 use pumice_hdf5::files::{Dataset, Group, Link, Value};
 use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
+use super::netcdf4::{NOT_A_COORDINATE, is_bare_dimension, is_scale};
 use super::rules::{ChunkWord, Chunks, Rules, Treatment};
+use super::source::Input;
 use crate::failure::{Failure, Result};
 
 /// Floats of no entry are compressed without loss from this size on: a filter is of no use to less.
@@ -46,6 +48,11 @@ impl Item {
     pub(crate) fn path(&self) -> String {
         format!("{}{}", self.group, self.name)
     }
+
+    /// The path that its users know.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}{}", self.group, self.name.strip_prefix(NOT_A_COORDINATE).unwrap_or(&self.name))
+    }
 }
 
 /// All members of a file, groups before what is in them.
@@ -64,14 +71,14 @@ struct Found {
 }
 
 impl Catalog {
-    pub(crate) fn of(root: &Group, rules: &Rules) -> Result<Self> {
-        let mut catalog = Self { items: Vec::new(), left_out: Vec::new() };
+    pub(crate) fn of(input: &Input, rules: &Rules) -> Result<Self> {
+        let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone() };
         let mut datasets = Vec::new();
-        catalog.list(root, "", &mut datasets)?;
+        catalog.list(&input.root, "", &mut datasets)?;
         let coordinates = coordinates(&datasets)?;
         let mut compressible = Vec::new();
         for Found { at, dataset, is_scale } in datasets {
-            let path = catalog.items[at].path();
+            let path = catalog.items[at].shown();
             let is_coordinate = is_scale || coordinates.contains(&catalog.items[at].name);
             let treatment = rules.treatment(&path, is_coordinate);
             let Some((dtype, order)) =
@@ -105,8 +112,10 @@ impl Catalog {
                 Link::Soft(target) => Kind::SoftLink(target),
                 Link::Dataset => {
                     let dataset = group.dataset(&name)?;
-                    let is_scale = dataset.value("CLASS")? == Some(Value::Texts(vec!["DIMENSION_SCALE".into()]));
-                    datasets.push(Found { at: self.items.len(), dataset, is_scale });
+                    if !is_bare_dimension(&dataset)? {
+                        let is_scale = is_scale(&dataset)?;
+                        datasets.push(Found { at: self.items.len(), dataset, is_scale });
+                    }
                     Kind::Kept
                 }
                 _ => {
@@ -138,7 +147,7 @@ fn coordinates(datasets: &[Found]) -> Result<HashSet<String>> {
 }
 
 pub(crate) fn raw_bytes(dataset: &Dataset, dtype: DType) -> u64 {
-    dataset.n_values() * dtype.size() as u64
+    dataset.n_values().saturating_mul(dtype.size() as u64)
 }
 
 fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: Bound, treatment: &Treatment) -> Result<Plan> {

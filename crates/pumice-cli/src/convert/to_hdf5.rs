@@ -3,16 +3,19 @@
 
 use std::path::Path;
 
+use pumice::DType;
 use pumice_hdf5::Words;
-use pumice_hdf5::files::Group;
+use pumice_hdf5::files::{Dataset, Element, Group};
 
-use super::catalog::{Catalog, Kind};
-use super::variable::{self, Outcome};
+use super::catalog::{Catalog, Kind, chunk_of};
+use super::source::{Input, Variable};
+use super::variable::{self, Outcome, chunk_starts, extents_within};
 use crate::commands::convert::{Record, Work};
 use crate::failure::{Failure, Result};
 
 /// Writes the file. The outcomes are those of the compressed variables, in order.
-pub(crate) fn write(source: &Group, catalog: &mut Catalog, path: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
+pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
+    let source = &input.root;
     let target = source.create_file_like(path)?;
     let member = |root: &Group, group: &str| root.group(if group.is_empty() { "." } else { group });
     // Types with names come before the datasets that may use them.
@@ -30,23 +33,25 @@ pub(crate) fn write(source: &Group, catalog: &mut Catalog, path: &Path, work: &W
         match &item.kind {
             Kind::SoftLink(target) => to.create_soft_link(&item.name, target)?,
             Kind::Kept => {
-                let dataset = from.dataset(&item.name)?;
-                // What values point to is copied when all of it is there.
-                if dataset.has_pointers()? {
-                    drop(to.create_like(&item.name, &dataset)?);
+                let variable = input.variable(&item.path())?;
+                if !variable.is_stored() {
+                    copy_values(&variable, &to.create_like(&item.name, &variable.dataset)?)?;
+                } else if variable.dataset.has_pointers()? {
+                    // What values point to is copied when all of it is there.
+                    drop(to.create_like(&item.name, &variable.dataset)?);
                 } else {
                     to.copy_from(&from, &item.name)?;
                 }
-                work.progress(dataset.storage_bytes()?);
+                work.progress(variable.stored_bytes()?);
             }
             Kind::Compressed(plan) => {
-                let within = |e: Failure| e.within(&item.path());
-                let dataset = from.dataset_with_cache(&item.name)?;
+                let within = |e: Failure| e.within(&item.shown());
+                let variable = input.variable(&item.path())?;
                 let words = Words { wish: plan.wish, chunk_type: None };
-                let copy = to.create_filtered(&item.name, &dataset, &plan.chunk_type.extents, &words)?;
+                let copy = to.create_filtered(&item.name, &variable.dataset, &plan.chunk_type.extents, &words)?;
                 let write = |start: &[usize], stream: &[u8]| Ok(copy.write_chunk(start, stream)?);
                 let progress = |n| work.progress(n);
-                outcomes.push(variable::compress(&dataset, plan, work.threads, &progress, write).map_err(within)?);
+                outcomes.push(variable::compress(&variable, plan, work.threads, &progress, write).map_err(within)?);
             }
             _ => {}
         }
@@ -64,15 +69,27 @@ pub(crate) fn write(source: &Group, catalog: &mut Catalog, path: &Path, work: &W
         }
         let copy = target.at(&path)?;
         let left_out = copy.copy_attributes_from(&source.at(&path)?)?;
-        catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name} of {path}")));
+        catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name} of {}", item.shown())));
         if let Kind::Compressed(plan) = &item.kind
             && let Some(outcome) = compressed.next()
         {
             let record = Record::new(plan, outcome);
             record.texts().into_iter().try_for_each(|(name, text)| copy.set_text(name, &text))?;
-            copy.set_number(Record::MAX_ERROR, record.max_abs_error)?;
+            copy.set_number(Record::MAX_ERROR, Element::Float(DType::F64), &record.max_abs_error.to_le_bytes())?;
         }
     }
     target.finish()?;
     Ok(outcomes)
+}
+
+/// Values that are not in a dataset yet; dimensions have none.
+fn copy_values(variable: &Variable<'_>, to: &Dataset) -> Result<()> {
+    let Some(element) = variable.element()? else { return Ok(()) };
+    let shape = variable.dataset.shape();
+    let part = chunk_of(shape);
+    for start in chunk_starts(shape, &part) {
+        let extents = extents_within(shape, &part, &start);
+        to.write_bytes(element, &start, &extents, &variable.read_bytes(element, &start, &extents)?)?;
+    }
+    Ok(())
 }

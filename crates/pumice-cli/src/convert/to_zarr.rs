@@ -1,7 +1,7 @@
 //! The same tree as a Zarr store of format 3, in a folder: each variable under the codec `pumice` of the Python package, or
 //! under gzip where it stays as it is. Dimension names and attributes are those that xarray expects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -10,12 +10,14 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pumice::{Bound, DType, Real, with_dtype};
+use pumice::{Bound, DType, ErrorKind};
 use pumice_hdf5::Wish;
-use pumice_hdf5::files::{Dataset, Group, Object, Value};
+use pumice_hdf5::files::{Dataset, Element, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::catalog::{Catalog, Kind, chunk_of};
+use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_bare_dimension, is_scale};
+use super::source::{Input, Variable};
 use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within};
 use crate::bounds::parts;
 use crate::commands::convert::{Record, Work};
@@ -24,53 +26,41 @@ use crate::failure::{Failure, Result, io_context};
 /// Most axes that the codec takes.
 const MAX_RANK: usize = 8;
 const GZIP_LEVEL: u32 = 5;
-/// Attributes by which NetCDF-4 keeps dimensions, which Zarr has otherwise.
-const HIDDEN: [&str; 10] = [
-    "CLASS",
-    "NAME",
-    "REFERENCE_LIST",
-    "DIMENSION_LIST",
-    "DIMENSION_LABELS",
-    "_Netcdf4Dimid",
-    "_Netcdf4Coordinates",
-    "_NCProperties",
-    "_nc3_strict",
-    "_FillValue",
-];
-/// How NetCDF-4 names a dimension that has no variable.
-const NO_VARIABLE: &str = "This is a netCDF dimension but not a netCDF variable";
 
 /// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order.
-pub(crate) fn write(source: &Group, catalog: &mut Catalog, folder: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
-    let mut store = Store { folder, metadata: BTreeMap::new() };
+pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
+    let mut store = Store { folder, metadata: BTreeMap::new(), dimensions: names_by_id(input, catalog)? };
     let mut outcomes = Vec::new();
     let mut left_out = Vec::new();
     for item in &catalog.items {
-        let path = item.path();
+        let path = item.shown();
+        if matches!(item.name.as_str(), ".." | "zarr.json") {
+            return Err(Failure::new(ErrorKind::Unsupported, format!("{path} is not a name that Zarr can have")));
+        }
         let within = |e: Failure| e.within(&path);
         match &item.kind {
-            Kind::Group => store.group(&path, attributes(&source.at(&path)?)?)?,
+            Kind::Group => store.group(&path, attributes(&input.root.at(&path)?)?)?,
             Kind::SoftLink(_) | Kind::Datatype => left_out.push(format!("{path}: Zarr has nothing of the kind")),
             Kind::Kept => {
-                let dataset = source.dataset_with_cache(&path)?;
-                if is_bare_dimension(&dataset)? {
+                let variable = input.variable(&item.path())?;
+                if is_bare_dimension(&variable.dataset)? {
                     continue;
                 }
-                if !store.kept(&path, &dataset)? {
+                if !store.kept(&path, &variable)? {
                     left_out.push(format!("{path}: neither integers nor floats"));
                 }
-                work.progress(dataset.storage_bytes()?);
+                work.progress(variable.stored_bytes()?);
             }
             Kind::Compressed(plan) => {
                 if plan.chunk_type.extents.len() > MAX_RANK {
                     return Err(Failure::invalid(format!("{path} has more than {MAX_RANK} axes")).hint("keep = true"));
                 }
-                let dataset = source.dataset_with_cache(&path)?;
+                let variable = input.variable(&item.path())?;
                 let write =
                     |start: &[usize], stream: &[u8]| store.chunk(&path, &plan.chunk_type.extents, start, stream);
                 let progress = |n| work.progress(n);
-                let outcome = variable::compress(&dataset, plan, work.threads, &progress, write).map_err(within)?;
-                let mut attributes = attributes(&dataset)?;
+                let outcome = variable::compress(&variable, plan, work.threads, &progress, write).map_err(within)?;
+                let mut attributes = attributes(&variable.dataset)?;
                 let record = Record::new(plan, &outcome);
                 attributes.extend(record.texts().into_iter().map(|(name, text)| (name.into(), json!(text))));
                 attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
@@ -78,12 +68,15 @@ pub(crate) fn write(source: &Group, catalog: &mut Catalog, folder: &Path, work: 
                 let fill = number(plan.chunk_type.fill.unwrap_or(0.0));
                 let dtype = zarr_float(plan.chunk_type.dtype);
                 let chunk = &plan.chunk_type.extents;
-                store.array(&path, &Array { dataset: &dataset, dtype, chunk, fill, codecs: codec, attributes })?;
+                store.array(
+                    &path,
+                    &Array { dataset: &variable.dataset, dtype, chunk, fill, codecs: codec, attributes },
+                )?;
                 outcomes.push(outcome);
             }
         }
     }
-    store.root(attributes(source)?)?;
+    store.root(attributes(&input.root)?)?;
     catalog.left_out.extend(left_out);
     Ok(outcomes)
 }
@@ -92,6 +85,8 @@ pub(crate) fn write(source: &Group, catalog: &mut Catalog, folder: &Path, work: 
 struct Store<'a> {
     folder: &'a Path,
     metadata: BTreeMap<String, Json>,
+    /// Names of dimensions by their numbers.
+    dimensions: HashMap<i64, String>,
 }
 
 /// What the metadata of an array say.
@@ -132,7 +127,7 @@ impl Store<'_> {
     }
 
     fn array(&mut self, path: &str, array: &Array<'_>) -> Result<()> {
-        let names = dimension_names(array.dataset, path)?;
+        let names = dimension_names(array.dataset, path, &self.dimensions)?;
         let mut attributes = array.attributes.clone();
         // As xarray writes it: a float in base64, since JSON has no NaN.
         match array.dataset.value("_FillValue")? {
@@ -167,29 +162,26 @@ impl Store<'_> {
     }
 
     /// Writes an array without Pumice; `false` if Zarr has no such type.
-    fn kept(&mut self, path: &str, dataset: &Dataset) -> Result<bool> {
-        let (dtype, size) = match (dataset.float_type(), dataset.integer_type()?) {
-            (Some((dtype, _)), _) => (zarr_float(dtype), dtype.size()),
-            (None, Some(kind)) => {
-                let name = match (kind.size, kind.is_signed) {
-                    (1, true) => "int8",
-                    (1, false) => "uint8",
-                    (2, true) => "int16",
-                    (2, false) => "uint16",
-                    (4, true) => "int32",
-                    (4, false) => "uint32",
-                    (_, true) => "int64",
-                    (_, false) => "uint64",
-                };
-                (name, kind.size)
-            }
-            (None, None) => return Ok(false),
+    fn kept(&mut self, path: &str, variable: &Variable<'_>) -> Result<bool> {
+        let Some(element) = variable.element()? else { return Ok(false) };
+        let (dataset, size) = (&variable.dataset, element.size());
+        let dtype = match element {
+            Element::Character => return Ok(false),
+            Element::Float(dtype) => zarr_float(dtype),
+            Element::Integer(Integer { size: 1, is_signed: true }) => "int8",
+            Element::Integer(Integer { size: 1, is_signed: false }) => "uint8",
+            Element::Integer(Integer { size: 2, is_signed: true }) => "int16",
+            Element::Integer(Integer { size: 2, is_signed: false }) => "uint16",
+            Element::Integer(Integer { size: 4, is_signed: true }) => "int32",
+            Element::Integer(Integer { size: 4, is_signed: false }) => "uint32",
+            Element::Integer(Integer { is_signed: true, .. }) => "int64",
+            Element::Integer(Integer { is_signed: false, .. }) => "uint64",
         };
         let shape = dataset.shape();
         let chunk = dataset.chunk_shape()?.unwrap_or_else(|| chunk_of(shape));
         for start in chunk_starts(shape, &chunk) {
             let extents = extents_within(shape, &chunk, &start);
-            let bytes = read(dataset, &start, &extents)?;
+            let bytes = variable.read_bytes(element, &start, &extents)?;
             let mut padded = vec![0; chunk.iter().product::<usize>() * size];
             copy_corner(&bytes, &extents, &mut padded, &chunk, &extents, size);
             let mut gzip = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
@@ -205,21 +197,6 @@ impl Store<'_> {
         self.array(path, &Array { dataset, dtype, chunk: &chunk, fill, codecs, attributes })?;
         Ok(true)
     }
-}
-
-/// The values of a box as little-endian bytes.
-fn read(dataset: &Dataset, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
-    if let Some(kind) = dataset.integer_type()? {
-        return Ok(dataset.read_integers(kind, start, extents)?);
-    }
-    let dtype = dataset.float_type().map_or(DType::F64, |(dtype, _)| dtype);
-    with_dtype!(dtype, T => {
-        let mut values = vec![T::default(); extents.iter().product()];
-        dataset.read_box(start, extents, &mut values)?;
-        let mut bytes = Vec::new();
-        T::extend_le_bytes(&values, &mut bytes);
-        Ok(bytes)
-    })
 }
 
 fn zarr_float(dtype: DType) -> &'static str {
@@ -258,7 +235,8 @@ fn attributes(object: &Object) -> Result<Map<String, Json>> {
     let mut found = Map::new();
     for (name, value, is_single) in object.values()? {
         let values: Vec<Json> = match value {
-            _ if HIDDEN.contains(&name.as_str()) => continue,
+            // Zarr has dimensions and fill values otherwise.
+            _ if name == "_FillValue" || RESERVED.contains(&name.as_str()) => continue,
             Value::Texts(texts) => texts.into_iter().map(Json::from).collect(),
             Value::Integers(numbers) => numbers.into_iter().map(Json::from).collect(),
             Value::Floats(numbers) => numbers.into_iter().map(number).collect(),
@@ -272,20 +250,26 @@ fn attributes(object: &Object) -> Result<Map<String, Json>> {
     Ok(found)
 }
 
-fn is_bare_dimension(dataset: &Dataset) -> Result<bool> {
-    let name = dataset.value("NAME")?;
-    Ok(matches!(name, Some(Value::Texts(texts)) if texts.first().is_some_and(|text| text.starts_with(NO_VARIABLE))))
+fn names_by_id(input: &Input, catalog: &Catalog) -> Result<HashMap<i64, String>> {
+    let mut names = HashMap::new();
+    for item in &catalog.items {
+        if matches!(item.kind, Kind::Kept | Kind::Compressed(_)) {
+            let ids = dimension_ids(&input.root.dataset(&item.path())?, ID)?;
+            names.extend(ids.into_iter().map(|id| (id, item.name.clone())));
+        }
+    }
+    Ok(names)
 }
 
-/// Names of the axes: those of their dimension scales, its own for a scale.
-fn dimension_names(dataset: &Dataset, path: &str) -> Result<Vec<String>> {
+/// Names of the axes: those of their dimension scales. Scales have none; theirs are said by number, or their own.
+fn dimension_names(dataset: &Dataset, path: &str, by_id: &HashMap<i64, String>) -> Result<Vec<String>> {
     let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
-    let paths = dataset.dimension_paths()?;
-    let is_scale = dataset.value("CLASS")? == Some(Value::Texts(vec!["DIMENSION_SCALE".into()]));
-    let name = |(axis, scale): (usize, Option<String>)| match scale {
-        Some(scale) => last(&scale),
-        None if is_scale && dataset.shape().len() == 1 => last(path),
-        None => format!("{}_dim_{axis}", last(path)),
+    let (paths, ids, is_scale) = (dataset.dimension_paths()?, dimension_ids(dataset, AXES)?, is_scale(dataset)?);
+    let name = |(axis, scale): (usize, Option<String>)| match (scale, ids.get(axis).and_then(|id| by_id.get(id))) {
+        (Some(scale), _) => last(&scale),
+        (None, Some(name)) => name.clone(),
+        (None, None) if is_scale && dataset.shape().len() == 1 => last(path),
+        (None, None) => format!("{}_dim_{axis}", last(path)),
     };
     Ok(paths.into_iter().enumerate().map(name).collect())
 }

@@ -3,10 +3,10 @@
 
 use pumice::metrics::Guarantee;
 use pumice::{AnalysisOptions, Bound, DecodeOptions, ErrorKind, Fill, Real, Source, with_dtype};
-use pumice_hdf5::files::Dataset;
 use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
 use super::catalog::Plan;
+use super::source::Variable;
 use crate::failure::{Failure, Result};
 use crate::target::is_target;
 
@@ -22,19 +22,19 @@ pub(crate) struct Outcome {
     pub(crate) max_abs_error: f64,
 }
 
-/// The values of a dataset. One of them can be made NaN, so that it counts for nothing.
+/// The values of a variable. One of them can be made NaN, so that it counts for nothing.
 struct Values<'a> {
-    dataset: &'a Dataset,
+    variable: &'a Variable<'a>,
     nothing: Option<f64>,
 }
 
 impl<T: Real> Source<T> for Values<'_> {
     fn shape(&self) -> &[usize] {
-        self.dataset.shape()
+        self.variable.dataset.shape()
     }
 
     fn read_box(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> pumice::Result<()> {
-        self.dataset.read_box(start, extents, out)?;
+        self.variable.read_box(start, extents, out)?;
         if let Some(nothing) = self.nothing.map(T::from_f64) {
             let values = out.iter_mut().filter(|value| value.to_bits_u64() == nothing.to_bits_u64());
             values.for_each(|value| *value = T::from_f64(f64::NAN));
@@ -44,11 +44,11 @@ impl<T: Real> Source<T> for Values<'_> {
 }
 
 /// Finds the range that a relative bound refers to: that of the whole variable, so that all chunks have one bound.
-pub(crate) fn find_range(dataset: &Dataset, plan: &mut Plan, threads: usize) -> Result<()> {
+pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usize) -> Result<()> {
     if !matches!(plan.bound, Bound::Rel(_)) || plan.wish.range.is_some() {
         return Ok(());
     }
-    let values = Values { dataset, nothing: plan.chunk_type.fill };
+    let values = Values { variable, nothing: plan.chunk_type.fill };
     let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
     let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fill, threads))?;
     match range {
@@ -60,20 +60,20 @@ pub(crate) fn find_range(dataset: &Dataset, plan: &mut Plan, threads: usize) -> 
 
 /// The size to expect: that of some chunks, spread evenly, carried over to all of them. Of larger chunks `pumice::analyze`
 /// takes samples.
-pub(crate) fn estimate(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
+pub(crate) fn estimate(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
     let chunk_values: usize = plan.chunk_type.extents.iter().product();
     if chunk_values > SAMPLE_VALUES && !is_target(plan.bound) {
-        return analyze(dataset, plan, threads);
+        return analyze(variable, plan, threads);
     }
-    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
+    let starts: Vec<Vec<usize>> = chunk_starts(variable.dataset.shape(), &plan.chunk_type.extents).collect();
     let n_sampled = (SAMPLE_VALUES / chunk_values).clamp(MIN_SAMPLE, MAX_SAMPLE).min(starts.len());
     let sample: Vec<_> = (0..n_sampled).map(|i| starts[i * starts.len() / n_sampled].clone()).collect();
-    let outcome = compress_chunks(dataset, plan, &sample, threads, &|_| (), |_, _| Ok(()))?;
+    let outcome = compress_chunks(variable, plan, &sample, threads, &|_| (), |_, _| Ok(()))?;
     Ok(outcome.stored_bytes * starts.len() as u64 / n_sampled.max(1) as u64)
 }
 
-fn analyze(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
-    let values = Values { dataset, nothing: None };
+fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
+    let values = Values { variable, nothing: None };
     let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
     let bound = match (plan.wish.bound, plan.wish.range) {
         (Bound::Rel(e), Some((lo, hi))) => Bound::Abs(e * (hi - lo)),
@@ -86,29 +86,29 @@ fn analyze(dataset: &Dataset, plan: &Plan, threads: usize) -> Result<u64> {
 
 /// Compresses all chunks, several at a time, and hands them over in order, each with the position of its first value.
 pub(crate) fn compress(
-    dataset: &Dataset,
+    variable: &Variable<'_>,
     plan: &Plan,
     threads: usize,
     progress: &dyn Fn(u64),
     write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
-    let starts: Vec<Vec<usize>> = chunk_starts(dataset.shape(), &plan.chunk_type.extents).collect();
-    compress_chunks(dataset, plan, &starts, threads, progress, write)
+    let starts: Vec<Vec<usize>> = chunk_starts(variable.dataset.shape(), &plan.chunk_type.extents).collect();
+    compress_chunks(variable, plan, &starts, threads, progress, write)
 }
 
 fn compress_chunks(
-    dataset: &Dataset,
+    variable: &Variable<'_>,
     plan: &Plan,
     starts: &[Vec<usize>],
     threads: usize,
     progress: &dyn Fn(u64),
     mut write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
-    let chunk = Chunk { shape: dataset.shape(), chunk_type: &plan.chunk_type, wish: &plan.wish };
+    let chunk = Chunk { shape: variable.dataset.shape(), chunk_type: &plan.chunk_type, wish: &plan.wish };
     let mut outcome = Outcome::default();
     for starts in starts.chunks(threads.max(1)) {
         let coded = with_dtype!(plan.chunk_type.dtype, T => {
-            let read = |start: &Vec<usize>| chunk.read::<T>(dataset, start);
+            let read = |start: &Vec<usize>| chunk.read::<T>(variable, start);
             let values = starts.iter().map(read).collect::<Result<Vec<_>>>()?;
             std::thread::scope(|scope| {
                 let parts = starts.iter().zip(values);
@@ -192,10 +192,10 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    fn read<T: Real>(&self, dataset: &Dataset, start: &[usize]) -> Result<Vec<T>> {
+    fn read<T: Real>(&self, variable: &Variable<'_>, start: &[usize]) -> Result<Vec<T>> {
         let extents = extents_within(self.shape, &self.chunk_type.extents, start);
         let mut values = vec![T::default(); extents.iter().product()];
-        dataset.read_box(start, &extents, &mut values)?;
+        variable.read_box(start, &extents, &mut values)?;
         Ok(values)
     }
 

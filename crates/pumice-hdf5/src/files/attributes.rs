@@ -14,12 +14,12 @@ use crate::library::Hid;
 const INTEGER: c_int = 0;
 const FLOAT: c_int = 1;
 pub(super) const STRING: c_int = 3;
-const COMPOUND: c_int = 6;
+pub(super) const COMPOUND: c_int = 6;
 pub(super) const REFERENCE: c_int = 7;
 pub(super) const SEQUENCE: c_int = 9;
 const ARRAY: c_int = 10;
 
-const OBJECT_REFERENCE: c_int = 0;
+pub(super) const OBJECT_REFERENCE: c_int = 0;
 const OBJECT_REFERENCE_BYTES: usize = 8;
 
 /// The value of an attribute.
@@ -38,9 +38,9 @@ pub enum Value {
 
 /// What HDF5 has in memory for a sequence.
 #[repr(C)]
-struct Sequence {
-    length: usize,
-    start: *mut c_void,
+pub(super) struct Sequence {
+    pub(super) length: usize,
+    pub(super) start: *mut c_void,
 }
 
 /// The values of an attribute or a dataset in memory, in their own type; sequences in them are freed with them.
@@ -250,7 +250,7 @@ impl Object {
     }
 
     /// Makes an attribute, or replaces it.
-    fn write(
+    pub(super) fn write(
         &self,
         name: &str,
         stored: Hid,
@@ -273,27 +273,25 @@ impl Object {
         Ok(())
     }
 
-    /// Sets an attribute to a number.
-    pub fn set_number(&self, name: &str, number: f64) -> Result<()> {
-        let (stored, memory) =
-            (library()?.variable("H5T_IEEE_F64LE_g\0")?, library()?.variable("H5T_NATIVE_DOUBLE_g\0")?);
-        let space = scalar()?;
-        self.write(name, stored, space.id, memory, (&raw const number).cast(), 1)
-    }
-
     /// Sets an attribute to a text.
     pub fn set_text(&self, name: &str, text: &str) -> Result<()> {
+        // A text of no bytes is one zero to HDF5.
+        self.set_characters(name, if text.is_empty() { &[0] } else { text.as_bytes() }, true)
+    }
+
+    /// Sets an attribute to a text of at least one byte.
+    pub(super) fn set_characters(&self, name: &str, bytes: &[u8], is_utf8: bool) -> Result<()> {
         let datatype = call!(H5Tcopy(library()?.variable("H5T_C_S1_g\0")? => Hid) -> Hid);
         let datatype = Object::new(datatype, || "cannot make a type".into())?;
-        let (size, utf8) = (text.len().max(1), 1);
+        let (size, charset) = (bytes.len(), c_int::from(is_utf8));
         call!(H5Tset_size(datatype.id => Hid, size => usize) -> c_int);
-        call!(H5Tset_cset(datatype.id => Hid, utf8 => c_int) -> c_int);
-        let (space, bytes) = (scalar()?, c_string(text)?);
+        call!(H5Tset_cset(datatype.id => Hid, charset => c_int) -> c_int);
+        let space = scalar()?;
         self.write(name, datatype.id, space.id, datatype.id, bytes.as_ptr().cast(), 1)
     }
 }
 
-fn scalar() -> Result<Object> {
+pub(super) fn scalar() -> Result<Object> {
     Object::new(call!(H5Screate(0 => c_int) -> Hid), || "cannot make a dataspace".into())
 }
 

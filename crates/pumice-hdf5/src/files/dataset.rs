@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use pumice::{DType, Error, ErrorKind, Real, Result};
 
 use super::attributes::{REFERENCE, SEQUENCE, STRING};
-use super::{DEFAULT, Group, Object, c_string, call, failure, library, lock};
+use super::{DEFAULT, Element, Group, Object, c_string, call, failure, library, lock};
 use crate::FILTER_ID;
 use crate::library::Hid;
 use crate::words::{ByteOrder, Words};
@@ -133,35 +133,47 @@ impl Dataset {
             DType::F32 => "H5T_NATIVE_FLOAT_g\0",
             _ => "H5T_NATIVE_DOUBLE_g\0",
         };
-        self.read_as(name, start, extents, out.as_mut_ptr().cast(), out.len())
+        let datatype = library()?.variable(name)?;
+        self.transfer(start, extents, out.len(), |object, memory, file| {
+            let place = out.as_mut_ptr().cast();
+            Ok(call!(H5Dread(
+                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, place => *mut c_void,
+            ) -> c_int))
+        })
     }
 
-    /// The values of a box of integers as little-endian bytes.
-    pub fn read_integers(&self, kind: Integer, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
-        let name = match (kind.size, kind.is_signed) {
-            (1, true) => "H5T_STD_I8LE_g\0",
-            (1, false) => "H5T_STD_U8LE_g\0",
-            (2, true) => "H5T_STD_I16LE_g\0",
-            (2, false) => "H5T_STD_U16LE_g\0",
-            (4, true) => "H5T_STD_I32LE_g\0",
-            (4, false) => "H5T_STD_U32LE_g\0",
-            (_, true) => "H5T_STD_I64LE_g\0",
-            (_, false) => "H5T_STD_U64LE_g\0",
-        };
-        let n_values: usize = extents.iter().product();
-        let mut bytes = vec![0; n_values * kind.size];
-        self.read_as(name, start, extents, bytes.as_mut_ptr().cast(), n_values)?;
+    /// The values of a box as little-endian bytes of this type, which must be of the kind that the dataset has.
+    pub fn read_bytes(&self, element: Element, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
+        let (n_values, datatype) = (extents.iter().product::<usize>(), element.id()?);
+        let mut bytes = vec![0; n_values * element.size()];
+        self.transfer(start, extents, n_values, |object, memory, file| {
+            let place = bytes.as_mut_ptr().cast();
+            Ok(call!(H5Dread(
+                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, place => *mut c_void,
+            ) -> c_int))
+        })?;
         Ok(bytes)
     }
 
-    /// Reads a box of `n_values` values, of a type named by a variable of the library, to `out`, which has room for them.
-    fn read_as(
+    /// Writes a box of values, given as little-endian bytes of this type.
+    pub fn write_bytes(&self, element: Element, start: &[usize], extents: &[usize], bytes: &[u8]) -> Result<()> {
+        let datatype = element.id()?;
+        self.transfer(start, extents, bytes.len() / element.size(), |object, memory, file| {
+            let place = bytes.as_ptr().cast();
+            Ok(call!(H5Dwrite(
+                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, place => *const c_void,
+            ) -> c_int))
+        })
+    }
+
+    /// Reads or writes a box of `n_values` values: `transfer` is called with the dataset, and with the box in memory and in
+    /// the file.
+    fn transfer(
         &self,
-        datatype: &str,
         start: &[usize],
         extents: &[usize],
-        out: *mut c_void,
         n_values: usize,
+        transfer: impl FnOnce(Hid, Hid, Hid) -> Result<c_int>,
     ) -> Result<()> {
         let inside = start.len() == self.shape.len()
             && extents.len() == self.shape.len()
@@ -177,32 +189,28 @@ impl Dataset {
         if n_values == 0 {
             return Ok(());
         }
-        let datatype = library()?.variable(datatype)?;
         let place = || self.path().unwrap_or_else(|_| "a dataset".into());
-        let (from, to) = if self.shape.is_empty() {
+        let (file, memory) = if self.shape.is_empty() {
             (None, None)
         } else {
             let start: Vec<u64> = start.iter().map(|&n| n as u64).collect();
             let extents: Vec<u64> = extents.iter().map(|&n| n as u64).collect();
-            let from = Object::new(call!(H5Scopy(self.space.id => Hid) -> Hid), place)?;
+            let file = Object::new(call!(H5Scopy(self.space.id => Hid) -> Hid), place)?;
             let null = std::ptr::null();
             let selected = call!(H5Sselect_hyperslab(
-                from.id => Hid, 0 => c_int, start.as_ptr() => *const u64, null => *const u64, extents.as_ptr() => *const u64,
+                file.id => Hid, 0 => c_int, start.as_ptr() => *const u64, null => *const u64, extents.as_ptr() => *const u64,
                 null => *const u64,
             ) -> c_int);
             if selected < 0 {
                 return Err(failure(place()));
             }
             let rank = extents.len() as c_int;
-            let to = call!(H5Screate_simple(rank => c_int, extents.as_ptr() => *const u64, null => *const u64) -> Hid);
-            (Some(from), Some(Object::new(to, place)?))
+            let memory =
+                call!(H5Screate_simple(rank => c_int, extents.as_ptr() => *const u64, null => *const u64) -> Hid);
+            (Some(file), Some(Object::new(memory, place)?))
         };
         let id = |space: &Option<Object>| space.as_ref().map_or(DEFAULT, |space| space.id);
-        let (from, to) = (id(&from), id(&to));
-        let read = call!(H5Dread(
-            self.id => Hid, datatype => Hid, to => Hid, from => Hid, DEFAULT => Hid, out => *mut c_void,
-        ) -> c_int);
-        if read < 0 { Err(failure(place())) } else { Ok(()) }
+        if transfer(self.id, id(&memory), id(&file))? < 0 { Err(failure(place())) } else { Ok(()) }
     }
 
     /// Writes a chunk that is compressed already; `start` is the position of its first value.
