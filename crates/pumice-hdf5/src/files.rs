@@ -7,7 +7,7 @@ mod attributes;
 mod create;
 mod dataset;
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -68,14 +68,15 @@ use call;
 /// The library of this process, loaded when it is first needed.
 fn library() -> Result<&'static Library> {
     static LIBRARY: OnceLock<std::result::Result<Library, String>> = OnceLock::new();
+    let load = || load(std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()), &NAMES);
     LIBRARY.get_or_init(load).as_ref().map_err(|message| Error::unsupported(message.clone()))
 }
 
-fn load() -> std::result::Result<Library, String> {
-    let given = std::env::var_os(PATH_VARIABLE);
+/// The library that is given, or else the first of these names that there is.
+fn load(given: Option<OsString>, names: &[&CStr]) -> std::result::Result<Library, String> {
     let library = match &given {
         Some(path) => CString::new(path.as_encoded_bytes()).ok().and_then(|path| Library::load(&path)),
-        None => NAMES.iter().find_map(|name| Library::load(name)),
+        None => names.iter().find_map(|name| Library::load(name)),
     };
     let library = library.ok_or_else(|| match given {
         Some(path) => format!("{PATH_VARIABLE}={} cannot be loaded as a library", path.display()),
@@ -364,5 +365,18 @@ impl Group {
             properties.id => Hid, DEFAULT => Hid,
         ) -> c_int);
         if copied < 0 { Err(failure(format!("cannot copy {name}"))) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_library_it_is_said_where_to_get_one() {
+        let message = load(None, &[c"libhdf5.so.of.nobody"]).unwrap_err();
+        assert!(message.contains("install libhdf5") && message.contains(PATH_VARIABLE), "{message}");
+        let message = load(Some("/no/libhdf5.so".into()), &NAMES).unwrap_err();
+        assert_eq!(message, "PUMICE_LIBHDF5=/no/libhdf5.so cannot be loaded as a library");
     }
 }

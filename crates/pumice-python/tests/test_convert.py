@@ -1,9 +1,14 @@
 """`pumice convert` with real files, read by the real programs."""
 
+import fcntl
 import json
 import os
+import pty
 import shutil
+import struct
 import subprocess
+import termios
+import time
 
 import numpy as np
 import pytest
@@ -311,12 +316,71 @@ def test_classic_files_become_zarr(classic, tmp_path):
         assert set(original.variables) - set(found.variables) == {"names", "code"}
 
 
-def test_a_dry_run_writes_nothing_and_is_about_right(source, converted):
-    report = json.loads(convert("in.nc", "dry.nc", "--config", "fields.toml", "--dry-run", "--json", folder=source))
-    assert not (source / "dry.nc").exists()
-    for expected, found in zip(report["variables"], converted[1]["variables"]):
-        assert expected["name"] == found["name"]
+@pytest.mark.parametrize("name", ["dry.nc", "dry.zarr"])
+def test_a_dry_run_writes_nothing_and_is_about_right(source, converted, name):
+    before = sorted(source.iterdir())
+    report = json.loads(convert("in.nc", name, "--config", "fields.toml", "--dry-run", "--json", folder=source))
+    assert sorted(source.iterdir()) == before and report["dry_run"]
+    for expected, found in zip(report["variables"], converted[1]["variables"], strict=True):
+        assert expected["name"] == found["name"] and "max_abs_error" not in expected
         assert 0.5 < expected["compressed_bytes"] / found["compressed_bytes"] < 2, expected["name"]
+    assert 0.5 < report["output_bytes"] / converted[0].stat().st_size < 2
+    assert "about" in convert("in.nc", name, "--config", "fields.toml", "--dry-run", folder=source)
+
+
+def on_a_terminal(*arguments, folder):
+    """What a command shows where somebody looks on."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    command = ["pumice", "convert", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, cwd=folder, env={**os.environ, "TERM": "xterm"}) as program:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 1 << 16):
+                shown += part
+        except OSError:  # The other side is closed.
+            pass
+        os.close(ours)
+    assert program.returncode == 0, shown
+    return shown.decode()
+
+
+def test_a_terminal_gets_a_progress_bar(source, tmp_path):
+    shown = on_a_terminal("in.nc", tmp_path / "out.nc", "--config", "fields.toml", folder=source)
+    assert "ranges" in shown and "converting" in shown and "MB" in shown
+    assert "estimating" in on_a_terminal("in.nc", tmp_path / "x.nc", "--config", "fields.toml", "--dry-run", folder=source)
+    assert on_a_terminal("in.nc", tmp_path / "quiet.nc", "--quiet", folder=source) == ""
+
+
+def test_killed_while_writing_leaves_the_old_file_or_the_new_one(source, converted, tmp_path):
+    arguments = ["in.nc", tmp_path / "out.nc", "--config", "fields.toml", "--quiet"]
+    start = time.monotonic()
+    convert(*arguments, folder=source)
+    duration, complete = time.monotonic() - start, (tmp_path / "out.nc").stat().st_size
+    for name in "out.nc", "out.zarr":
+        for trial in range(8):
+            shutil.rmtree(tmp_path)
+            tmp_path.mkdir()
+            if name == "out.nc":
+                (tmp_path / name).write_text("old")
+            program = subprocess.Popen(["pumice", "convert", "in.nc", tmp_path / name, *arguments[2:]], cwd=source)
+            time.sleep(duration * 1.3 * trial / 8)
+            program.kill()
+            program.wait()
+            if name == "out.nc":
+                assert (tmp_path / name).stat().st_size in (3, complete)
+            else:
+                assert not (tmp_path / name).exists() or (tmp_path / name / "zarr.json").exists()
+
+
+def test_an_output_that_is_there_is_replaced(source, tmp_path):
+    (tmp_path / "out.nc").write_text("old")
+    convert("in.nc", tmp_path / "out.nc", folder=source)
+    assert netCDF4.Dataset(tmp_path / "out.nc")["T"].pumice_bound == "lossless"
+    (tmp_path / "folder.nc").mkdir()
+    assert "folder.nc" in convert("in.nc", tmp_path / "folder.nc", code=6, folder=source)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.nc", "out.nc"]
 
 
 def test_without_a_configuration_nothing_changes(source, tmp_path):
@@ -357,6 +421,12 @@ def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):
     (tmp_path / "typo.toml").write_text("[[field]]\nname = 'temprature'\nabs = 1\n")
     message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
     assert "no variable of floats that is called temprature" in message and "ocean/SST" in message
+    (tmp_path / "typo.toml").write_text("[[field]]\nname = 'mask'\nabs = 1\n")
+    message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
+    assert "no variable of floats that is called mask" in message
+    (tmp_path / "typo.toml").write_text("[[field]]\nname = 'T'\nabbs = 1\n")
+    message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
+    assert "typo.toml" in message and "line 3" in message and "unknown field `abbs`" in message
     (tmp_path / "ratio.toml").write_text("[[field]]\nname = 'U'\nratio = 1e9\n")
     assert "U: " in convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "ratio.toml", code=2, folder=source)
     (tmp_path / "classic.nc").write_bytes(b"CDF\x01" + bytes(10))
@@ -364,6 +434,7 @@ def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):
     (tmp_path / "text.nc").write_text("hello")
     assert "text.nc" in convert(tmp_path / "text.nc", tmp_path / "x.nc", code=6)
     assert "both input and output" in convert("in.nc", "in.nc", code=2, folder=source)
+    assert "no.nc" in convert("no.nc", tmp_path / "x.nc", code=6, folder=source)
     message = convert("in.nc", tmp_path / "x.nc", code=3, folder=source, PUMICE_LIBHDF5="/nowhere.so")
     assert "PUMICE_LIBHDF5=/nowhere.so cannot be loaded" in message
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".nc", ".nc", ".toml", ".toml"]

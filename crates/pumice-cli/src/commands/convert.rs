@@ -158,12 +158,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         n => n,
     };
-    for item in &mut catalog.items {
-        let (path, shown) = (item.path(), item.shown());
-        if let Kind::Compressed(plan) = &mut item.kind {
-            variable::find_range(&input.variable(&path)?, plan, threads).map_err(|e| e.within(&shown))?;
-        }
-    }
+    find_ranges(&input, &mut catalog, threads, ui)?;
     let outcomes = if args.dry_run {
         estimates(&input, &catalog, threads, ui)?
     } else {
@@ -171,6 +166,20 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     };
     let report = report(args, &input, catalog, &outcomes, start.elapsed().as_secs_f64())?;
     ui.summary(&report, false, || describe(&report))
+}
+
+/// Relative bounds need the ranges of whole variables before anything is written.
+fn find_ranges(input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<()> {
+    let bar = ui.steps_bar(catalog.items.len() as u64, "ranges");
+    for item in &mut catalog.items {
+        let (path, shown) = (item.path(), item.shown());
+        if let Kind::Compressed(plan) = &mut item.kind {
+            variable::find_range(&input.variable(&path)?, plan, threads).map_err(|e| e.within(&shown))?;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
 }
 
 /// The bytes that the progress bar counts.

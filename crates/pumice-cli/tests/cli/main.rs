@@ -5,6 +5,8 @@ mod atomic;
 mod bench_and_demo;
 mod bounds;
 mod check;
+#[cfg(feature = "hdf5")]
+mod convert;
 mod device;
 mod help;
 mod layout;
