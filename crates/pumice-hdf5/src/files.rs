@@ -149,6 +149,12 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("a zero byte in {text:?}")))
 }
 
+fn c_path(path: &Path) -> Result<CString> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    CString::new(bytes)
+        .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("a zero byte in {}", path.display())))
+}
+
 /// The text that a function of HDF5 writes, given a function that is called with room for it, and says how long it is.
 fn text(mut get: impl FnMut(*mut c_char, usize) -> Result<isize>) -> Result<String> {
     let length = usize::try_from(get(std::ptr::null_mut(), 0)?).map_err(|_| failure("cannot read a name"))?;
@@ -231,14 +237,14 @@ impl Group {
 
     /// Opens a file for reading; the group is its root.
     pub fn open_file(path: &Path) -> Result<Self> {
-        let name = c_string(&path.to_string_lossy())?;
+        let name = c_path(path)?;
         let id = call!(H5Fopen(name.as_ptr() => *const c_char, READ_ONLY => c_uint, DEFAULT => Hid) -> Hid);
         Self::root(id, path)
     }
 
     /// Makes a file whose root keeps its members in the order that this one does; replaces what is there.
     pub fn create_file_like(&self, path: &Path) -> Result<Self> {
-        let name = c_string(&path.to_string_lossy())?;
+        let name = c_path(path)?;
         let properties = Object::properties("H5P_CLS_FILE_CREATE_ID_g\0")?;
         let like = call!(H5Gget_create_plist(self.id => Hid) -> Hid);
         let like = Object::new(like, || "cannot read properties of the root".into())?;

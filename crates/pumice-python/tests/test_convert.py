@@ -417,13 +417,31 @@ def test_plain_hdf5_with_links_and_references(tmp_path):
         assert list(file.attrs["texts"]) == ["one", "two"] and file["kinds"][0]["v"] == 2.5
 
 
+def test_groups_that_contain_themselves_and_second_names(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = np.linspace(0, 1, 40_000).reshape(200, 200)
+        file["group/self"], file["again"] = file["/"], file["x"]
+    convert("in.h5", "out.h5", folder=tmp_path)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (file["group/self/again"][:] == file["x"][:]).all() and file["again"] == file["x"]
+
+
+def test_very_small_chunks_are_joined_unless_they_are_to_be_kept(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=np.linspace(0, 1, 40_000), chunks=(10,))
+    (tmp_path / "keep.toml").write_text("[[field]]\nname = 'x'\nabs = 1e-3\nchunks = 'keep'\n")
+    for arguments, expected in ([], [40_000]), (["--config", "keep.toml"], [10]):
+        report = json.loads(convert("in.h5", "out.h5", "--json", *arguments, folder=tmp_path))
+        assert report["variables"][0]["chunk_shape"] == expected
+
+
 def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):
     (tmp_path / "typo.toml").write_text("[[field]]\nname = 'temprature'\nabs = 1\n")
     message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
     assert "no variable of floats that is called temprature" in message and "ocean/SST" in message
     (tmp_path / "typo.toml").write_text("[[field]]\nname = 'mask'\nabs = 1\n")
     message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
-    assert "no variable of floats that is called mask" in message
+    assert "mask has no floats" in message and "ocean/SST" in message
     (tmp_path / "typo.toml").write_text("[[field]]\nname = 'T'\nabbs = 1\n")
     message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "typo.toml", code=2, folder=source)
     assert "typo.toml" in message and "line 3" in message and "unknown field `abbs`" in message

@@ -1,18 +1,21 @@
 //! Everything in the input, in order, and what is to be done with it.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use pumice::{Bound, DType};
 use pumice_hdf5::files::{Dataset, Group, Link, Value};
 use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
 use super::netcdf4::{NOT_A_COORDINATE, is_bare_dimension, is_scale};
-use super::rules::{ChunkWord, Chunks, Rules, Treatment};
+use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
 use super::source::Input;
 use crate::failure::{Failure, Result};
 
 /// Floats of no entry are compressed without loss from this size on: a filter is of no use to less.
 const LEAST_BYTES: u64 = 1 << 16;
+/// Chunks of the input that are smaller are cut anew, unless they are to be kept: a stream has some bytes of its own.
+const LEAST_CHUNK_VALUES: usize = 1 << 12;
 /// Chunks where nobody has said how to cut.
 const CHUNK_VALUES: usize = 1 << 20;
 
@@ -30,7 +33,10 @@ pub(crate) struct Plan {
 pub(crate) enum Kind {
     Group,
     Datatype,
+    /// Also a second name of something, which HDF5 does not tell from the first.
     SoftLink(String),
+    /// A dataset that only stands for a dimension.
+    Dimension,
     /// A dataset that stays as it is.
     Kept,
     Compressed(Plan),
@@ -74,19 +80,22 @@ impl Catalog {
     pub(crate) fn of(input: &Input, rules: &Rules) -> Result<Self> {
         let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone() };
         let mut datasets = Vec::new();
-        catalog.list(&input.root, "", &mut datasets)?;
+        let mut seen = HashMap::from([(input.root.identity(".")?, String::new())]);
+        catalog.list(&input.root, "", &mut datasets, &mut seen)?;
         let coordinates = coordinates(&datasets)?;
-        let mut compressible = Vec::new();
+        let (mut floats, mut others) = (Vec::new(), Vec::new());
         for Found { at, dataset, is_scale } in datasets {
             let path = catalog.items[at].shown();
             let is_coordinate = is_scale || coordinates.contains(&catalog.items[at].name);
             let treatment = rules.treatment(&path, is_coordinate);
-            let Some((dtype, order)) =
-                dataset.float_type().filter(|_| dataset.n_values() > 0 && !dataset.shape().is_empty())
-            else {
+            let Some((dtype, order)) = dataset.float_type() else {
+                others.push(path);
                 continue;
             };
-            compressible.push(path.clone());
+            floats.push(path.clone());
+            if dataset.n_values() == 0 || dataset.shape().is_empty() {
+                continue;
+            }
             let unnamed = Treatment::new(
                 (!is_coordinate && raw_bytes(&dataset, dtype) >= LEAST_BYTES).then_some(Bound::Lossless),
             );
@@ -96,48 +105,90 @@ impl Catalog {
                 catalog.items[at].kind = Kind::Compressed(plan);
             }
         }
-        let unknown = rules.names_of_nothing(|takes| compressible.iter().any(|path| takes(path)));
-        if let Some(name) = unknown.first() {
-            return Err(Failure::invalid(format!("there is no variable of floats that is called {name}"))
-                .hint(format!("those are: {}", compressible.join(", "))));
+        for (name, bound) in rules.exact_names() {
+            let is_in = |paths: &[String]| paths.iter().any(|path| matches(name, path));
+            let message = match (is_in(&floats), is_in(&others)) {
+                (true, _) => continue,
+                // They are copied.
+                (false, true) if bound == Bound::Lossless => continue,
+                (false, true) => {
+                    format!("{name} has no floats: bounds are for those, everything else is copied as it is")
+                }
+                (false, false) => format!("there is no variable of floats that is called {name}"),
+            };
+            return Err(Failure::invalid(message).hint(format!("variables of floats are: {}", floats.join(", "))));
         }
         Ok(catalog)
     }
 
-    fn list(&mut self, group: &Group, path: &str, datasets: &mut Vec<Found>) -> Result<()> {
+    /// Lists a group and all in it. `seen` has the paths of what was met by its identity: groups may have themselves as
+    /// members.
+    fn list(
+        &mut self,
+        group: &Group,
+        path: &str,
+        datasets: &mut Vec<Found>,
+        seen: &mut HashMap<u64, String>,
+    ) -> Result<()> {
         for (name, link) in group.links()? {
-            let kind = match link {
-                Link::Group => Kind::Group,
-                Link::Datatype => Kind::Datatype,
-                Link::Soft(target) => Kind::SoftLink(target),
-                Link::Dataset => {
+            let item_path = format!("{path}{name}");
+            let first = match link {
+                Link::Group | Link::Dataset | Link::Datatype => match seen.entry(group.identity(&name)?) {
+                    Entry::Occupied(first) => Some(format!("/{}", first.get())),
+                    Entry::Vacant(place) => {
+                        place.insert(item_path.clone());
+                        None
+                    }
+                },
+                _ => None,
+            };
+            let kind = match (first, link) {
+                (Some(first), _) => Kind::SoftLink(first),
+                (None, Link::Group) => Kind::Group,
+                (None, Link::Datatype) => Kind::Datatype,
+                (None, Link::Soft(target)) => Kind::SoftLink(target),
+                (None, Link::Dataset) => {
                     let dataset = group.dataset(&name)?;
-                    if !is_bare_dimension(&dataset)? {
+                    if is_bare_dimension(&dataset)? {
+                        Kind::Dimension
+                    } else {
                         let is_scale = is_scale(&dataset)?;
                         datasets.push(Found { at: self.items.len(), dataset, is_scale });
+                        Kind::Kept
                     }
-                    Kind::Kept
                 }
                 _ => {
-                    self.left_out.push(format!("{path}{name}: a link to another file"));
+                    self.left_out.push(format!("{item_path}: a link to another file"));
                     continue;
                 }
             };
             let is_group = matches!(kind, Kind::Group);
             self.items.push(Item { group: path.into(), name: name.clone(), kind });
             if is_group {
-                self.list(&group.group(&name)?, &format!("{path}{name}/"), datasets)?;
+                self.list(&group.group(&name)?, &format!("{item_path}/"), datasets, seen)?;
             }
         }
         Ok(())
     }
 }
 
-/// Names that variables give as their coordinates, bounds and the like (CF conventions).
+/// Attributes that name coordinates, bounds and the like: those of CF, and of UGRID for meshes.
+const NAMING: [&str; 8] = [
+    "coordinates",
+    "bounds",
+    "climatology",
+    "formula_terms",
+    "cell_measures",
+    "node_coordinates",
+    "edge_coordinates",
+    "face_coordinates",
+];
+
+/// Names that variables give as their coordinates.
 fn coordinates(datasets: &[Found]) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     for Found { dataset, .. } in datasets {
-        for attribute in ["coordinates", "bounds", "climatology", "formula_terms"] {
+        for attribute in NAMING {
             if let Some(Value::Texts(texts)) = dataset.value(attribute)? {
                 names.extend(texts.iter().flat_map(|text| text.split_whitespace()).map(String::from));
             }
@@ -153,14 +204,16 @@ pub(crate) fn raw_bytes(dataset: &Dataset, dtype: DType) -> u64 {
 fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: Bound, treatment: &Treatment) -> Result<Plan> {
     let shape = dataset.shape();
     let extents = match &treatment.chunks {
-        Chunks::Extents(extents) if extents.len() != shape.len() || extents.contains(&0) => {
+        Some(Chunks::Extents(extents)) if extents.len() != shape.len() || extents.contains(&0) => {
             return Err(Failure::invalid(format!("chunks of {extents:?} do not fit the shape {shape:?}")));
         }
-        Chunks::Extents(extents) => extents.iter().zip(shape).map(|(n, extent)| *n.min(extent)).collect(),
-        Chunks::Word(word) => match dataset.chunk_shape()? {
-            Some(extents) if *word == ChunkWord::Keep => extents,
-            _ => chunk_of(shape),
-        },
+        Some(Chunks::Extents(extents)) => extents.iter().zip(shape).map(|(n, extent)| *n.min(extent)).collect(),
+        Some(Chunks::Word(ChunkWord::Auto)) => chunk_of(shape),
+        Some(Chunks::Word(ChunkWord::Keep)) => dataset.chunk_shape()?.unwrap_or_else(|| chunk_of(shape)),
+        None => {
+            let is_enough = |chunk: &Vec<usize>| chunk.iter().product::<usize>() >= LEAST_CHUNK_VALUES;
+            dataset.chunk_shape()?.filter(is_enough).unwrap_or_else(|| chunk_of(shape))
+        }
     };
     let fill = match treatment.fill {
         Some(fill) => Some(fill),

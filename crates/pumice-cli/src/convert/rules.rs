@@ -14,14 +14,15 @@ pub(crate) struct Treatment {
     /// `None`: as it is.
     pub(crate) bound: Option<Bound>,
     pub(crate) preset: Preset,
-    pub(crate) chunks: Chunks,
+    /// `None`: as in the input, unless those are very small.
+    pub(crate) chunks: Option<Chunks>,
     pub(crate) fill: Option<f64>,
     pub(crate) range: Option<(f64, f64)>,
 }
 
 impl Treatment {
     pub(crate) fn new(bound: Option<Bound>) -> Self {
-        Self { bound, preset: Preset::default(), chunks: Chunks::Word(ChunkWord::Keep), fill: None, range: None }
+        Self { bound, preset: Preset::default(), chunks: None, fill: None, range: None }
     }
 }
 
@@ -108,16 +109,16 @@ impl Rules {
         self.entries.iter().rev().find(takes).map(|entry| &entry.treatment)
     }
 
-    /// Names without wildcards that are those of no variable that can be compressed.
-    pub(crate) fn names_of_nothing(&self, is_known: impl Fn(&dyn Fn(&str) -> bool) -> bool) -> Vec<&str> {
-        let lossy = self.entries.iter().filter(|entry| entry.treatment.bound.is_some());
-        let names = lossy.flat_map(|entry| &entry.patterns).filter(|pattern| !is_wild(pattern));
-        names.filter(|pattern| !is_known(&|path| matches(pattern, path))).map(Pattern::as_str).collect()
+    /// Names without wildcards, and the bounds they are given.
+    pub(crate) fn exact_names(&self) -> impl Iterator<Item = (&Pattern, Bound)> {
+        let entries = self.entries.iter().filter_map(|entry| Some((&entry.patterns, entry.treatment.bound?)));
+        let names = entries.flat_map(|(patterns, bound)| patterns.iter().map(move |pattern| (pattern, bound)));
+        names.filter(|(pattern, _)| !is_wild(pattern))
     }
 }
 
 /// A pattern without a slash is for the last part of a path.
-fn matches(pattern: &Pattern, path: &str) -> bool {
+pub(crate) fn matches(pattern: &Pattern, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     pattern.matches(path) || (!pattern.as_str().contains('/') && pattern.matches(name))
 }
@@ -174,8 +175,7 @@ impl Entry {
             .preset
             .map_or(Ok(Preset::default()), |name| name.parse())
             .map_err(|e: pumice::Error| wrong(e.to_string()))?;
-        let chunks = field.chunks.unwrap_or(Chunks::Word(ChunkWord::Keep));
-        Ok(Self { patterns, treatment: Treatment { bound, preset, chunks, fill: field.fill, range } })
+        Ok(Self { patterns, treatment: Treatment { bound, preset, chunks: field.chunks, fill: field.fill, range } })
     }
 }
 
@@ -209,10 +209,11 @@ mod tests {
         assert_eq!(bound("ocean/SST"), Some(Bound::Abs(1.0)));
         assert_eq!(bound("SST"), Some(Bound::Rel(1e-3)));
         assert_eq!(bound("TREFHT"), None);
-        assert_eq!(rules.treatment("T1", false).unwrap().chunks, Chunks::Extents(vec![1, 192, 288]));
+        assert_eq!(rules.treatment("T1", false).unwrap().chunks, Some(Chunks::Extents(vec![1, 192, 288])));
         assert_eq!(rules.treatment("time", true), None);
         assert!(rules.treatment("TREFHT", true).is_some());
-        assert_eq!(rules.names_of_nothing(|takes| takes("SST")), ["ocean/SST"]);
+        let names: Vec<_> = rules.exact_names().map(|(name, bound)| (name.as_str(), bound)).collect();
+        assert_eq!(names, [("ocean/SST", Bound::Abs(1.0))]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
         let (from, to) = (member(source, &item.group)?, member(&target, &item.group)?);
         match &item.kind {
             Kind::SoftLink(target) => to.create_soft_link(&item.name, target)?,
-            Kind::Kept => {
+            Kind::Kept | Kind::Dimension => {
                 let variable = input.variable(&item.path())?;
                 if !variable.is_stored() {
                     copy_values(&variable, &to.create_like(&item.name, &variable.dataset)?)?;

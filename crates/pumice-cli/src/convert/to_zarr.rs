@@ -16,7 +16,7 @@ use pumice_hdf5::files::{Dataset, Element, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::catalog::{Catalog, Kind, chunk_of};
-use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_bare_dimension, is_scale};
+use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_scale};
 use super::source::{Input, Variable};
 use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within};
 use crate::bounds::parts;
@@ -41,11 +41,10 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &
         match &item.kind {
             Kind::Group => store.group(&path, attributes(&input.root.at(&path)?)?)?,
             Kind::SoftLink(_) | Kind::Datatype => left_out.push(format!("{path}: Zarr has nothing of the kind")),
+            // Arrays name their dimensions.
+            Kind::Dimension => {}
             Kind::Kept => {
                 let variable = input.variable(&item.path())?;
-                if is_bare_dimension(&variable.dataset)? {
-                    continue;
-                }
                 if !store.kept(&path, &variable)? {
                     left_out.push(format!("{path}: neither integers nor floats"));
                 }
@@ -253,7 +252,7 @@ fn attributes(object: &Object) -> Result<Map<String, Json>> {
 fn names_by_id(input: &Input, catalog: &Catalog) -> Result<HashMap<i64, String>> {
     let mut names = HashMap::new();
     for item in &catalog.items {
-        if matches!(item.kind, Kind::Kept | Kind::Compressed(_)) {
+        if matches!(item.kind, Kind::Dimension | Kind::Kept | Kind::Compressed(_)) {
             let ids = dimension_ids(&input.root.dataset(&item.path())?, ID)?;
             names.extend(ids.into_iter().map(|id| (id, item.name.clone())));
         }

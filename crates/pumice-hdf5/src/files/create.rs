@@ -157,6 +157,11 @@ impl Group {
         })
     }
 
+    /// A number that tells objects of a file from each other: the same for all names of one.
+    pub fn identity(&self, name: &str) -> Result<u64> {
+        self.reference(name)
+    }
+
     fn reference(&self, name: &str) -> Result<u64> {
         let (c_name, mut reference) = (c_string(name)?, 0_u64);
         let place = (&raw mut reference).cast();
