@@ -186,12 +186,13 @@ def test_appending_goes_on_with_the_filter(source, converted, tmp_path):
 def test_zarr(source, tmp_path):
     pytest.importorskip("zarr")
     report = json.loads(convert("in.nc", tmp_path / "out.zarr", "--config", "fields.toml", "--json", folder=source))
-    assert report["left_out"] == ["station: neither integers nor floats"]
+    assert report["left_out"] == []
     with xarray.open_zarr(tmp_path / "out.zarr") as dataset, xarray.open_dataset(source / "in.nc") as original:
         assert dataset.attrs["title"] == "a test" and dataset.attrs["numbers"] == [1.5, 2.5]
         assert dataset["T"].dims == ("time", "lat", "lon") and dataset["T"].attrs["pumice_bound"] == "abs 1e-2"
         for name in "time", "lat", "area", "mask", "time_bnds":
             xarray.testing.assert_equal(dataset[name].drop_vars(dataset[name].coords), original[name].drop_vars(original[name].coords))
+        assert list(dataset["station"].values) == list(original["station"].values) == [f"row {i}" for i in range(ROWS)]
         assert np.isnan(dataset["T"].values[:, :10, :10]).all()
         for name in "PS", "Q", "U":
             check(dataset[name].values, values()[name], name)
@@ -302,18 +303,20 @@ def test_a_result_of_a_classic_file_can_be_appended_to(classic, tmp_path):
 def test_classic_files_become_zarr(classic, tmp_path):
     pytest.importorskip("zarr")
     report = json.loads(convert("in.nc", tmp_path / "out.zarr", "--config", "fields.toml", "--json", folder=classic))
-    assert [line.split(":")[0] for line in report["left_out"]] == ["names", "code"]
+    assert report["left_out"] == []
     with xarray.open_zarr(tmp_path / "out.zarr") as found, xarray.open_dataset(classic / "in.nc") as original:
-        assert found.attrs["title"] == "Grüße" and found.attrs["numbers"] == [1.5, 2.5]
+        assert found.attrs == {"title": "Grüße", "numbers": [1.5, 2.5], "number": 7, "empty": ""}
+        assert set(found.variables) == set(original.variables)
         for name in found.variables:
             assert found[name].dims == original[name].dims
             before, after = original[name].values, found[name].values
             if name in ("T", "U", "SST"):
                 assert np.nanmax(np.abs(after.astype("f8") - before)) <= 0.01
                 assert (np.isnan(before) == np.isnan(after)).all()
+            elif before.dtype.kind == "S":
+                assert after.tolist() == before.astype(str).tolist()
             else:
                 np.testing.assert_array_equal(after, before)
-        assert set(original.variables) - set(found.variables) == {"names", "code"}
 
 
 @pytest.mark.parametrize("name", ["dry.nc", "dry.zarr"])
@@ -426,6 +429,20 @@ def test_groups_that_contain_themselves_and_second_names(tmp_path):
         assert (file["group/self/again"][:] == file["x"][:]).all() and file["again"] == file["x"]
 
 
+def test_a_second_conversion_keeps_the_record_of_the_first(source, converted, tmp_path):
+    with netCDF4.Dataset(converted[0]) as file:
+        first, first_error = file["T"].__dict__, file["T"].pumice_max_abs_error
+    convert(converted[0], tmp_path / "lossless.nc")
+    (tmp_path / "more.toml").write_text("[[field]]\nname = 'T'\nabs = 0.1\n")
+    convert(converted[0], tmp_path / "more.nc", "--config", tmp_path / "more.toml")
+    with netCDF4.Dataset(tmp_path / "lossless.nc") as file:
+        assert str(file["T"].__dict__) == str(first)
+    with netCDF4.Dataset(tmp_path / "more.nc") as file:
+        file.set_auto_mask(False)
+        assert file["T"].pumice_bound == "abs 1e-2, then abs 1e-1"
+        assert np.abs(file["T"][:].astype("f8") - values()["T"]).max() <= file["T"].pumice_max_abs_error <= first_error + 0.1
+
+
 def test_very_small_chunks_are_joined_unless_they_are_to_be_kept(tmp_path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file.create_dataset("x", data=np.linspace(0, 1, 40_000), chunks=(10,))
@@ -433,6 +450,20 @@ def test_very_small_chunks_are_joined_unless_they_are_to_be_kept(tmp_path):
     for arguments, expected in ([], [40_000]), (["--config", "keep.toml"], [10]):
         report = json.loads(convert("in.h5", "out.h5", "--json", *arguments, folder=tmp_path))
         assert report["variables"][0]["chunk_shape"] == expected
+
+
+def test_what_zarr_cannot_have_is_listed(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["pairs"] = np.array([(1, 2.5)], dtype=[("n", "i4"), ("v", "f8")])
+        file["x"], file["link"] = np.zeros(3), h5py.SoftLink("/x")
+        file["x"].attrs["huge"], file["x"].attrs["yes"] = np.uint64(2**64 - 1), np.True_
+    report = json.loads(convert("in.h5", "out.zarr", "--json", folder=tmp_path))
+    assert [line.split(":")[0] for line in report["left_out"]] == ["link", "pairs", "attribute huge of x", "attribute yes of x"]
+    assert report["n_kept"] == 1
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_group("..")
+    assert "not a name that Zarr can have" in convert("in.h5", "up.zarr", code=3, folder=tmp_path)
+    assert not (tmp_path / "up.zarr").exists()
 
 
 def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use pumice::Bound;
+use pumice_hdf5::files::{Dataset, Value};
 use serde::Serialize;
 
 use crate::bounds::{BoundReport, parts};
@@ -90,8 +91,11 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) const MAX_ERROR: &'static str = "pumice_max_abs_error";
+    const BOUND: &'static str = "pumice_bound";
 
-    pub(crate) fn new(plan: &Plan, outcome: &Outcome) -> Self {
+    /// What to write beside a variable that was this dataset. Of one that had lost something before, the new errors come
+    /// on top of the old; `None` if there are no new ones, so that its record still holds.
+    pub(crate) fn new(plan: &Plan, outcome: &Outcome, dataset: &Dataset) -> Result<Option<Self>> {
         let bound = match parts(plan.bound) {
             (kind, Some(value)) => format!("{kind} {value:e}"),
             (kind, None) => kind.into(),
@@ -100,17 +104,36 @@ impl Record {
             (Bound::Rel(_), Some((lo, hi))) => format!("{bound} of the range {lo:e} to {hi:e}"),
             _ => bound,
         };
-        Self { bound, preset: plan.wish.preset.name(), max_abs_error: outcome.max_abs_error }
+        let lossless = parts(Bound::Lossless).0;
+        let earlier = match dataset.value(Self::BOUND)? {
+            Some(Value::Texts(texts)) => texts.into_iter().next().filter(|bound| bound != lossless),
+            _ => None,
+        };
+        let (bound, earlier_error) = match earlier {
+            Some(_) if plan.bound == Bound::Lossless => return Ok(None),
+            Some(earlier) => (format!("{earlier}, then {bound}"), earlier_error(dataset)?),
+            None => (bound, 0.0),
+        };
+        let max_abs_error = earlier_error + outcome.max_abs_error;
+        Ok(Some(Self { bound, preset: plan.wish.preset.name(), max_abs_error }))
     }
 
     /// Attributes that are texts.
     pub(crate) fn texts(&self) -> [(&'static str, String); 3] {
         [
-            ("pumice_bound", self.bound.clone()),
+            (Self::BOUND, self.bound.clone()),
             ("pumice_preset", self.preset.into()),
             ("pumice_version", env!("CARGO_PKG_VERSION").into()),
         ]
     }
+}
+
+/// NaN if it is not known.
+fn earlier_error(dataset: &Dataset) -> Result<f64> {
+    Ok(match dataset.value(Record::MAX_ERROR)? {
+        Some(Value::Floats(errors)) => errors.first().copied().unwrap_or(f64::NAN),
+        _ => f64::NAN,
+    })
 }
 
 /// A variable in `--json`.

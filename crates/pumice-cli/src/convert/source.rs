@@ -76,6 +76,7 @@ impl Variable<'_> {
             Values::Classic(_, variable) => Some(variable.element),
             Values::Stored => match self.dataset.float_type() {
                 Some((dtype, _)) => Some(Element::Float(dtype)),
+                None if self.dataset.has_characters()? => Some(Element::Character),
                 None => self.dataset.integer_type()?.map(Element::Integer),
             },
         })

@@ -72,8 +72,8 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
         catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name} of {}", item.shown())));
         if let Kind::Compressed(plan) = &item.kind
             && let Some(outcome) = compressed.next()
+            && let Some(record) = Record::new(plan, outcome, &source.dataset(&path)?)?
         {
-            let record = Record::new(plan, outcome);
             record.texts().into_iter().try_for_each(|(name, text)| copy.set_text(name, &text))?;
             copy.set_number(Record::MAX_ERROR, Element::Float(DType::F64), &record.max_abs_error.to_le_bytes())?;
         }

@@ -15,7 +15,7 @@ use pumice_hdf5::Wish;
 use pumice_hdf5::files::{Dataset, Element, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::catalog::{Catalog, Kind, chunk_of};
+use super::catalog::{Catalog, Kind, Plan, chunk_of};
 use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_scale};
 use super::source::{Input, Variable};
 use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within};
@@ -27,56 +27,48 @@ use crate::failure::{Failure, Result, io_context};
 const MAX_RANK: usize = 8;
 const GZIP_LEVEL: u32 = 5;
 
-/// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order.
+/// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order. What Zarr cannot
+/// have is no longer in the catalog.
 pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
-    let mut store = Store { folder, metadata: BTreeMap::new(), dimensions: names_by_id(input, catalog)? };
+    let dimensions = names_by_id(input, catalog)?;
+    let mut store = Store { folder, metadata: BTreeMap::new(), dimensions, left_out: Vec::new() };
     let mut outcomes = Vec::new();
-    let mut left_out = Vec::new();
-    for item in &catalog.items {
+    let mut items = Vec::new();
+    for item in catalog.items.drain(..) {
         let path = item.shown();
         if matches!(item.name.as_str(), ".." | "zarr.json") {
             return Err(Failure::new(ErrorKind::Unsupported, format!("{path} is not a name that Zarr can have")));
         }
-        let within = |e: Failure| e.within(&path);
-        match &item.kind {
-            Kind::Group => store.group(&path, attributes(&input.root.at(&path)?)?)?,
-            Kind::SoftLink(_) | Kind::Datatype => left_out.push(format!("{path}: Zarr has nothing of the kind")),
+        let is_written = match &item.kind {
+            Kind::Group => {
+                let attributes = store.attributes(&input.root.at(&path)?, &path)?;
+                store.group(&path, attributes)?;
+                true
+            }
             // Arrays name their dimensions.
-            Kind::Dimension => {}
+            Kind::Dimension => true,
+            Kind::SoftLink(_) | Kind::Datatype => false,
             Kind::Kept => {
                 let variable = input.variable(&item.path())?;
-                if !store.kept(&path, &variable)? {
-                    left_out.push(format!("{path}: neither integers nor floats"));
-                }
                 work.progress(variable.stored_bytes()?);
+                store.kept(&path, &variable)?
             }
             Kind::Compressed(plan) => {
-                if plan.chunk_type.extents.len() > MAX_RANK {
-                    return Err(Failure::invalid(format!("{path} has more than {MAX_RANK} axes")).hint("keep = true"));
-                }
                 let variable = input.variable(&item.path())?;
-                let write =
-                    |start: &[usize], stream: &[u8]| store.chunk(&path, &plan.chunk_type.extents, start, stream);
-                let progress = |n| work.progress(n);
-                let outcome = variable::compress(&variable, plan, work.threads, &progress, write).map_err(within)?;
-                let mut attributes = attributes(&variable.dataset)?;
-                let record = Record::new(plan, &outcome);
-                attributes.extend(record.texts().into_iter().map(|(name, text)| (name.into(), json!(text))));
-                attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
-                let codec = json!([{ "name": "pumice", "configuration": configuration(&plan.wish) }]);
-                let fill = number(plan.chunk_type.fill.unwrap_or(0.0));
-                let dtype = zarr_float(plan.chunk_type.dtype);
-                let chunk = &plan.chunk_type.extents;
-                store.array(
-                    &path,
-                    &Array { dataset: &variable.dataset, dtype, chunk, fill, codecs: codec, attributes },
-                )?;
-                outcomes.push(outcome);
+                outcomes.push(store.compressed(&path, &variable, plan, work).map_err(|e| e.within(&path))?);
+                true
             }
+        };
+        if is_written {
+            items.push(item);
+        } else {
+            store.left_out.push(format!("{path}: Zarr has nothing of the kind"));
         }
     }
-    store.root(attributes(&input.root)?)?;
-    catalog.left_out.extend(left_out);
+    catalog.items = items;
+    let attributes = store.attributes(&input.root, "")?;
+    catalog.left_out.append(&mut store.left_out);
+    store.root(attributes)?;
     Ok(outcomes)
 }
 
@@ -86,9 +78,10 @@ struct Store<'a> {
     metadata: BTreeMap<String, Json>,
     /// Names of dimensions by their numbers.
     dimensions: HashMap<i64, String>,
+    left_out: Vec<String>,
 }
 
-/// What the metadata of an array say.
+/// What the metadata of an array say. It has as many axes as its chunks.
 struct Array<'a> {
     dataset: &'a Dataset,
     dtype: &'static str,
@@ -126,7 +119,9 @@ impl Store<'_> {
     }
 
     fn array(&mut self, path: &str, array: &Array<'_>) -> Result<()> {
-        let names = dimension_names(array.dataset, path, &self.dimensions)?;
+        let rank = array.chunk.len();
+        let mut names = dimension_names(array.dataset, path, &self.dimensions)?;
+        names.truncate(rank);
         let mut attributes = array.attributes.clone();
         // As xarray writes it: a float in base64, since JSON has no NaN.
         match array.dataset.value("_FillValue")? {
@@ -143,7 +138,7 @@ impl Store<'_> {
             json!({
                 "zarr_format": 3,
                 "node_type": "array",
-                "shape": array.dataset.shape(),
+                "shape": array.dataset.shape()[..rank],
                 "data_type": array.dtype,
                 "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": array.chunk } },
                 "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
@@ -155,17 +150,95 @@ impl Store<'_> {
         )
     }
 
+    /// The attributes of what is at `path`, as JSON.
+    fn attributes(&mut self, object: &Object, path: &str) -> Result<Map<String, Json>> {
+        let mut found = Map::new();
+        for (name, value, is_single) in object.values()? {
+            let values: Vec<Json> = match value {
+                // Zarr has dimensions and fill values otherwise.
+                _ if name == "_FillValue" || RESERVED.contains(&name.as_str()) => continue,
+                // NetCDF has an empty text as one of no values.
+                Value::Texts(texts) if texts.is_empty() => vec!["".into()],
+                Value::Texts(texts) => texts.into_iter().map(Json::from).collect(),
+                Value::Integers(numbers) => numbers.into_iter().map(Json::from).collect(),
+                Value::Floats(numbers) => numbers.into_iter().map(number).collect(),
+                _ => {
+                    let place = if path.is_empty() { String::new() } else { format!(" of {path}") };
+                    self.left_out.push(format!("attribute {name}{place}"));
+                    continue;
+                }
+            };
+            let is_one = is_single || values == [""];
+            let first = values.first().filter(|_| is_one).cloned();
+            found.insert(name, first.unwrap_or(Json::Array(values)));
+        }
+        Ok(found)
+    }
+
     fn chunk(&self, path: &str, chunk: &[usize], start: &[usize], bytes: &[u8]) -> Result<()> {
         let ids = start.iter().zip(chunk).map(|(start, n)| format!("/{}", start / n)).collect::<String>();
         self.write(&format!("{path}/c{ids}"), bytes)
     }
 
+    fn compressed(&mut self, path: &str, variable: &Variable<'_>, plan: &Plan, work: &Work<'_>) -> Result<Outcome> {
+        let (dataset, chunk) = (&variable.dataset, &plan.chunk_type.extents);
+        if chunk.len() > MAX_RANK {
+            return Err(Failure::invalid(format!("more than {MAX_RANK} axes")).hint("keep = true"));
+        }
+        let write = |start: &[usize], stream: &[u8]| self.chunk(path, chunk, start, stream);
+        let outcome = variable::compress(variable, plan, work.threads, &|n| work.progress(n), write)?;
+        let mut attributes = self.attributes(dataset, path)?;
+        if let Some(record) = Record::new(plan, &outcome, dataset)? {
+            attributes.extend(record.texts().into_iter().map(|(name, text)| (name.into(), json!(text))));
+            attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
+        }
+        let codecs = json!([{ "name": "pumice", "configuration": configuration(&plan.wish) }]);
+        let fill = number(plan.chunk_type.fill.unwrap_or(0.0));
+        self.array(
+            path,
+            &Array { dataset, dtype: zarr_float(plan.chunk_type.dtype), chunk, fill, codecs, attributes },
+        )?;
+        Ok(outcome)
+    }
+
+    /// Writes texts, in one chunk; `false` if the values are none. Characters of NetCDF are joined along the last axis.
+    fn texts(&mut self, path: &str, variable: &Variable<'_>) -> Result<bool> {
+        let (dataset, shape) = (&variable.dataset, variable.dataset.shape());
+        let (texts, shape) = match (variable.element()?, shape.split_last()) {
+            (Some(Element::Character), Some((length, outer))) => {
+                let bytes = variable.read_bytes(Element::Character, &vec![0; shape.len()], shape)?;
+                let texts = bytes.chunks_exact((*length).max(1)).map(|text| {
+                    let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                    String::from_utf8_lossy(&text[..end]).into_owned()
+                });
+                (texts.collect(), outer)
+            }
+            _ => match dataset.texts()? {
+                Some(texts) => (texts, shape),
+                None => return Ok(false),
+            },
+        };
+        // How `vlen-utf8` has them: their number, and each after its length.
+        let mut bytes = (texts.len() as u32).to_le_bytes().to_vec();
+        for text in &texts {
+            bytes.extend((text.len() as u32).to_le_bytes().iter().chain(text.as_bytes()));
+        }
+        let chunk: Vec<usize> = shape.iter().map(|&n| n.max(1)).collect();
+        if !texts.is_empty() {
+            self.chunk(path, &chunk, &vec![0; chunk.len()], &gzipped(&bytes)?)?;
+        }
+        let codecs = json!([{ "name": "vlen-utf8" }, gzip()]);
+        let attributes = self.attributes(dataset, path)?;
+        self.array(path, &Array { dataset, dtype: "string", chunk: &chunk, fill: json!(""), codecs, attributes })?;
+        Ok(true)
+    }
+
     /// Writes an array without Pumice; `false` if Zarr has no such type.
     fn kept(&mut self, path: &str, variable: &Variable<'_>) -> Result<bool> {
-        let Some(element) = variable.element()? else { return Ok(false) };
+        let Some(element) = variable.element()? else { return self.texts(path, variable) };
         let (dataset, size) = (&variable.dataset, element.size());
         let dtype = match element {
-            Element::Character => return Ok(false),
+            Element::Character => return self.texts(path, variable),
             Element::Float(dtype) => zarr_float(dtype),
             Element::Integer(Integer { size: 1, is_signed: true }) => "int8",
             Element::Integer(Integer { size: 1, is_signed: false }) => "uint8",
@@ -183,19 +256,24 @@ impl Store<'_> {
             let bytes = variable.read_bytes(element, &start, &extents)?;
             let mut padded = vec![0; chunk.iter().product::<usize>() * size];
             copy_corner(&bytes, &extents, &mut padded, &chunk, &extents, size);
-            let mut gzip = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
-            gzip.write_all(&padded)?;
-            self.chunk(path, &chunk, &start, &gzip.finish()?)?;
+            self.chunk(path, &chunk, &start, &gzipped(&padded)?)?;
         }
-        let codecs = json!([
-            { "name": "bytes", "configuration": { "endian": "little" } },
-            { "name": "gzip", "configuration": { "level": GZIP_LEVEL } },
-        ]);
+        let codecs = json!([{ "name": "bytes", "configuration": { "endian": "little" } }, gzip()]);
         let fill = if dtype.starts_with("float") { number(dataset.fill()?.unwrap_or(0.0)) } else { json!(0) };
-        let attributes = attributes(dataset)?;
+        let attributes = self.attributes(dataset, path)?;
         self.array(path, &Array { dataset, dtype, chunk: &chunk, fill, codecs, attributes })?;
         Ok(true)
     }
+}
+
+fn gzip() -> Json {
+    json!({ "name": "gzip", "configuration": { "level": GZIP_LEVEL } })
+}
+
+fn gzipped(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
+    gzip.write_all(bytes)?;
+    Ok(gzip.finish()?)
 }
 
 fn zarr_float(dtype: DType) -> &'static str {
@@ -228,25 +306,6 @@ fn number(value: f64) -> Json {
         f64::NEG_INFINITY => json!("-Infinity"),
         v => json!(v),
     }
-}
-
-fn attributes(object: &Object) -> Result<Map<String, Json>> {
-    let mut found = Map::new();
-    for (name, value, is_single) in object.values()? {
-        let values: Vec<Json> = match value {
-            // Zarr has dimensions and fill values otherwise.
-            _ if name == "_FillValue" || RESERVED.contains(&name.as_str()) => continue,
-            Value::Texts(texts) => texts.into_iter().map(Json::from).collect(),
-            Value::Integers(numbers) => numbers.into_iter().map(Json::from).collect(),
-            Value::Floats(numbers) => numbers.into_iter().map(number).collect(),
-            _ => continue,
-        };
-        found.insert(
-            name,
-            if is_single { values.into_iter().next().unwrap_or(Json::Null) } else { Json::Array(values) },
-        );
-    }
-    Ok(found)
 }
 
 fn names_by_id(input: &Input, catalog: &Catalog) -> Result<HashMap<i64, String>> {

@@ -28,7 +28,7 @@ const OBJECT_REFERENCE_BYTES: usize = 8;
 pub enum Value {
     /// One text or several.
     Texts(Vec<String>),
-    /// Integers.
+    /// Integers that 64 bits with a sign can hold.
     Integers(Vec<i64>),
     /// Floating-point numbers.
     Floats(Vec<f64>),
@@ -296,7 +296,10 @@ pub(super) fn scalar() -> Result<Object> {
 }
 
 fn value_of(attribute: &Object) -> Result<Value> {
-    let mut raw = Raw::of_attribute(attribute)?;
+    value_in(Raw::of_attribute(attribute)?)
+}
+
+fn value_in(mut raw: Raw) -> Result<Value> {
     let datatype = raw.datatype.id;
     let (size, n, start) = (size_of_type(datatype)?, raw.n_values, raw.start().cast::<u8>());
     // SAFETY: `raw` has so many values of this size.
@@ -325,9 +328,12 @@ fn value_of(attribute: &Object) -> Result<Value> {
             let is_signed = call!(H5Tget_sign(datatype => Hid) -> c_int) != 0;
             let number = |value: &[u8]| {
                 let negative = is_signed && value[size - 1] & 0x80 != 0;
-                i64::from_le_bytes(std::array::from_fn(|i| *value.get(i).unwrap_or(if negative { &0xff } else { &0 })))
+                let number = i64::from_le_bytes(std::array::from_fn(|i| {
+                    *value.get(i).unwrap_or(if negative { &0xff } else { &0 })
+                }));
+                (size <= 8 && (is_signed || number >= 0)).then_some(number)
             };
-            if size <= 8 { Ok(Value::Integers(values.map(number).collect())) } else { Ok(Value::Other) }
+            Ok(values.map(number).collect::<Option<_>>().map_or(Value::Other, Value::Integers))
         }
         FLOAT => match size {
             4 => Ok(Value::Floats(values.map(|v| f32::from_ne_bytes(std::array::from_fn(|i| v[i])).into()).collect())),
@@ -339,6 +345,23 @@ fn value_of(attribute: &Object) -> Result<Value> {
 }
 
 impl Dataset {
+    /// All values, if they are texts.
+    pub fn texts(&self) -> Result<Option<Vec<String>>> {
+        if class_of(self.datatype().id)? != STRING {
+            return Ok(None);
+        }
+        Ok(match value_in(Raw::of_dataset(self)?)? {
+            Value::Texts(texts) => Some(texts),
+            _ => None,
+        })
+    }
+
+    /// Whether the values are texts of one byte each, as NetCDF has characters.
+    pub fn has_characters(&self) -> Result<bool> {
+        let id = self.datatype().id;
+        Ok(class_of(id)? == STRING && size_of_type(id)? == 1 && call!(H5Tis_variable_str(id => Hid) -> c_int) == 0)
+    }
+
     /// The paths of the dimension scales of each axis, as NetCDF-4 and h5py attach them: the first, where there are
     /// several.
     pub fn dimension_paths(&self) -> Result<Vec<Option<String>>> {
