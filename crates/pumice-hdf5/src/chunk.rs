@@ -33,8 +33,65 @@ pub fn encode(bytes: &[u8], chunk_type: &ChunkType, wish: &Wish, threads: usize)
                 &copied
             }
         };
-        pumice::compress(values, &stream_shape(&chunk_type.extents), &config(values, chunk_type, wish)?.threads(threads))
+        let fills = fills_in(values, chunk_type, wish);
+        match fills[..] {
+            [first, second] => encode_with_two_fills(values, chunk_type, wish, [first, second], threads),
+            _ => compress(values, chunk_type, config(values, chunk_type, wish, &fills)?, threads),
+        }
     })
+}
+
+fn compress<T: Real>(values: &[T], chunk_type: &ChunkType, config: Config, threads: usize) -> Result<Vec<u8>> {
+    pumice::compress(values, &stream_shape(&chunk_type.extents), &config.threads(threads))
+}
+
+/// A stream knows of one fill value: the other one is data to it. Where it would not come back, nothing is lost instead.
+fn encode_with_two_fills<T: Real + Pod>(
+    values: &[T],
+    chunk_type: &ChunkType,
+    wish: &Wish,
+    fills: [T; 2],
+    threads: usize,
+) -> Result<Vec<u8>> {
+    let mut bound = wish.bound;
+    if let Bound::Ratio(_) = bound {
+        // The bound that reaches it if there is only one.
+        let joined: Vec<T> =
+            values.iter().map(|&value| if is_same(value, fills[1]) { fills[0] } else { value }).collect();
+        let stream = compress(&joined, chunk_type, config(&joined, chunk_type, wish, &fills[..1])?, threads)?;
+        bound = Bound::Abs(pumice::inspect(&stream)?.abs_bound);
+    }
+    let wished = config(values, chunk_type, &Wish { bound, ..*wish }, &fills)?;
+    let mut stream = compress(values, chunk_type, wished, threads)?;
+    if !fills_survive(values, &stream, &fills, threads)? {
+        stream = compress(values, chunk_type, Config::new(Bound::Lossless).preset(wish.preset), threads)?;
+    }
+    match wish.bound {
+        Bound::Ratio(ratio) if stream.len() as f64 * ratio > size_of_val(values) as f64 => Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("two fill values in a chunk leave no room for a ratio of {ratio}: another kind of bound is needed"),
+        )),
+        _ => Ok(stream),
+    }
+}
+
+fn is_same<T: Real>(a: T, b: T) -> bool {
+    a.to_bits_u64() == b.to_bits_u64()
+}
+
+/// The fill values that occur in a chunk: the one that is wished for, and that of the dataset. A stream knows of one.
+fn fills_in<T: Real>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Vec<T> {
+    let mut fills: Vec<T> = [wish.fill, chunk_type.fill].into_iter().flatten().map(T::from_f64).collect();
+    fills.dedup_by(|a, b| is_same(*a, *b));
+    fills.retain(|fill| values.iter().any(|value| is_same(*value, *fill)));
+    fills
+}
+
+fn fills_survive<T: Real>(values: &[T], stream: &[u8], fills: &[T], threads: usize) -> Result<bool> {
+    let mut restored = vec![T::default(); values.len()];
+    pumice::decompress_into(stream, &mut restored, &DecodeOptions::new().threads(threads))?;
+    let is_fill = |value: T| fills.iter().any(|fill| is_same(*fill, value));
+    Ok(values.iter().zip(&restored).all(|(value, restored)| !is_fill(*value) || is_same(*value, *restored)))
 }
 
 /// Decompresses a chunk into `out`, which is as large as `chunk_type` says.
@@ -91,15 +148,15 @@ fn stream_shape(extents: &[usize]) -> Vec<usize> {
     shape
 }
 
-/// What to ask of Pumice for this chunk.
-fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Result<Config> {
-    let dataset_fill = chunk_type.fill.map(T::from_f64);
-    let is_fill = |value: &T| dataset_fill.is_some_and(|fill| fill.to_bits_u64() == value.to_bits_u64());
-    let fill = match (wish.fill, dataset_fill) {
-        (Some(fill), _) => Fill::Value(fill),
-        (None, Some(fill)) if values.iter().any(is_fill) => Fill::Value(fill.to_f64()),
+/// What to ask of Pumice for this chunk, in which these fill values are.
+fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, fills: &[T]) -> Result<Config> {
+    let is_fill = |value: &T| fills.iter().any(|fill| is_same(*fill, *value));
+    let has_two = fills.len() > 1;
+    let fill = match (fills.first(), wish.fill) {
+        (Some(fill), _) => Fill::Value(fill.to_f64()),
+        (None, Some(fill)) => Fill::Value(fill),
         // Declared, but not what is in there: there may be another.
-        _ => Fill::Auto,
+        (None, None) => Fill::Auto,
     };
     let config = Config::new(wish.bound).preset(wish.preset).fill(fill);
     match (wish.bound, wish.range) {
@@ -120,7 +177,7 @@ fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> R
         (_, None) => of_bound(Bound::Lossless),
         (Bound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
         // The errors of the padding, if there are any, only make it better.
-        (Bound::Psnr(db), Some((lo, hi))) if is_padded => {
+        (Bound::Psnr(db), Some((lo, hi))) if is_padded || has_two => {
             of_bound(Bound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
         }
         _ => config,
@@ -234,6 +291,28 @@ mod tests {
         let (bound, restored) = round_trip(&data, &chunk, &Wish::new(Bound::Rel(1e-2)));
         assert!(bound < 0.11, "{bound}");
         assert_eq!(restored[100..200], data[100..200]);
+    }
+
+    #[test]
+    fn two_fill_values_in_a_chunk_come_back() {
+        let mut data = temperatures(2400);
+        data[100..200].fill(1e20);
+        data[300..400].fill(-999.0);
+        let chunk = ChunkType { fill: Some(1e20), ..chunk_type(DType::F32, &[60, 40]) };
+        for bound in
+            [Bound::Abs(0.1), Bound::Abs(30.0), Bound::Rel(1e-3), Bound::PwRel(1e-2), Bound::Psnr(60.0), Bound::L2(1.0)]
+        {
+            let wish = Wish { fill: Some(-999.0), ..Wish::new(bound) };
+            let (_, restored) = round_trip(&data, &chunk, &wish);
+            assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]), "{bound:?}");
+            let largest = data.iter().zip(&restored).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(largest < 31.0, "{bound:?}: {largest}");
+        }
+        let ratio = |ratio| Wish { fill: Some(-999.0), ..Wish::new(Bound::Ratio(ratio)) };
+        let (_, restored) = round_trip(&data, &chunk, &ratio(5.0));
+        assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]));
+        assert!(restored[400..].iter().zip(&data[400..]).all(|(a, b)| (a - b).abs() < 1.0));
+        assert_eq!(encode(&bytes_of(&data), &chunk, &ratio(500.0), 1).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]

@@ -420,6 +420,24 @@ def test_plain_hdf5_with_links_and_references(tmp_path):
         assert list(file.attrs["texts"]) == ["one", "two"] and file["kinds"][0]["v"] == 2.5
 
 
+def test_two_fill_values_both_come_back(tmp_path):
+    bounds = {"abs": 0.01, "rel": 1e-3, "pwrel": 1e-2, "psnr": 60, "l2": 1, "ratio": 5}
+    (tmp_path / "fields.toml").write_text("".join(f"[[field]]\nname = '{name}'\n{name} = {value}\n" for name, value in bounds.items()))
+    data = np.sin(np.arange(90_000) / 500).reshape(300, 300).astype("f4") + 2
+    data[:50, :50], data[100:150, :50] = 1e20, -999
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("y", 300), file.createDimension("x", 300)
+        for name in bounds:
+            variable = file.createVariable(name, "f4", ("y", "x"), fill_value=1e20)
+            variable.missing_value = np.float32(-999)
+            variable[:] = data
+    convert("in.nc", "out.nc", "--config", "fields.toml", folder=tmp_path)
+    with netCDF4.Dataset(tmp_path / "out.nc") as file:
+        for name in bounds:
+            assert (file[name][:].mask == np.isin(data, [np.float32(1e20), -999])).all(), name
+            assert np.abs(file[name][:] - data).max() < 0.05, name
+
+
 def test_groups_that_contain_themselves_and_second_names(tmp_path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["x"] = np.linspace(0, 1, 40_000).reshape(200, 200)
