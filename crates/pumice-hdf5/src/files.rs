@@ -182,6 +182,13 @@ impl Object {
         Self::new(call!(H5Pcreate(class => Hid) -> Hid), || "cannot make a property list".into())
     }
 
+    /// Makes what has these properties not know when it was written: the same values are the same bytes.
+    fn forget_times(&self) -> Result<()> {
+        let known = 0;
+        let set = call!(H5Pset_obj_track_times(self.id => Hid, known => c_uint) -> c_int);
+        if set < 0 { Err(failure("cannot leave out times")) } else { Ok(()) }
+    }
+
     /// Where the object is in its file.
     pub fn path(&self) -> Result<String> {
         text(|buffer, n| Ok(call!(H5Iget_name(self.id => Hid, buffer => *mut c_char, n => usize) -> isize)))
@@ -255,6 +262,7 @@ impl Group {
         if call!(H5Pget_attr_creation_order(like.id => Hid, &raw mut flags => *mut c_uint) -> c_int) >= 0 {
             call!(H5Pset_attr_creation_order(properties.id => Hid, flags => c_uint) -> c_int);
         }
+        properties.forget_times()?;
         let id = call!(H5Fcreate(name.as_ptr() => *const c_char, TRUNCATE => c_uint, properties.id => Hid, DEFAULT => Hid) -> Hid);
         Self::root(id, path)
     }
@@ -348,6 +356,7 @@ impl Group {
         let c_name = c_string(name)?;
         let properties = call!(H5Gget_create_plist(like.id => Hid) -> Hid);
         let properties = Object::new(properties, || format!("cannot read the properties of {name}"))?;
+        properties.forget_times()?;
         let id = call!(H5Gcreate2(self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid, properties.id => Hid, DEFAULT => Hid) -> Hid);
         Ok(Self { object: Object::new(id, || format!("cannot make the group {name}"))?, file: None })
     }

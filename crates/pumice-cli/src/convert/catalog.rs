@@ -80,7 +80,7 @@ impl Catalog {
     pub(crate) fn of(input: &Input, rules: &Rules) -> Result<Self> {
         let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone() };
         let mut datasets = Vec::new();
-        let mut seen = HashMap::from([(input.root.identity(".")?, String::new())]);
+        let mut seen = HashMap::from([(input.root.reference(".")?, String::new())]);
         catalog.list(&input.root, "", &mut datasets, &mut seen)?;
         let coordinates = coordinates(&datasets)?;
         let (mut floats, mut others) = (Vec::new(), Vec::new());
@@ -121,7 +121,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Lists a group and all in it. `seen` has the paths of what was met by its identity: groups may have themselves as
+    /// Lists a group and all in it. `seen` has the paths of what was met, by references to it: groups may have themselves as
     /// members.
     fn list(
         &mut self,
@@ -133,7 +133,7 @@ impl Catalog {
         for (name, link) in group.links()? {
             let item_path = format!("{path}{name}");
             let first = match link {
-                Link::Group | Link::Dataset | Link::Datatype => match seen.entry(group.identity(&name)?) {
+                Link::Group | Link::Dataset | Link::Datatype => match seen.entry(group.reference(&name)?) {
                     Entry::Occupied(first) => Some(format!("/{}", first.get())),
                     Entry::Vacant(place) => {
                         place.insert(item_path.clone());

@@ -91,7 +91,9 @@ impl Group {
     pub fn create_in_memory() -> Result<Self> {
         let access = Object::properties("H5P_CLS_FILE_ACCESS_ID_g\0")?;
         let in_a_file = 0;
-        call!(H5Pset_fapl_core(access.id => Hid, MEMORY_STEP => usize, in_a_file => c_uint) -> c_int);
+        if call!(H5Pset_fapl_core(access.id => Hid, MEMORY_STEP => usize, in_a_file => c_uint) -> c_int) < 0 {
+            return Err(failure("cannot keep a file in memory"));
+        }
         let properties = Object::properties("H5P_CLS_FILE_CREATE_ID_g\0")?;
         call!(H5Pset_link_creation_order(properties.id => Hid, TRACKED_AND_INDEXED => c_uint) -> c_int);
         call!(H5Pset_attr_creation_order(properties.id => Hid, TRACKED_AND_INDEXED => c_uint) -> c_int);
@@ -107,6 +109,7 @@ impl Group {
         let problem = || format!("cannot make {name}");
         let space = simple_space(layout.shape, layout.is_extendible)?;
         let properties = Object::properties("H5P_CLS_DATASET_CREATE_ID_g\0")?;
+        properties.forget_times()?;
         call!(H5Pset_attr_creation_order(properties.id => Hid, TRACKED_AND_INDEXED => c_uint) -> c_int);
         if let Some(fill) = layout.fill {
             if fill.len() != layout.element.size() {
@@ -138,7 +141,7 @@ impl Group {
         for (name, scales) in datasets {
             let dataset = self.reference(name)?;
             for (axis, scale) in scales.iter().enumerate() {
-                let found = Use { dataset, axis: axis as c_int };
+                let found = Use { dataset, axis: axis as c_int, zero: 0 };
                 match uses.iter_mut().find(|(name, _)| name == scale) {
                     Some((_, list)) => list.push(found),
                     None => uses.push((scale, vec![found])),
@@ -157,12 +160,8 @@ impl Group {
         })
     }
 
-    /// A number that tells objects of a file from each other: the same for all names of one.
-    pub fn identity(&self, name: &str) -> Result<u64> {
-        self.reference(name)
-    }
-
-    fn reference(&self, name: &str) -> Result<u64> {
+    /// A reference to something in this group: a number that is the same for all names of it, and no other's.
+    pub fn reference(&self, name: &str) -> Result<u64> {
         let (c_name, mut reference) = (c_string(name)?, 0_u64);
         let place = (&raw mut reference).cast();
         let made = call!(H5Rcreate(
@@ -177,6 +176,8 @@ impl Group {
 struct Use {
     dataset: u64,
     axis: c_int,
+    /// All bytes are written.
+    zero: c_int,
 }
 
 fn use_type() -> Result<Object> {

@@ -237,7 +237,9 @@ impl Group {
 
     /// Makes a dataset with the properties of another, and without values.
     pub fn create_like(&self, name: &str, like: &Dataset) -> Result<Dataset> {
-        self.create(name, like, &like.creation_properties()?)
+        let properties = like.creation_properties()?;
+        properties.forget_times()?;
+        self.create(name, like, &properties)
     }
 
     /// Makes a dataset of the same type, shape and fill value as another, with these chunks and this filter only.
@@ -245,6 +247,7 @@ impl Group {
         let words = words.to_vec();
         let properties = like.creation_properties()?;
         let chunk: Vec<u64> = chunk.iter().map(|&n| n as u64).collect();
+        properties.forget_times()?;
         let all_filters = 0;
         call!(H5Premove_filter(properties.id => Hid, all_filters => c_int) -> c_int);
         let (rank, mandatory) = (chunk.len() as c_int, 0);
