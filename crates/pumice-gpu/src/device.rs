@@ -487,12 +487,12 @@ impl<'a, T: Element> Decoder<'a, T> {
         };
         for part in fast_parts.iter().map(|number| &parts[*number]) {
             let payload = frames.payload(part.id)?;
-            let candidate = FastCandidate::read_from(payload, &part.chunk.extents)?;
+            let candidate = FastCandidate::read_from(&payload, &part.chunk.extents)?;
             let tiles = match part.is_whole() {
                 true => None,
                 false => Some(candidate.tiles_in(&part.chunk.extents, &part.wanted)?),
             };
-            let (at, payload_bytes, values) = (send(payload)?, payload.len(), part.at);
+            let (at, payload_bytes, values) = (send(&payload)?, payload.len(), part.at);
             encoded.push(Encoded { candidate, tiles, payload: at, payload_bytes, values });
         }
         let mut encoded_balanced = Vec::with_capacity(balanced_parts.len());
@@ -500,7 +500,7 @@ impl<'a, T: Element> Decoder<'a, T> {
             let payload = frames.payload(part.id)?;
             encoded_balanced.push(balanced::Encoded {
                 extents: &part.chunk.extents,
-                payload: send(payload)?,
+                payload: send(&payload)?,
                 payload_bytes: payload.len(),
                 values: part.at,
             });

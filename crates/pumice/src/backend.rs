@@ -8,6 +8,7 @@
 //! scan          range and fill values, from the backend's two passes over the values
 //! Blueprint     what to do with each chunk: its box, quantiser, fill values
 //! Assembler     payloads -> stream
+//! Outline       the same, where payloads stay elsewhere
 //! Frames        stream -> payloads
 //! ```
 //!
@@ -51,7 +52,7 @@ mod assemble;
 mod fast;
 mod frames;
 
-pub use assemble::{Assembler, Blueprint};
+pub use assemble::{Assembler, Blueprint, Outline, Payload};
 pub use fast::{FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FastCandidate, FastSampling, fast_payload_bound, fast_sampling};
 pub use frames::{Frame, Frames};
 
@@ -65,12 +66,22 @@ use crate::array::Real;
 use crate::chunk::{self, Grid};
 use crate::codec::view::View;
 use crate::config::Config;
+use crate::container::checksum;
 use crate::error::Result;
 use crate::stats;
 
 /// Range and fill values of an array, as [`compress`](crate::compress) finds them.
 pub fn scan<T: Real>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T>> {
     stats::decide(passes, config.fill)
+}
+
+/// Bytes that a payload's hashes are made of; the last may be of fewer.
+pub const HASH_BLOCK: usize = checksum::BLOCK_BYTES;
+
+/// `payload_hash` (docs/format.md, section 3) of a payload of whose first blocks of [`HASH_BLOCK`] bytes the XXH3 hashes are
+/// given; `rest` is what follows them.
+pub fn payload_hash(first: &[u64], rest: &[u8]) -> u64 {
+    checksum::payload_hash_of(first, rest)
 }
 
 /// The axes that `balanced` works along in a chunk (docs/format.md, 7.1), slowest first.

@@ -1,10 +1,12 @@
 //! Writing: the plan as a backend sees it, and payloads to a stream.
 
+use std::ops::Range;
+
 use super::{ChunkBox, Codec, Quantizer, Stats};
 use crate::array::Real;
 use crate::chunk::{self, Grid};
 use crate::config::{Bound, Config, Preset};
-use crate::container::frame::{self, Identity};
+use crate::container::frame::{self, FrameHeader, Identity};
 use crate::container::header::Header;
 use crate::error::{Error, Result};
 use crate::parallel::Workers;
@@ -78,6 +80,80 @@ impl<T: Real> Blueprint<T> {
         }
         Ok(T::encode_chunk(values, &self.grid.block(id as u64), &self.plan, &Workers::Serial, out))
     }
+
+    /// Lays out the stream of these payloads, given in order of chunks, which are elsewhere and need not come here.
+    pub fn outline(&self, payloads: &[Payload]) -> Result<Outline> {
+        self.check_complete(payloads.len())?;
+        let sizes: Vec<(Codec, usize)> = payloads.iter().map(|payload| (payload.codec, payload.n_bytes)).collect();
+        let (mut places, mut others, mut frame_bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut part = Vec::new();
+        self.header().write_to(&mut part)?;
+        let mut at = 0;
+        for ((identity, head_bytes), payload) in self.heads(0, &sizes)?.into_iter().zip(payloads) {
+            let Payload { codec, n_bytes, hash } = *payload;
+            FrameHeader::of_hash(codec, identity, n_bytes as u64, hash).write_to(&mut part);
+            let start = at + part.len();
+            others.push((at, std::mem::take(&mut part)));
+            at = start + n_bytes;
+            places.push(start..at);
+            frame_bytes.push((head_bytes + n_bytes) as u64);
+        }
+        writer::append_end(&self.plan, frame_bytes, at as u64, &mut part);
+        let n_bytes = at + part.len();
+        others.push((at, part));
+        Ok(Outline { n_bytes, payloads: places, others })
+    }
+
+    fn header(&self) -> Header {
+        Header::new(&self.plan, self.grid.is_whole())
+    }
+
+    /// Identities of the frames from `first` on, and the sizes of their headers.
+    fn heads(&self, first: usize, sizes: &[(Codec, usize)]) -> Result<Vec<(Identity, usize)>> {
+        let (grid, first) = (&self.grid, first as u64);
+        if sizes.len() as u64 > grid.n_chunks() - first {
+            return Err(Error::invalid(format!("the stream has only {} chunks", grid.n_chunks())));
+        }
+        let head = |(id, &(codec, payload_bytes)): (u64, &(Codec, usize))| {
+            let block = grid.block(id);
+            frame::check_plausible(codec, payload_bytes as u64, block.n_values(), size_of::<T>())
+                .map_err(|e| Error::invalid(format!("chunk {id}: {e}")))?;
+            let identity = Identity::of_block(id, &block, grid.is_whole());
+            Ok((identity, identity.header_bytes(payload_bytes as u64)))
+        };
+        (first..).zip(sizes).map(head).collect()
+    }
+
+    /// Refuses to end a stream of fewer chunks than there are.
+    fn check_complete(&self, n: usize) -> Result<()> {
+        if n < self.n_chunks() {
+            return Err(Error::invalid(format!("the stream has {n} of its {} chunks", self.n_chunks())));
+        }
+        Ok(())
+    }
+}
+
+/// What a stream says of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// How it is coded.
+    pub codec: Codec,
+    /// Its size.
+    pub n_bytes: usize,
+    /// [`payload_hash`](super::payload_hash) of its bytes.
+    pub hash: u64,
+}
+
+/// A stream but for its payloads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outline {
+    /// Size of the stream.
+    pub n_bytes: usize,
+    /// Where the payload of each chunk goes.
+    pub payloads: Vec<Range<usize>>,
+    /// What stands between them, and where.
+    pub others: Vec<(usize, Vec<u8>)>,
 }
 
 /// Refuses what takes other stages of `pipeline.rs` than those of two presets.
@@ -129,9 +205,8 @@ impl<'a, T: Real> Assembler<'a, T> {
     /// Starts the stream in `out`, whose content is replaced and whose capacity is reused.
     pub fn new(blueprint: &'a Blueprint<T>, mut out: Vec<u8>) -> Result<Self> {
         out.clear();
-        let Blueprint { plan, grid, threads } = blueprint;
-        Header::new(plan, grid.is_whole()).write_to(&mut out)?;
-        let workers = writer::workers_for(chunk::n_values(&plan.shape), *threads)?;
+        blueprint.header().write_to(&mut out)?;
+        let workers = writer::workers_for(chunk::n_values(blueprint.shape()), blueprint.threads)?;
         Ok(Self { blueprint, workers, out, frame_bytes: Vec::new() })
     }
 
@@ -159,11 +234,8 @@ impl<'a, T: Real> Assembler<'a, T> {
 
     /// Ends the stream; all chunks must be there.
     pub fn finish(mut self) -> Result<Vec<u8>> {
-        let (n, n_chunks) = (self.frame_bytes.len(), self.blueprint.n_chunks());
-        if n != n_chunks {
-            return Err(Error::invalid(format!("the stream has {n} of its {n_chunks} chunks")));
-        }
-        writer::append_end(&self.blueprint.plan, self.frame_bytes, &mut self.out);
+        self.blueprint.check_complete(self.frame_bytes.len())?;
+        writer::append_end(&self.blueprint.plan, self.frame_bytes, self.out.len() as u64, &mut self.out);
         Ok(self.out)
     }
 
@@ -173,7 +245,7 @@ impl<'a, T: Real> Assembler<'a, T> {
         sizes: &[(Codec, usize)],
         write: impl FnOnce(&Workers, Vec<Slot<'_>>) -> Result<()>,
     ) -> Result<()> {
-        let heads = self.heads(sizes)?;
+        let heads = self.blueprint.heads(self.frame_bytes.len(), sizes)?;
         let start = self.out.len();
         let n_bytes: usize = heads.iter().zip(sizes).map(|((_, head), (_, payload))| head + payload).sum();
         self.out.resize(start + n_bytes, 0);
@@ -190,22 +262,5 @@ impl<'a, T: Real> Assembler<'a, T> {
             Err(_) => self.out.truncate(start),
         }
         written
-    }
-
-    /// Identities of the next frames, and the sizes of their headers.
-    fn heads(&self, sizes: &[(Codec, usize)]) -> Result<Vec<(Identity, usize)>> {
-        let grid = &self.blueprint.grid;
-        let first = self.frame_bytes.len() as u64;
-        if sizes.len() as u64 > grid.n_chunks() - first {
-            return Err(Error::invalid(format!("the stream has only {} chunks", grid.n_chunks())));
-        }
-        let head = |(id, &(codec, payload_bytes)): (u64, &(Codec, usize))| {
-            let block = grid.block(id);
-            frame::check_plausible(codec, payload_bytes as u64, block.n_values(), size_of::<T>())
-                .map_err(|e| Error::invalid(format!("chunk {id}: {e}")))?;
-            let identity = Identity::of_block(id, &block, grid.is_whole());
-            Ok((identity, identity.header_bytes(payload_bytes as u64)))
-        };
-        (first..).zip(sizes).map(head).collect()
     }
 }

@@ -1,19 +1,58 @@
 //! Reading: a stream to payloads. Every byte is taken for hostile, as by [`Reader`].
 
+use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use super::{ChunkBox, Codec};
 use crate::array::Real;
 use crate::chunk::Block;
-use crate::container::{self, Place, frame};
+use crate::container::frame::{self, FrameHeader};
+use crate::container::{self, Place};
 use crate::error::{Error, Result};
 use crate::parallel::Workers;
+use crate::read_at::ReadAt;
 use crate::reader::{DecodeOptions, Info, Reader};
 
-/// A complete stream in memory, whose chunks are decoded elsewhere.
+/// A complete stream, whose chunks are decoded elsewhere.
 #[derive(Debug)]
 pub struct Frames<'a> {
-    reader: Reader<&'a [u8]>,
+    reader: Reader<Stream<'a>>,
+}
+
+/// Where the bytes of a stream are.
+enum Stream<'a> {
+    Memory(&'a [u8]),
+    Elsewhere(Box<dyn ReadAt + Send + 'a>),
+}
+
+impl<'a> Stream<'a> {
+    fn source(&self) -> &(dyn ReadAt + 'a) {
+        match self {
+            Self::Memory(bytes) => bytes,
+            Self::Elsewhere(source) => &**source,
+        }
+    }
+}
+
+impl fmt::Debug for Stream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} bytes", self.len())
+    }
+}
+
+impl ReadAt for Stream<'_> {
+    fn len(&self) -> Result<u64> {
+        self.source().len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.source().read_exact_at(buf, offset)
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.source().slice(offset, len)
+    }
 }
 
 /// What the frame of a chunk holds.
@@ -30,21 +69,28 @@ impl<'a> Frames<'a> {
     /// Reads header and index. Memory for all values may be taken once this has succeeded: they are within the limit of
     /// the options, and no frame is too small for its share of them.
     pub fn open(bytes: &'a [u8], options: &DecodeOptions) -> Result<Self> {
-        let reader = Reader::new(bytes, options.clone().threads(1))?;
-        let whole = Block::whole(reader.layout.grid.shape());
-        Self::checked(reader, &whole, options)
+        Self::over(Stream::Memory(bytes), None, options)
     }
 
     /// The same where only a region is wanted: it is its values, and the chunks that hold them, that memory may be taken for.
     pub fn open_region(bytes: &'a [u8], region: &[Range<usize>], options: &DecodeOptions) -> Result<Self> {
-        let reader = Reader::new(bytes, options.clone().threads(1))?;
-        let block = reader.region_block(region)?;
-        Self::checked(reader, &block, options)
+        Self::over(Stream::Memory(bytes), Some(region), options)
     }
 
-    fn checked(reader: Reader<&'a [u8]>, block: &Block, options: &DecodeOptions) -> Result<Self> {
+    /// [`Self::open`] for a stream whose bytes are not in memory. Of frames, only the heads are read, unless they are verified
+    /// or decoded here.
+    pub fn open_from(source: impl ReadAt + Send + 'a, options: &DecodeOptions) -> Result<Self> {
+        Self::over(Stream::Elsewhere(Box::new(source)), None, options)
+    }
+
+    fn over(stream: Stream<'a>, region: Option<&[Range<usize>]>, options: &DecodeOptions) -> Result<Self> {
+        let reader = Reader::new(stream, options.clone().threads(1))?;
+        let block = match region {
+            Some(region) => reader.region_block(region)?,
+            None => Block::whole(reader.layout.grid.shape()),
+        };
         let grid = &reader.layout.grid;
-        let ids = grid.chunks_in(block);
+        let ids = grid.chunks_in(&block);
         let largest = ids.iter().map(|id| grid.chunk_values(*id)).max().unwrap_or(0).max(block.n_values());
         container::check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
         container::check_places(&reader.layout, &ids)?;
@@ -93,21 +139,41 @@ impl<'a> Frames<'a> {
     /// # Panics
     /// If there is no such chunk.
     pub fn frame(&self, id: usize) -> Result<Frame> {
-        let (range, layout) = (self.range(id), &self.reader.layout);
-        let located = frame::locate(&self.reader.source[range.clone()], &layout.header, &layout.identity(id as u64));
-        let checked = located.and_then(|(header, payload)| {
+        let layout = &self.reader.layout;
+        let checked = self.locate(id).and_then(|header| {
             header.check_plausible(layout.grid.chunk_values(id as u64), layout.header.dtype.size())?;
-            Ok(Frame { codec: header.codec, payload: range.end - payload.len()..range.end })
+            let end = self.place(id).end;
+            Ok(Frame { codec: header.codec, payload: end - header.payload_bytes as usize..end })
         });
         checked.map_err(|e| e.context(format_args!("chunk {id}")))
+    }
+
+    /// What stands in front of a payload.
+    fn locate(&self, id: usize) -> Result<FrameHeader> {
+        let (layout, place) = (&self.reader.layout, self.place(id));
+        let head = self.read(place.start..place.end.min(place.start + frame::MAX_HEADER_BYTES))?;
+        frame::locate(&head, place.len() as u64, &layout.header, &layout.identity(id as u64))
+    }
+
+    /// Bytes of the stream.
+    pub fn read(&self, range: Range<usize>) -> Result<Cow<'_, [u8]>> {
+        let source = self.reader.source.source();
+        if let Some(bytes) = source.slice(range.start as u64, range.len()) {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut bytes = Vec::new();
+        container::reserve(&mut bytes, range.len())?;
+        bytes.resize(range.len(), 0);
+        source.read_exact_at(&mut bytes, range.start as u64)?;
+        Ok(Cow::Owned(bytes))
     }
 
     /// The payload of chunk `id`, with the checks of [`Self::frame`].
     ///
     /// # Panics
     /// If there is no such chunk.
-    pub fn payload(&self, id: usize) -> Result<&'a [u8]> {
-        Ok(&self.reader.source[self.frame(id)?.payload])
+    pub fn payload(&self, id: usize) -> Result<Cow<'_, [u8]>> {
+        self.read(self.frame(id)?.payload)
     }
 
     /// Checks the frame of chunk `id` and its checksum; several threads may do so at once.
@@ -115,9 +181,19 @@ impl<'a> Frames<'a> {
     /// # Panics
     /// If there is no such chunk.
     pub fn verify(&self, id: usize) -> Result<()> {
-        let (range, layout) = (self.range(id), &self.reader.layout);
-        let opened = frame::open(&self.reader.source[range], &layout.header, &layout.identity(id as u64));
-        opened.map(drop).map_err(|e| e.context(format_args!("chunk {id}")))
+        let layout = &self.reader.layout;
+        let frame = self.read(self.place(id));
+        let opened = frame.and_then(|frame| frame::open(&frame, &layout.header, &layout.identity(id as u64)).map(drop));
+        opened.map_err(|e| e.context(format_args!("chunk {id}")))
+    }
+
+    /// The same by the [`payload_hash`](super::payload_hash) of its payload.
+    ///
+    /// # Panics
+    /// If there is no such chunk.
+    pub fn verify_hash(&self, id: usize, payload_hash: u64) -> Result<()> {
+        let checked = self.locate(id).and_then(|header| header.check_hash(payload_hash));
+        checked.map_err(|e| e.context(format_args!("chunk {id}")))
     }
 
     /// Checks and decodes chunk `id` to `out`, which has as many values, in C order, by the cores of this machine.
@@ -134,8 +210,11 @@ impl<'a> Frames<'a> {
         self.reader.decode_frame(id as u64, None, &params, &Workers::Serial, &mut Vec::new(), out)
     }
 
-    /// Where the frame of a chunk stands; the layout has been found to lie within the stream.
-    fn range(&self, id: usize) -> Range<usize> {
+    /// Where the frame of chunk `id` stands, which is within the stream.
+    ///
+    /// # Panics
+    /// If there is no such chunk.
+    pub fn place(&self, id: usize) -> Range<usize> {
         let Place { offset, frame_bytes } = self.reader.layout.places[id];
         offset as usize..(offset + frame_bytes) as usize
     }

@@ -55,8 +55,13 @@ pub(crate) struct FrameHeader {
 impl FrameHeader {
     /// The header of a frame with this payload.
     pub(crate) fn new(codec: Codec, identity: Identity, payload: &[u8]) -> Self {
-        let payload_bytes = payload.len() as u64;
-        Self { codec, identity, payload_bytes, frame_checksum: frame_checksum(codec, &identity, payload) }
+        Self::of_hash(codec, identity, payload.len() as u64, checksum::payload_hash(payload))
+    }
+
+    /// The header of a frame with a payload of this size and `payload_hash`.
+    pub(crate) fn of_hash(codec: Codec, identity: Identity, payload_bytes: u64, payload_hash: u64) -> Self {
+        let frame_checksum = frame_checksum(codec, &identity, payload_bytes, payload_hash);
+        Self { codec, identity, payload_bytes, frame_checksum }
     }
 
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
@@ -90,8 +95,15 @@ impl FrameHeader {
 
     /// Whether the checksum holds for this payload.
     pub(crate) fn matches(&self, payload: &[u8]) -> bool {
-        self.payload_bytes == payload.len() as u64
-            && self.frame_checksum == frame_checksum(self.codec, &self.identity, payload)
+        self.payload_bytes == payload.len() as u64 && self.check_hash(checksum::payload_hash(payload)).is_ok()
+    }
+
+    /// Refuses a payload of another `payload_hash` than the checksum covers.
+    pub(crate) fn check_hash(&self, payload_hash: u64) -> Result<()> {
+        if self.frame_checksum == frame_checksum(self.codec, &self.identity, self.payload_bytes, payload_hash) {
+            return Ok(());
+        }
+        Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"))
     }
 
     /// Refuses sizes that cannot hold `n_values`, so that nobody allocates for them.
@@ -125,16 +137,16 @@ pub(crate) fn min_frame_bytes(n_values: usize, value_bytes: usize) -> u64 {
 
 /// The payload of the whole frame `bytes` that must hold the chunk `wanted`, checked.
 pub(crate) fn open<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> Result<(FrameHeader, &'a [u8])> {
-    let (frame_header, payload) = locate(bytes, header, wanted)?;
-    if !frame_header.matches(payload) {
-        return Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"));
-    }
+    let frame_header = locate(bytes, bytes.len() as u64, header, wanted)?;
+    let payload = &bytes[bytes.len() - frame_header.payload_bytes as usize..];
+    frame_header.check_hash(checksum::payload_hash(payload))?;
     Ok((frame_header, payload))
 }
 
-/// [`open`] but for the checksum.
-pub(crate) fn locate<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> Result<(FrameHeader, &'a [u8])> {
-    let mut rest = Bytes::new(bytes);
+/// [`open`] but for the checksum, of a frame of which only the first [`MAX_HEADER_BYTES`] need be at hand. Its payload is what
+/// ends it.
+pub(crate) fn locate(head: &[u8], frame_bytes: u64, header: &Header, wanted: &Identity) -> Result<FrameHeader> {
+    let mut rest = Bytes::new(head);
     let frame_header = FrameHeader::read_from(&mut rest, header).map_err(|e| Error::corrupt(e.to_string()))?;
     let identity = &frame_header.identity;
     if identity.chunk_id != wanted.chunk_id {
@@ -144,18 +156,18 @@ pub(crate) fn locate<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) ->
         let (first, rows) = (identity.first_row, identity.rows);
         return Err(Error::corrupt(format!("its frame claims {rows} rows from row {first} on, against the index")));
     }
-    let payload = rest.rest();
-    if frame_header.payload_bytes != payload.len() as u64 {
+    let header_bytes = (head.len() - rest.len()) as u64;
+    if frame_header.payload_bytes != frame_bytes - header_bytes {
         return Err(Error::corrupt("its frame has another size than the index says"));
     }
-    Ok((frame_header, payload))
+    Ok(frame_header)
 }
 
-fn frame_checksum(codec: Codec, identity: &Identity, payload: &[u8]) -> u64 {
+fn frame_checksum(codec: Codec, identity: &Identity, payload_bytes: u64, payload_hash: u64) -> u64 {
     let mut covered = [0; 41];
     covered[0] = codec as u8;
     let Identity { chunk_id, first_row, rows, .. } = *identity;
-    let fields = [chunk_id, first_row, rows, payload.len() as u64, checksum::payload_hash(payload)];
+    let fields = [chunk_id, first_row, rows, payload_bytes, payload_hash];
     for (to, field) in covered[1..].chunks_exact_mut(8).zip(fields) {
         to.copy_from_slice(&field.to_le_bytes());
     }

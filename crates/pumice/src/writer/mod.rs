@@ -116,7 +116,7 @@ pub(crate) fn append_planned<T: Real>(
     Header::new(plan, grid.n_chunks() == 1).write_to(out)?;
     let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress: &|_| () };
     let frame_bytes = job.append_to(workers, out)?;
-    append_end(plan, frame_bytes, out);
+    append_end(plan, frame_bytes, out.len() as u64, out);
     Ok(summary(plan, &plan.shape, out.len() as u64, grid.n_chunks()))
 }
 
@@ -372,10 +372,9 @@ fn write_index(index: Index, index_offset: u64, out: &mut Vec<u8>) {
     Footer { index_offset, index_bytes: (out.len() - start) as u64 }.write_to(out);
 }
 
-/// Ends the stream of an array written in one session, of whose frames `out` holds all.
-pub(crate) fn append_end<T: Real>(plan: &Plan<T>, frame_bytes: Vec<u64>, out: &mut Vec<u8>) {
+/// Ends the stream of an array written in one session, whose frames end at `index_offset`.
+pub(crate) fn append_end<T: Real>(plan: &Plan<T>, frame_bytes: Vec<u64>, index_offset: u64, out: &mut Vec<u8>) {
     if frame_bytes.len() > 1 {
-        let index_offset = out.len() as u64;
         write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, index_offset, out);
     }
 }
