@@ -1,5 +1,7 @@
 //! Arrays and streams of bytes, on the host or on the device.
 
+mod resident;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +13,8 @@ use crate::balanced::{self, BalancedDecoder, BalancedEncoder};
 use crate::boxes::{self, Corner};
 use crate::cuda::Cuda;
 use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
-use crate::kernels::Element;
+use crate::hash::Hasher;
+use crate::kernels::{Element, Item};
 use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
 use crate::staging;
@@ -72,17 +75,17 @@ impl Device {
     }
 
     /// Device memory for `len` values, which are not set.
-    pub fn allocate<T: Element>(&self, len: usize) -> Result<DeviceArray<T>> {
+    pub fn allocate<T: Item>(&self, len: usize) -> Result<DeviceArray<T>> {
         Ok(DeviceArray { buffer: Buffer::new(&self.runtime, len)? })
     }
 
     /// A copy of `values` in device memory.
-    pub fn upload<T: Element>(&self, values: &[T]) -> Result<DeviceArray<T>> {
+    pub fn upload<T: Item>(&self, values: &[T]) -> Result<DeviceArray<T>> {
         Ok(DeviceArray { buffer: Buffer::with(&self.runtime, values, Stream::DEFAULT)? })
     }
 
     /// Copies values from one place in device memory to another, in a stream.
-    pub fn copy<T: Element>(&self, from: &DeviceArray<T>, to: &mut DeviceArray<T>, stream: Stream) -> Result<()> {
+    pub fn copy<T: Item>(&self, from: &DeviceArray<T>, to: &mut DeviceArray<T>, stream: Stream) -> Result<()> {
         assert_eq!(from.buffer.len(), to.buffer.len(), "the arrays have the same length");
         let n_bytes = from.buffer.len() * size_of::<T>();
         // SAFETY: both buffers have that many bytes.
@@ -187,11 +190,11 @@ fn check_len(len: usize, shape: &[usize]) -> Result<()> {
 
 /// Values in device memory, freed when dropped.
 #[derive(Debug)]
-pub struct DeviceArray<T: Element> {
+pub struct DeviceArray<T: Item> {
     buffer: Buffer<T>,
 }
 
-impl<T: Element> DeviceArray<T> {
+impl<T: Item> DeviceArray<T> {
     /// All values, to be read.
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
@@ -223,7 +226,7 @@ pub struct DeviceSlice<'a, T> {
     values: PhantomData<&'a [T]>,
 }
 
-impl<T: Element> DeviceSlice<'_, T> {
+impl<T: Item> DeviceSlice<'_, T> {
     /// Values at an address of the caller's.
     ///
     /// # Safety
@@ -231,6 +234,16 @@ impl<T: Element> DeviceSlice<'_, T> {
     #[must_use]
     pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
         Self { at, len, values: PhantomData }
+    }
+
+    /// Some of these values: of memory for the largest stream that there may be, the one that was written.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    #[must_use]
+    pub fn slice(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} is not within {} values", self.len);
+        Self { at: self.at + (range.start * size_of::<T>()) as u64, len: range.len(), ..self }
     }
 
     /// The address of the first value.
@@ -248,7 +261,7 @@ pub struct DeviceSliceMut<'a, T> {
     values: PhantomData<&'a mut [T]>,
 }
 
-impl<T: Element> DeviceSliceMut<'_, T> {
+impl<T: Item> DeviceSliceMut<'_, T> {
     /// Room for values at an address of the caller's.
     ///
     /// # Safety
@@ -269,6 +282,22 @@ pub struct Encoder<'a, T: Element> {
     places: Vec<usize>,
     gathered: Option<Buffer<T>>,
     coder: ChunkEncoder<T>,
+    hasher: Hasher,
+}
+
+/// The payload of a chunk, and where it is.
+enum Made {
+    OnDevice(DevicePtr, usize),
+    OnHost(Vec<u8>),
+}
+
+impl Made {
+    fn n_bytes(&self) -> usize {
+        match self {
+            Self::OnDevice(_, n_bytes) => *n_bytes,
+            Self::OnHost(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// Where the payload of each chunk is and how long, if it is on the device.
@@ -298,7 +327,9 @@ impl<'a, T: Element> Encoder<'a, T> {
         } else {
             ChunkEncoder::Balanced(Box::new(BalancedEncoder::new(&runtime, blueprint, Stream::DEFAULT)?))
         };
-        Ok(Self { runtime, blueprint, boxes, places, gathered, coder })
+        let n_bytes = boxes.iter().map(|chunk| chunk.n_values() * size_of::<T>()).sum();
+        let hasher = Hasher::new(&runtime, boxes.len(), n_bytes)?;
+        Ok(Self { runtime, blueprint, boxes, places, gathered, coder, hasher })
     }
 
     /// Bytes of device memory that the working space takes.
@@ -308,7 +339,7 @@ impl<'a, T: Element> Encoder<'a, T> {
             ChunkEncoder::Fast(fast) => fast.device_bytes(),
             ChunkEncoder::Balanced(balanced) => balanced.device_bytes(),
         };
-        coder + self.gathered.as_ref().map_or(0, |b| (b.len() * size_of::<T>()) as u64)
+        coder + self.hasher.device_bytes() + self.gathered.as_ref().map_or(0, |b| (b.len() * size_of::<T>()) as u64)
     }
 
     fn place(&self, id: usize, values: DevicePtr) -> DevicePtr {
@@ -360,35 +391,43 @@ impl<'a, T: Element> Encoder<'a, T> {
     /// that do not shrink are stored as they are.
     pub fn finish(&self, values: DeviceSlice<'_, T>, stream: Stream) -> Result<Vec<u8>> {
         check_len(values.len, self.blueprint.shape())?;
-        let values = values.at;
-        let (codec, payloads) = self.payloads(stream)?;
         let mut assembler = Assembler::new(self.blueprint, Vec::new())?;
-        for (id, payload) in payloads.iter().enumerate() {
-            let n_values = self.boxes[id].n_values();
-            if payload.is_none() && codec == Codec::Balanced {
-                let mut chunk = vec![T::default(); n_values];
-                let n_bytes = size_of_val(&chunk[..]);
-                // SAFETY: a slice is valid; `chunk` outlives the wait.
-                unsafe { self.runtime.copy_out(chunk.as_mut_ptr().cast(), self.place(id, values), n_bytes, stream)? };
-                self.runtime.synchronize(stream)?;
-                let mut bytes = Vec::new();
-                let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
-                assembler.chunk(codec, bytes.len(), |to| {
-                    to.copy_from_slice(&bytes);
+        for made in self.made(values.at, stream)? {
+            let (codec, made) = made?;
+            assembler.chunk(codec, made.n_bytes(), |to| match &made {
+                Made::OnHost(bytes) => {
+                    to.copy_from_slice(bytes);
                     Ok(())
-                })?;
-                continue;
-            }
-            let (codec, from, n_bytes) = match payload {
-                Some((at, n_bytes)) => (codec, *at, *n_bytes),
-                None => (Codec::Raw, self.place(id, values), n_values * size_of::<T>()),
-            };
-            assembler.chunk(codec, n_bytes, |to| {
+                }
                 // SAFETY: the payload is there, and so are values of a slice; `to` outlives the wait.
-                unsafe { staging::download(&*self.runtime, to.as_mut_ptr(), from, n_bytes, stream) }
+                Made::OnDevice(from, n_bytes) => unsafe {
+                    staging::download(&*self.runtime, to.as_mut_ptr(), *from, *n_bytes, stream)
+                },
             })?;
         }
         assembler.finish()
+    }
+
+    /// Waits, and gives the codec and the payload of each chunk; the host makes those that the device has left to it.
+    fn made(&self, values: DevicePtr, stream: Stream) -> Result<impl Iterator<Item = Result<(Codec, Made)>>> {
+        let (codec, payloads) = self.payloads(stream)?;
+        Ok(payloads.into_iter().enumerate().map(move |(id, payload)| {
+            let n_values = self.boxes[id].n_values();
+            match payload {
+                Some((at, n_bytes)) => Ok((codec, Made::OnDevice(at, n_bytes))),
+                None if codec == Codec::Balanced => {
+                    let mut chunk = vec![T::default(); n_values];
+                    let (to, n_bytes) = (chunk.as_mut_ptr().cast(), size_of_val(&chunk[..]));
+                    // SAFETY: a slice is valid; `chunk` outlives the wait.
+                    unsafe { self.runtime.copy_out(to, self.place(id, values), n_bytes, stream)? };
+                    self.runtime.synchronize(stream)?;
+                    let mut bytes = Vec::new();
+                    let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
+                    Ok((codec, Made::OnHost(bytes)))
+                }
+                None => Ok((Codec::Raw, Made::OnDevice(self.place(id, values), n_values * size_of::<T>()))),
+            }
+        }))
     }
 }
 

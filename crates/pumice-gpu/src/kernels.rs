@@ -11,7 +11,7 @@ pub(crate) struct Source {
 }
 
 /// All kernels. Made by `cargo xtask ptx`, which writes the hash of their sources into them.
-pub(crate) const SOURCES: [Source; 8] = [
+pub(crate) const SOURCES: [Source; 9] = [
     Source { ptx: include_str!("../ptx/balanced_split.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_encode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_decode.compute_80.ptx") },
@@ -19,12 +19,21 @@ pub(crate) const SOURCES: [Source; 8] = [
     Source { ptx: include_str!("../ptx/fast_choose.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/fast_encode.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/fast_decode.compute_80.ptx") },
+    Source { ptx: include_str!("../ptx/hash.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/scan.compute_80.ptx") },
 ];
 
+/// What device memory holds: elements of arrays, and bytes of streams.
+#[allow(private_bounds, reason = "sealed")]
+pub trait Item: Plain {}
+
+impl Item for u8 {}
+impl Item for f32 {}
+impl Item for f64 {}
+
 /// An element type that there are kernels for.
 #[allow(private_bounds, reason = "sealed")]
-pub trait Element: Real + Kernels {}
+pub trait Element: Real + Kernels + Item {}
 
 impl Element for f32 {}
 impl Element for f64 {}

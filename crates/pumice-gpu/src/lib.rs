@@ -4,7 +4,8 @@
 //! neither building nor installing needs a CUDA toolkit, and without a driver [`Device::cuda`] says so.
 //!
 //! [`Device::compress`] and [`Device::decompress`] take arrays on the host. Those who have data on the device use
-//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with a [`DeviceSlice`] of it and streams of their own.
+//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with a [`DeviceSlice`] of it and streams of their own; complete streams can
+//! be written there as well ([`Encoder::finish_on_device`]).
 #![allow(unsafe_code, reason = "talks to a device")]
 
 mod balanced;
@@ -14,11 +15,12 @@ mod device;
 #[cfg(feature = "emulator")]
 mod emulated;
 mod fast;
+mod hash;
 mod kernels;
 mod runtime;
 mod scan;
 mod staging;
 
 pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder};
-pub use kernels::Element;
+pub use kernels::{Element, Item};
 pub use runtime::{DevicePtr, Stream};

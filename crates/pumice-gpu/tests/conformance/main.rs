@@ -6,6 +6,7 @@ mod balanced;
 mod fast;
 mod forged;
 mod regions;
+mod resident;
 
 use std::fmt::Debug;
 
