@@ -2,6 +2,8 @@
 
 mod resident;
 
+pub use resident::FramesOnDevice;
+
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use crate::cuda::Cuda;
 use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
 use crate::hash::Hasher;
 use crate::kernels::{Element, Item};
+use crate::payloads::{self, Delivered, Placed};
 use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
 use crate::staging;
@@ -146,7 +149,12 @@ impl Device {
 
     /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host.
     /// Waits until all is done.
-    pub fn decode<T: Element>(&self, frames: &Frames<'_>, values: DeviceSliceMut<'_, T>, stream: Stream) -> Result<()> {
+    pub fn decode<'a, T: Element>(
+        &self,
+        frames: impl Into<Stored<'a>>,
+        values: DeviceSliceMut<'a, T>,
+        stream: Stream,
+    ) -> Result<()> {
         let decoder = Decoder::<T>::new(self, frames, values, stream)?;
         decoder.decode(stream)?;
         decoder.finish(stream)
@@ -154,13 +162,15 @@ impl Device {
 
     /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Takes 256 MiB of device memory
     /// or a chunk beside the payloads, whichever is more. Waits until all is done.
-    pub fn decode_region<T: Element>(
+    pub fn decode_region<'a, T: Element>(
         &self,
-        frames: &Frames<'_>,
+        frames: impl Into<Stored<'a>>,
         region: &[Range<usize>],
-        values: DeviceSliceMut<'_, T>,
+        values: DeviceSliceMut<'a, T>,
         stream: Stream,
     ) -> Result<()> {
+        let stored = frames.into();
+        let frames = stored.frames();
         let mut ids = frames.chunks_in(region)?;
         while !ids.is_empty() {
             let mut n_bytes = 0;
@@ -171,7 +181,7 @@ impl Device {
             let rest = ids.split_off(n.count().max(1));
             let DeviceSliceMut { at, len, .. } = values;
             let values = DeviceSliceMut { at, len, values: PhantomData };
-            let decoder = Decoder::<T>::of_chunks(self, frames, ids, region.to_vec(), values, stream)?;
+            let decoder = Decoder::<T>::of_chunks(self, stored, ids, region.to_vec(), values, stream)?;
             decoder.decode(stream)?;
             decoder.finish(stream)?;
             ids = rest;
@@ -431,6 +441,36 @@ impl<'a, T: Element> Encoder<'a, T> {
     }
 }
 
+/// A stream to be decoded, and where its payloads are.
+#[derive(Clone, Copy, Debug)]
+pub enum Stored<'a> {
+    /// In memory of the host.
+    OnHost(&'a Frames<'a>),
+    /// In device memory.
+    OnDevice(&'a FramesOnDevice<'a>),
+}
+
+impl<'a> Stored<'a> {
+    fn frames(self) -> &'a Frames<'a> {
+        match self {
+            Self::OnHost(frames) => frames,
+            Self::OnDevice(stored) => &stored.frames,
+        }
+    }
+}
+
+impl<'a, 'b: 'a> From<&'a Frames<'b>> for Stored<'a> {
+    fn from(frames: &'a Frames<'b>) -> Self {
+        Self::OnHost(frames)
+    }
+}
+
+impl<'a, 'b: 'a> From<&'a FramesOnDevice<'b>> for Stored<'a> {
+    fn from(frames: &'a FramesOnDevice<'b>) -> Self {
+        Self::OnDevice(frames)
+    }
+}
+
 /// Decodes one stream, or a region of it, whose payloads it holds in device memory, as often as wanted.
 #[derive(Debug)]
 pub struct Decoder<'a, T: Element> {
@@ -445,6 +485,9 @@ pub struct Decoder<'a, T: Element> {
     fast: FastDecoder<T>,
     balanced_parts: Vec<usize>,
     balanced: BalancedDecoder<T>,
+    /// Those whose values are in device memory as they are, and where.
+    raw_parts: Vec<usize>,
+    raw: Vec<Placed>,
     /// Held because the device reads and writes them.
     _payloads: Buffer<u8>,
     _gathered: Option<Buffer<T>>,
@@ -481,69 +524,70 @@ impl Part {
 }
 
 impl<'a, T: Element> Decoder<'a, T> {
-    /// Verifies the stream's checksums and copies its payloads to the device; values will be written to `values`.
-    pub fn new(device: &Device, frames: &'a Frames<'a>, values: DeviceSliceMut<'a, T>, stream: Stream) -> Result<Self> {
-        let region = frames.info().shape.iter().map(|n| 0..*n).collect();
-        Self::of_chunks(device, frames, (0..frames.n_chunks()).collect(), region, values, stream)
+    /// Verifies the stream's checksums and copies its payloads to the device, unless they are there; values will be written
+    /// to `values`.
+    pub fn new(
+        device: &Device,
+        frames: impl Into<Stored<'a>>,
+        values: DeviceSliceMut<'a, T>,
+        stream: Stream,
+    ) -> Result<Self> {
+        let stored = frames.into();
+        let region = stored.frames().info().shape.iter().map(|n| 0..*n).collect();
+        Self::of_chunks(device, stored, (0..stored.frames().n_chunks()).collect(), region, values, stream)
     }
 
     /// The same for chunks that hold values of a region.
     fn of_chunks(
         device: &Device,
-        frames: &'a Frames<'a>,
+        stored: Stored<'a>,
         ids: Vec<usize>,
         region: Vec<Range<usize>>,
         values: DeviceSliceMut<'a, T>,
         stream: Stream,
     ) -> Result<Self> {
         check_len(values.len, &region.iter().map(ExactSizeIterator::len).collect::<Vec<_>>())?;
-        let runtime = Arc::clone(&device.runtime);
+        let (runtime, frames) = (Arc::clone(&device.runtime), stored.frames());
         let mut parts: Vec<Part> = ids.into_iter().map(|id| Part::new(id, frames.chunk(id), &region)).collect();
         let gathered = place_parts(&runtime, &mut parts, &region, values.at)?;
-        let (mut fast_parts, mut balanced_parts) = (Vec::new(), Vec::new());
-        let mut n_payload = 0_usize;
+        let (mut fast_parts, mut balanced_parts, mut raw_parts) = (Vec::new(), Vec::new(), Vec::new());
         for (number, part) in parts.iter().enumerate() {
-            let frame = frames.frame(part.id)?;
-            let parts = match frame.codec {
-                Codec::Fast => &mut fast_parts,
-                Codec::Balanced => &mut balanced_parts,
+            let parts = match (frames.frame(part.id)?.codec, stored) {
+                (Codec::Fast, _) => &mut fast_parts,
+                (Codec::Balanced, _) => &mut balanced_parts,
+                (Codec::Raw, Stored::OnDevice(_)) => &mut raw_parts,
                 _ => continue,
             };
             if part.chunk.n_values() > 0 {
-                frames.verify(part.id)?;
                 parts.push(number);
-                n_payload += frame.payload.len().next_multiple_of(16);
             }
         }
-        let payloads = Buffer::<u8>::new(&runtime, n_payload)?;
-        let mut encoded = Vec::with_capacity(fast_parts.len());
-        let mut first = 0;
-        let mut send = |payload: &[u8]| {
-            let at = payloads.at() + first as u64;
-            payloads.write(first, payload, stream)?;
-            first += payload.len().next_multiple_of(16);
-            Ok::<_, Error>(at)
+        let on_device = fast_parts.iter().chain(&balanced_parts).chain(&raw_parts);
+        let ids: Vec<usize> = on_device.map(|number| parts[*number].id).collect();
+        let Delivered { placed, room } = match stored {
+            Stored::OnHost(frames) => payloads::upload(&runtime, frames, &ids, stream)?,
+            Stored::OnDevice(frames) => frames.place(&runtime, &ids, stream)?,
         };
-        for part in fast_parts.iter().map(|number| &parts[*number]) {
-            let payload = frames.payload(part.id)?;
-            let candidate = FastCandidate::read_from(&payload, &part.chunk.extents)?;
+        let mut placed = placed.into_iter();
+        let mut encoded = Vec::with_capacity(fast_parts.len());
+        for (number, payload) in fast_parts.iter().zip(&mut placed) {
+            let part = &parts[*number];
+            let candidate = FastCandidate::read_from(&payload.front, &part.chunk.extents)?;
             let tiles = match part.is_whole() {
                 true => None,
                 false => Some(candidate.tiles_in(&part.chunk.extents, &part.wanted)?),
             };
-            let (at, payload_bytes, values) = (send(&payload)?, payload.len(), part.at);
-            encoded.push(Encoded { candidate, tiles, payload: at, payload_bytes, values });
+            let Placed { at: payload, n_bytes: payload_bytes, .. } = payload;
+            encoded.push(Encoded { candidate, tiles, payload, payload_bytes, values: part.at });
         }
         let mut encoded_balanced = Vec::with_capacity(balanced_parts.len());
-        for part in balanced_parts.iter().map(|number| &parts[*number]) {
-            let payload = frames.payload(part.id)?;
-            encoded_balanced.push(balanced::Encoded {
-                extents: &part.chunk.extents,
-                payload: send(&payload)?,
-                payload_bytes: payload.len(),
-                values: part.at,
-            });
+        for (number, payload) in balanced_parts.iter().zip(&mut placed) {
+            let Placed { at: payload, n_bytes: payload_bytes, .. } = payload;
+            let part = &parts[*number];
+            let extents = &part.chunk.extents;
+            encoded_balanced.push(balanced::Encoded { extents, payload, payload_bytes, values: part.at });
         }
+        let raw = placed.collect();
         let (step, fills) = (frames.step::<T>()?, frames.fills::<T>()?);
         let fast = FastDecoder::new(&runtime, (step, &fills), &encoded, stream)?;
         let balanced = BalancedDecoder::new(&runtime, (step, &fills), &encoded_balanced, stream)?;
@@ -557,7 +601,9 @@ impl<'a, T: Element> Decoder<'a, T> {
             fast,
             balanced_parts,
             balanced,
-            _payloads: payloads,
+            raw_parts,
+            raw,
+            _payloads: room,
             _gathered: gathered,
         })
     }
@@ -569,7 +615,11 @@ impl<'a, T: Element> Decoder<'a, T> {
             self.fast.decode(stream)?;
             self.balanced.decode(stream)?;
         }
-        for number in self.fast_parts.iter().chain(&self.balanced_parts) {
+        for (number, payload) in self.raw_parts.iter().zip(&self.raw) {
+            // SAFETY: the payload is in device memory, and has the size of the chunk.
+            unsafe { self.runtime.copy_within(self.parts[*number].at, payload.at, payload.n_bytes, stream)? };
+        }
+        for number in self.fast_parts.iter().chain(&self.balanced_parts).chain(&self.raw_parts) {
             self.put(&self.parts[*number], stream)?;
         }
         Ok(())
@@ -594,7 +644,7 @@ impl<'a, T: Element> Decoder<'a, T> {
         let left = self.balanced.left_to_host(stream)?;
         let done = self.balanced_parts.iter().zip(left).filter(|(_, left)| !left).map(|(number, _)| number);
         let mut is_done = vec![false; self.parts.len()];
-        self.fast_parts.iter().chain(done).for_each(|number| is_done[*number] = true);
+        self.fast_parts.iter().chain(&self.raw_parts).chain(done).for_each(|number| is_done[*number] = true);
         if let Outcome::Refused(_) = self.fast.outcome(stream)? {
             // The host says what is wrong with it, or decodes what only looked so.
             is_done.fill(false);

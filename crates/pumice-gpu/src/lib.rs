@@ -5,7 +5,7 @@
 //!
 //! [`Device::compress`] and [`Device::decompress`] take arrays on the host. Those who have data on the device use
 //! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with a [`DeviceSlice`] of it and streams of their own; complete streams can
-//! be written there as well ([`Encoder::finish_on_device`]).
+//! be there as well ([`Encoder::finish_on_device`], [`Device::open_on_device`]).
 #![allow(unsafe_code, reason = "talks to a device")]
 
 mod balanced;
@@ -17,10 +17,11 @@ mod emulated;
 mod fast;
 mod hash;
 mod kernels;
+mod payloads;
 mod runtime;
 mod scan;
 mod staging;
 
-pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder};
+pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder, FramesOnDevice, Stored};
 pub use kernels::{Element, Item};
 pub use runtime::{DevicePtr, Stream};

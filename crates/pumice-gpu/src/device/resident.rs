@@ -1,12 +1,21 @@
-//! Complete streams in device memory. Payloads stay there; the host makes what stands between them, and of their bytes sees
-//! little but hashes.
+//! Complete streams in device memory. Payloads stay there both ways; the host makes and checks what stands between them, and
+//! of their bytes sees little but hashes.
 
-use pumice::backend::{self, Codec, Payload};
-use pumice::{Error, ErrorKind, Result};
+use std::sync::{Arc, OnceLock};
 
-use super::{DeviceSlice, DeviceSliceMut, Encoder, Made, check_len};
+use pumice::backend::{self, Codec, Frames, Payload};
+use pumice::{DecodeOptions, Error, ErrorKind, ReadAt, Result};
+
+use super::{Device, DeviceSlice, DeviceSliceMut, Encoder, Made, check_len};
+use crate::hash::{Hashed, Hasher};
 use crate::kernels::Element;
-use crate::runtime::Stream;
+use crate::payloads::{self, Delivered, FRONT_BYTES, Placed};
+use crate::runtime::{DevicePtr, Runtime, Stream};
+
+/// First bytes of each frame that are read at once: all that can stand in front of a payload, and its first bytes.
+const HEAD_BYTES: usize = 64;
+/// Kernels read words of so many bytes, and those of `fast` take payloads to start at one.
+const WORD_BYTES: u64 = 4;
 
 impl<T: Element> Encoder<'_, T> {
     /// Waits, and writes what was encoded to device memory as a complete stream, of which it returns the size.
@@ -14,16 +23,19 @@ impl<T: Element> Encoder<'_, T> {
     /// much that is. Else as [`Encoder::finish`].
     ///
     /// ```no_run
-    /// use pumice::{Bound, Config, Preset};
+    /// use pumice::{Bound, Config, DecodeOptions, Preset};
     /// use pumice_gpu::{Device, Encoder, Stream};
     /// let (device, stream) = (Device::cuda(0)?, Stream::DEFAULT);
     /// let (shape, config) = ([1024, 1024], Config::new(Bound::Abs(1e-3)).preset(Preset::Fast));
-    /// let values = device.upload(&vec![0.5f32; 1024 * 1024])?;
+    /// let mut values = device.upload(&vec![0.5f32; 1024 * 1024])?;
     /// let blueprint = device.blueprint(values.as_slice(), &shape, &config, stream)?;
     /// let mut encoder = Encoder::new(&device, &blueprint)?;
     /// let mut out = device.allocate::<u8>(pumice::max_compressed_bytes::<f32>(&shape, &config)? as usize)?;
     /// encoder.encode(values.as_slice(), stream)?;
     /// let n_bytes = encoder.finish_on_device(values.as_slice(), out.as_mut_slice(), stream)?;
+    ///
+    /// let frames = device.open_on_device(out.as_slice().slice(0..n_bytes), &DecodeOptions::new(), stream)?;
+    /// device.decode(&frames, values.as_mut_slice(), stream)?;
     /// # Ok::<(), pumice::Error>(())
     /// ```
     pub fn finish_on_device(
@@ -69,5 +81,113 @@ impl<T: Element> Encoder<'_, T> {
         }
         self.runtime.synchronize(stream)?;
         Ok(outline.n_bytes)
+    }
+}
+
+/// A complete stream in device memory, of which header, index and heads of frames have been read and checked.
+#[derive(Debug)]
+pub struct FramesOnDevice<'a> {
+    pub(super) frames: Frames<'a>,
+    bytes: DeviceSlice<'a, u8>,
+    hasher: Hasher,
+}
+
+impl<'a> FramesOnDevice<'a> {
+    /// What was read. Its own ways to verify and to decode copy frames to the host.
+    #[must_use]
+    pub fn frames(&self) -> &Frames<'a> {
+        &self.frames
+    }
+
+    /// Verifies payloads, and copies those to another place within the device that kernels do not take where they are.
+    pub(super) fn place(&self, runtime: &Arc<dyn Runtime>, ids: &[usize], stream: Stream) -> Result<Delivered> {
+        let frames = ids.iter().map(|id| self.frames.frame(*id)).collect::<Result<Vec<_>>>()?;
+        let at = |offset: usize| self.bytes.at + offset as u64;
+        let spans: Vec<_> = frames.iter().map(|frame| (at(frame.payload.start), frame.payload.len())).collect();
+        // SAFETY: frames are within the stream, and the slice is valid.
+        let hashed = unsafe { self.hasher.hash(&spans, stream)? };
+        (0..).zip(ids).try_for_each(|(number, id)| self.frames.verify_hash(*id, hashed.payload_hash(number)))?;
+        let end = at(self.bytes.len);
+        // Kernels may read the whole word that a payload ends in, but there must be one.
+        let stays = |(from, n_bytes): (DevicePtr, usize), codec: Codec| {
+            let is_aligned = codec != Codec::Fast || from.is_multiple_of(WORD_BYTES);
+            codec == Codec::Raw || is_aligned && (from + n_bytes as u64).next_multiple_of(WORD_BYTES) <= end
+        };
+        let stays: Vec<bool> = spans.iter().zip(&frames).map(|(span, frame)| stays(*span, frame.codec)).collect();
+        let copied = spans.iter().zip(&stays).map(|((_, n_bytes), stays)| if *stays { 0 } else { *n_bytes });
+        let (room, starts) = payloads::room(runtime, &copied.collect::<Vec<_>>())?;
+        let mut placed = Vec::with_capacity(ids.len());
+        for (number, &(from, n_bytes)) in spans.iter().enumerate() {
+            let start = frames[number].payload.start;
+            let front = self.frames.read(start..start + n_bytes.min(FRONT_BYTES))?.into_owned();
+            let at = if stays[number] { from } else { starts[number] };
+            if at != from {
+                // SAFETY: as above, and the room was made for it.
+                unsafe { runtime.copy_within(at, from, n_bytes, stream)? };
+            }
+            placed.push(Placed { at, n_bytes, front });
+        }
+        Ok(Delivered { placed, room })
+    }
+}
+
+impl Device {
+    /// Reads header, index and heads of frames of a complete stream in device memory, which [`Device::decode`] and
+    /// [`Decoder`](super::Decoder) then take. Waits.
+    pub fn open_on_device<'a>(
+        &self,
+        bytes: DeviceSlice<'a, u8>,
+        options: &DecodeOptions,
+        stream: Stream,
+    ) -> Result<FramesOnDevice<'a>> {
+        let (runtime, heads) = (Arc::clone(&self.runtime), Arc::new(OnceLock::new()));
+        let source = Source { runtime, at: bytes.at, len: bytes.len, stream, heads: Arc::clone(&heads) };
+        let frames = Frames::open_from(source, options)?;
+        let hasher = Hasher::new(&self.runtime, frames.n_chunks(), bytes.len)?;
+        let places = (0..frames.n_chunks()).map(|id| frames.place(id));
+        let (starts, spans): (Vec<u64>, Vec<_>) = places
+            .map(|place| (place.start as u64, (bytes.at + place.start as u64, place.len().min(HEAD_BYTES))))
+            .unzip();
+        // SAFETY: frames are within the stream, and the slice is valid.
+        let hashed = unsafe { hasher.hash(&spans, stream)? };
+        heads.get_or_init(|| Heads { starts, hashed });
+        Ok(FramesOnDevice { frames, bytes, hasher })
+    }
+}
+
+/// Bytes in device memory, of which the host reads few.
+struct Source {
+    runtime: Arc<dyn Runtime>,
+    at: DevicePtr,
+    len: usize,
+    stream: Stream,
+    /// What has been read of all frames, once their places are known.
+    heads: Arc<OnceLock<Heads>>,
+}
+
+struct Heads {
+    /// Where they start in the stream, ascending.
+    starts: Vec<u64>,
+    /// They are all shorter than a block, so that their bytes are what is left of them.
+    hashed: Hashed,
+}
+
+impl ReadAt for Source {
+    fn len(&self) -> Result<u64> {
+        Ok(self.len as u64)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len as u64) {
+            return Err(Error::new(ErrorKind::Truncated, "the stream ends too early"));
+        }
+        // SAFETY: within the stream, whose slice is valid; `buf` outlives the wait.
+        unsafe { crate::staging::download(&*self.runtime, buf.as_mut_ptr(), self.at + offset, buf.len(), self.stream) }
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let heads = self.heads.get()?;
+        let number = heads.starts.partition_point(|start| *start <= offset).checked_sub(1)?;
+        heads.hashed.rest(number).get((offset - heads.starts[number]) as usize..)?.get(..len)
     }
 }

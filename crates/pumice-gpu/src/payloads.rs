@@ -1,0 +1,57 @@
+//! Payloads in device memory that are as their checksums say, at addresses that kernels take.
+
+use std::sync::Arc;
+
+use pumice::Result;
+use pumice::backend::Frames;
+
+use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
+
+/// Where payloads that are copied start: at multiples of this.
+const ALIGNMENT: usize = 16;
+/// First bytes of a payload that the host looks at, at most.
+pub(crate) const FRONT_BYTES: usize = 8;
+
+/// A payload on the device.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) at: DevicePtr,
+    pub(crate) n_bytes: usize,
+    /// Its first bytes.
+    pub(crate) front: Vec<u8>,
+}
+
+/// Payloads of chunks, in the order in which these were named.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    pub(crate) placed: Vec<Placed>,
+    /// Held because addresses may be in it.
+    pub(crate) room: Buffer<u8>,
+}
+
+/// Room for payloads of these sizes, and where each starts.
+pub(crate) fn room(runtime: &Arc<dyn Runtime>, sizes: &[usize]) -> Result<(Buffer<u8>, Vec<DevicePtr>)> {
+    let room = Buffer::new(runtime, sizes.iter().map(|n| n.next_multiple_of(ALIGNMENT)).sum())?;
+    let next = |at: &mut DevicePtr, n: &usize| Some(std::mem::replace(at, *at + n.next_multiple_of(ALIGNMENT) as u64));
+    let starts = sizes.iter().scan(room.at(), next).collect();
+    Ok((room, starts))
+}
+
+/// Verifies payloads of a stream on the host, and copies them to the device.
+pub(crate) fn upload(
+    runtime: &Arc<dyn Runtime>,
+    frames: &Frames<'_>,
+    ids: &[usize],
+    stream: Stream,
+) -> Result<Delivered> {
+    let sizes = ids.iter().map(|id| Ok(frames.frame(*id)?.payload.len())).collect::<Result<Vec<usize>>>()?;
+    let (room, starts) = room(runtime, &sizes)?;
+    let mut placed = Vec::with_capacity(ids.len());
+    for (id, at) in ids.iter().zip(starts) {
+        frames.verify(*id)?;
+        let payload = frames.payload(*id)?;
+        room.write((at - room.at()) as usize, &payload, stream)?;
+        placed.push(Placed { at, n_bytes: payload.len(), front: payload[..payload.len().min(FRONT_BYTES)].to_vec() });
+    }
+    Ok(Delivered { placed, room })
+}
