@@ -573,6 +573,7 @@ impl<'a, T: Element> Decoder<'a, T> {
         for (number, payload) in fast_parts.iter().zip(&mut placed) {
             let part = &parts[*number];
             let candidate = FastCandidate::read_from(&payload.front, &part.chunk.extents)?;
+            candidate.check_payload_bytes(payload.n_bytes)?;
             let tiles = match part.is_whole() {
                 true => None,
                 false => Some(candidate.tiles_in(&part.chunk.extents, &part.wanted)?),

@@ -1,6 +1,8 @@
 //! Codec `fast`.
 
+use pumice::backend::{Assembler, Codec};
 use pumice::{Bound, Config, DecodeOptions, Preset};
+use pumice_gpu::Stream;
 use pumice_testkit::fields::Field;
 
 use super::forged::throw;
@@ -180,6 +182,27 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
     let n_cases = if on_cuda() { 4000 } else { 150 };
     let n_refused = throw(&device(1), &values, &shape, &fast(Bound::Rel(1e-3)), n_cases, 64);
     assert!(n_refused > n_cases / 10, "{n_refused} of {n_cases} were refused");
+}
+
+/// Kernels take the directory to be there.
+#[test]
+fn payloads_shorter_than_their_directory_are_refused() {
+    let device = device(2);
+    let n = 100_000;
+    let config = fast(Bound::Abs(1e-3));
+    let values = device.upload(&vec![1.0_f32; n]).unwrap();
+    let blueprint = device.blueprint(values.as_slice(), &[n], &config, Stream::DEFAULT).unwrap();
+    let mut assembler = Assembler::new(&blueprint, Vec::new()).unwrap();
+    let put = |payload: &mut [u8]| {
+        // Tiles of 8 values, of which there are more than bytes.
+        payload[..8].copy_from_slice(&[1, 1, 0, 0, 3, 0, 0, 0]);
+        Ok(())
+    };
+    assembler.chunk(Codec::Fast, 200, put).unwrap();
+    let bytes = assembler.finish().unwrap();
+    let error = device.decompress::<f32>(&bytes, &DecodeOptions::new()).unwrap_err();
+    assert_eq!(error.kind(), pumice::decompress::<f32>(&bytes).unwrap_err().kind(), "{error}");
+    assert!(error.to_string().contains("directory"), "{error}");
 }
 
 /// More than 2^32 bytes; only where there is a device and memory for it.

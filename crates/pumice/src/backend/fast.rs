@@ -61,6 +61,11 @@ impl FastCandidate {
         Ok((0..).zip(view.tiles()).filter(|(_, tile)| tile.touches(&part)).map(|(number, _)| number).collect())
     }
 
+    /// Refuses a payload that has no room for the directory of so many tiles.
+    pub fn check_payload_bytes(&self, payload_bytes: usize) -> Result<()> {
+        if payload_bytes < fast::directory_bytes(self.n_tiles) { Err(fast::short()) } else { Ok(()) }
+    }
+
     /// The first bytes of a payload coded by this.
     pub fn parameters(&self) -> [u8; 8] {
         fast::parameters(Predictor { axes: self.axes, lag: self.lag }, self.view)
@@ -147,6 +152,9 @@ mod tests {
             assert_eq!(shown.starts.is_empty(), shown.candidates.len() == 1);
         }
         assert!(FastCandidate::read_from(&[0; 7], &[5]).is_err());
+        // 100 tiles of 8 values: 8 bytes, 4 anchors, 100 sizes.
+        let many = FastCandidate::read_from(&[1, 1, 0, 0, 3, 0, 0, 0], &[800]).unwrap();
+        assert!(many.check_payload_bytes(224).is_ok() && many.check_payload_bytes(223).is_err());
         assert!(FastCandidate::read_from(&[0x10, 1, 0, 0, 12, 0, 0, 0], &[5]).is_err());
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn max_payload_bytes(n_values: usize, n_tiles: usize, value_bytes: us
 }
 
 /// Bytes in front of the tiles.
-fn directory_bytes(n_tiles: usize) -> usize {
+pub(crate) fn directory_bytes(n_tiles: usize) -> usize {
     (PARAMETER_BYTES + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR) + 2 * n_tiles).next_multiple_of(4)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn read_parameters<'a>(payload: &'a [u8], extents: &[usize]) -> Resul
     Ok((Predictor::from_byte(predictor)?, View::from_bytes(view, extents)?, rest))
 }
 
-fn short() -> Error {
+pub(crate) fn short() -> Error {
     Error::corrupt("chunk is shorter than its directory")
 }
 
