@@ -302,20 +302,21 @@ DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, Int (&v)[GROUP]
     for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag(v[k]);
 }
 
-// Partial sums along x of rows of 32, all groups of which are with neighbouring lanes.
-template <class Int, uint32_t N>
+// Partial sums along x of rows whose groups are with so many neighbouring lanes.
+template <uint32_t LANES, class Int, uint32_t N>
 DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
-    const uint32_t in_row = threadIdx.x % 4;
+    const uint32_t in_row = threadIdx.x % LANES;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
         // What the groups before in the row add up to.
-        Int one = __shfl_up_sync(ALL_LANES, v[i][GROUP - 1], 1);
-        one = in_row >= 1 ? one : 0;
-        Int sum = one + v[i][GROUP - 1];
-        Int two = __shfl_up_sync(ALL_LANES, sum, 2);
-        const Int before = one + (in_row >= 2 ? two : 0);
+        Int before = 0;
+#pragma unroll
+        for (uint32_t distance = 1; distance < LANES; distance *= 2) {
+            const Int other = __shfl_up_sync(ALL_LANES, before + v[i][GROUP - 1], distance);
+            before += in_row >= distance ? other : 0;
+        }
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += before;
     }
@@ -351,9 +352,9 @@ DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
 }
 
 // Partial sums along x of all groups, which are in registers.
-template <class T, class Int, uint32_t N>
-DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, Int (&v)[N][GROUP]) {
-    Int* tails = (Int*)s.tails;
+template <class T, uint32_t N>
+DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
+    using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     const uint32_t t = threadIdx.x, lane = t % 32;
     const uint32_t groups_per_row = tile.row / GROUP;
@@ -373,7 +374,7 @@ DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, Int (&v)[N][GROUP]
             if (distance <= reach) sum += other;
         }
         sums[i] = sum - v[i][GROUP - 1];
-        if (is_cut && lane == 31) tails[group / 32] = sum;
+        if (is_cut && lane == 31) s.tails[group / 32] = sum;
     }
     if (is_cut) __syncthreads();
 #pragma unroll
@@ -382,7 +383,7 @@ DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, Int (&v)[N][GROUP]
             const uint32_t group = t + i * THREADS;
             const uint32_t in_row = group - tile.line_of(group * GROUP) * groups_per_row;
             uint32_t from = group / 32;
-            for (uint32_t n = lane; n < in_row; n += 32) sums[i] += tails[--from];
+            for (uint32_t n = lane; n < in_row; n += 32) sums[i] += s.tails[--from];
         }
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += sums[i];
@@ -451,38 +452,36 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
 }
 
 // Phase 4 for sheets of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
-template <class T, class Int>
+template <class T, class Int, uint32_t ROW>
 DEVICE void sum_sheet(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     constexpr uint32_t N = TILE_VALUES / THREADS;
-    const uint32_t row = 1u << tile.x_log2;
-    const uint32_t column = threadIdx.x & (row - 1), part = threadIdx.x >> tile.x_log2;
-    // Columns that are shorter come in pairs.
-    const uint32_t n_rows = min(tile.ey, N), next_column = THREADS - n_rows * row;
+    // Columns that are short come in pairs.
+    constexpr uint32_t N_ROWS = TILE_VALUES / ROW < N ? TILE_VALUES / ROW : N;
+    const uint32_t column = threadIdx.x % ROW, part = threadIdx.x / ROW;
     Int* integers = (Int*)s.integers;
     // The order of pieces is the same in all rows, and in columns that are that far apart.
-    const Int* from = integers + place_of<Int>(column) + part * N * row;
+    const Int* from = integers + place_of<Int>(column) + part * N * ROW;
     Int v[N];
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        const bool is_second = i >= n_rows;
-        v[i] = from[i * row + (is_second ? next_column : 0)];
-        if (i > 0 && i != n_rows) v[i] += v[i - 1];
+        v[i] = from[i % N_ROWS * ROW + i / N_ROWS * THREADS];
+        if (i % N_ROWS > 0) v[i] += v[i - 1];
     }
     const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
     Int before = sizeof(Int) == sizeof(T) ? Int(zero) : 0;
-    if (row < THREADS) {
+    if constexpr (ROW < THREADS) {
         __syncthreads();
         integers[threadIdx.x] = v[N - 1];
         __syncthreads();
-        for (uint32_t k = 0; k < part; ++k) before += integers[(k << tile.x_log2) + column];
+        for (uint32_t k = 0; k < part; ++k) before += integers[k * ROW + column];
     }
     T* to = (T*)tile.values + column + part * N * tile.stride_y;
 #pragma unroll
-    for (uint32_t i = 0; i < N; ++i) {
-        const bool is_second = i >= n_rows;
-        T* at = to + (is_second ? THREADS + (i - n_rows) * tile.stride_y : i * tile.stride_y);
-        *at = value_of_sum(coding, v[i] + before, zero);
+    for (uint32_t i = 0; i < N_ROWS; ++i) {
+#pragma unroll
+        for (uint32_t k = 0; k < N / N_ROWS; ++k) to[k * THREADS] = value_of_sum(coding, v[k * N_ROWS + i] + before, zero);
+        to += tile.stride_y;
     }
 }
 
@@ -648,9 +647,13 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
         if (shape == LINE) {
             if (tile.axes & XX) sum_line(s, v);
             sum_line(s, v);
-        } else if (shape == PLANE || shape == VOLUME) {
-            sum_short_rows(v);
-        } else {
+        } else if (shape == SHEET) {
+            if (tile.x_log2 == 8) sum_short_rows<32>(v);
+            else if (tile.x_log2 == 7) sum_short_rows<16>(v);
+            else sum_short_rows<8>(v);
+        } else if (shape != ANY_SHAPE) {
+            sum_short_rows<4>(v);
+        } else if constexpr (HAS_OTHERS) {
             if (tile.axes & XX) sum_rows(tile, s, v);
             sum_rows(tile, s, v);
         }
@@ -661,7 +664,9 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     __syncthreads();
     if (shape == VOLUME) sum_columns<T, Shape<VOLUME>, Int>(coding, tile, s);
     else if (shape == PLANE) sum_columns<T, Shape<PLANE>, Int>(coding, tile, s);
-    else if (shape == SHEET) sum_sheet<T, Int>(coding, tile, s);
+    else if (shape == SHEET && tile.x_log2 == 8) sum_sheet<T, Int, 256>(coding, tile, s);
+    else if (shape == SHEET && tile.x_log2 == 7) sum_sheet<T, Int, 128>(coding, tile, s);
+    else if (shape == SHEET) sum_sheet<T, Int, 64>(coding, tile, s);
     else if (shape == LINE) write_line<T, Int>(coding, tile, s);
     else if constexpr (HAS_OTHERS) sum_any(coding, tile, s);
 }
