@@ -1,0 +1,164 @@
+// Codec `balanced`, decoding: which class each group has, from symbols some of which stand for runs.
+#pragma once
+
+#include "balanced_decode.cuh"
+
+namespace balanced {
+
+// What symbols of classes stand for: an operation that can be put together.
+struct Runs {
+    // Groups, but for leading digits, and the sum of steps.
+    uint32_t n_groups;
+    int32_t steps;
+    // Leading digits: how many, and what they stand for by themselves.
+    uint32_t n_leading, leading;
+    // Digits at the end; all of them, if there is nothing else.
+    uint32_t n_trailing;
+    uint32_t is_all_digits;
+};
+
+// More groups than any chunk has: larger sums are taken as this.
+constexpr uint32_t TOO_MANY = 2 * MAX_GROUPS;
+
+// What digits stand for behind `n_before` others.
+DEVICE uint32_t shifted(uint32_t digits, uint32_t n_before) {
+    return digits == 0 ? 0 : n_before >= 24 ? TOO_MANY : uint32_t(min(uint64_t(digits) << n_before, uint64_t(TOO_MANY)));
+}
+
+DEVICE Runs join(const Runs& a, const Runs& b) {
+    Runs all;
+    const uint32_t leading = shifted(b.leading, a.n_trailing);
+    all.is_all_digits = a.is_all_digits & b.is_all_digits;
+    all.n_leading = a.is_all_digits ? min(a.n_leading + b.n_leading, 64u) : a.n_leading;
+    all.leading = a.is_all_digits ? min(a.leading + leading, TOO_MANY) : a.leading;
+    all.n_groups = min((a.is_all_digits ? 0 : a.n_groups + leading) + b.n_groups, TOO_MANY);
+    all.n_trailing = b.is_all_digits ? min(a.n_trailing + b.n_trailing, 64u) : b.n_trailing;
+    all.steps = a.steps + b.steps;
+    return all;
+}
+
+DEVICE Runs no_runs() { return Runs{0, 0, 0, 0, 0, 1}; }
+
+DEVICE Runs runs_of(uint32_t symbol) {
+    if (symbol < N_DIGITS) return Runs{0, 0, 1, 1 + symbol, 1, 1};
+    int32_t step = int32_t(symbol - N_DIGITS);
+    return Runs{1, (step >> 1) ^ -(step & 1), 0, 0, 0, 0};
+}
+
+struct RunsShared {
+    alignas(16) uint8_t symbols[TILE];
+    Runs warps[TILE_THREADS / 32];
+    Runs before;
+};
+
+DEVICE Runs shuffle_up(const Runs& runs, uint32_t distance) {
+    Runs other;
+    other.n_groups = __shfl_up_sync(ALL_LANES, runs.n_groups, distance);
+    other.steps = __shfl_up_sync(ALL_LANES, runs.steps, distance);
+    other.n_leading = __shfl_up_sync(ALL_LANES, runs.n_leading, distance);
+    other.leading = __shfl_up_sync(ALL_LANES, runs.leading, distance);
+    other.n_trailing = __shfl_up_sync(ALL_LANES, runs.n_trailing, distance);
+    other.is_all_digits = __shfl_up_sync(ALL_LANES, runs.is_all_digits, distance);
+    return other;
+}
+
+DEVICE Runs shuffle(const Runs& runs, uint32_t lane) {
+    Runs other;
+    other.n_groups = __shfl_sync(ALL_LANES, runs.n_groups, lane);
+    other.steps = __shfl_sync(ALL_LANES, runs.steps, lane);
+    other.n_leading = __shfl_sync(ALL_LANES, runs.n_leading, lane);
+    other.leading = __shfl_sync(ALL_LANES, runs.leading, lane);
+    other.n_trailing = __shfl_sync(ALL_LANES, runs.n_trailing, lane);
+    other.is_all_digits = __shfl_sync(ALL_LANES, runs.is_all_digits, lane);
+    return other;
+}
+
+// Those of all lanes up to this one.
+DEVICE Runs join_lanes(Runs runs) {
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        Runs other = shuffle_up(runs, distance);
+        if (threadIdx.x % 32 >= distance) runs = join(other, runs);
+    }
+    return runs;
+}
+
+// The runs of a tile of symbols before this thread's, and of all its symbols.
+DEVICE Runs runs_before(const DecodeWork& work, const Chunk& chunk, uint32_t first, uint32_t n, RunsShared& s, Runs& all) {
+    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
+    const Piece<uint8_t>* from = (const Piece<uint8_t>*)(work.class_symbols + chunk.first_group + first);
+    Piece<uint8_t> own{};
+    if (t * PER_THREAD < n) own = from[t];
+    ((Piece<uint8_t>*)s.symbols)[t] = own;
+    Runs runs = no_runs();
+#pragma unroll
+    for (uint32_t i = 0; i < PER_THREAD; ++i) {
+        if (t * PER_THREAD + i < n) runs = join(runs, runs_of(own.of[i]));
+    }
+    runs = join_lanes(runs);
+    if (lane == 31) s.warps[warp] = runs;
+    Runs before = shuffle_up(runs, 1);
+    if (lane == 0) before = no_runs();
+    __syncthreads();
+    Runs warps_before = no_runs();
+    all = no_runs();
+    for (uint32_t i = 0; i < TILE_THREADS / 32; ++i) {
+        if (i == warp) warps_before = all;
+        all = join(all, s.warps[i]);
+    }
+    return join(warps_before, before);
+}
+
+// Where the runs of a tile are kept until its own fields are set.
+DEVICE Runs* runs_of_tile(const DecodeWork& work, uint32_t tile) { return (Runs*)&work.tiles[tile]; }
+
+DEVICE void sum_runs(const DecodeWork& work, RunsShared& s) {
+    const uint32_t number = work.tile_chunks[blockIdx.x];
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
+    if (is_odd(state) || first >= state.n_class_symbols) return;
+    Runs all;
+    runs_before(work, chunk, first, min(TILE, state.n_class_symbols - first), s, all);
+    if (threadIdx.x == 0) *runs_of_tile(work, blockIdx.x) = all;
+}
+
+DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
+    const uint32_t t = threadIdx.x, number = work.tile_chunks[blockIdx.x];
+    const Chunk& chunk = work.chunks[number];
+    State& state = work.states[number];
+    const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
+    if (is_odd(state) || first >= state.n_class_symbols) return;
+    const uint32_t n = min(TILE, state.n_class_symbols - first);
+    if (t < 32) {
+        // What would be digits of a run at the start are none.
+        Runs before = Runs{0, 0, 0, 0, 0, 0};
+        for (uint32_t tile = chunk.first_tile; tile < blockIdx.x; tile += 32) {
+            Runs runs = tile + t < blockIdx.x ? *runs_of_tile(work, tile + t) : no_runs();
+            runs = join_lanes(runs);
+            before = join(before, shuffle(runs, 31));
+        }
+        if (t == 0) s.before = before;
+    }
+    Runs all;
+    const Runs inside = runs_before(work, chunk, first, n, s, all);
+    __syncthreads();
+    Runs runs = join(s.before, inside);
+    uint8_t* classes = work.classes + chunk.first_group;
+    bool is_wrong = false;
+    for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
+        const uint32_t symbol = s.symbols[i];
+        const uint32_t at = runs.n_groups;
+        runs = join(runs, runs_of(symbol));
+        if (symbol >= N_DIGITS) {
+            const int32_t group_class = 1 + runs.steps;
+            if (group_class < 1 || group_class >= int32_t(N_CLASSES) || at >= chunk.n_groups) is_wrong = true;
+            else classes[at] = uint8_t(group_class);
+        }
+    }
+    // Who has the last symbol knows how many groups there are.
+    const uint32_t last = n - 1;
+    if (first + n == state.n_class_symbols && t == last / PER_THREAD && runs.n_groups != chunk.n_groups) is_wrong = true;
+    if (is_wrong) state.is_odd = 1;
+}
+
+}  // namespace balanced
