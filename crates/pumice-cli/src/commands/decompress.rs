@@ -1,7 +1,7 @@
 //! `pumice decompress`: a Pumice file, or a box of it, becomes a raw or `.npy` file.
 //!
 //! A whole array is written chunk by chunk at the place of each; a region, and anything for standard output, is written
-//! in order, one row of chunks at a time. A device restores whole arrays only.
+//! in order, one row of chunks at a time. A device holds all of what it restores.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SLICES", allow_hyphen_values = true)]
     region: Option<String>,
 
-    /// What does the work; the output does not depend on it. CUDA restores whole files of the presets fast and balanced
+    /// What does the work; the output does not depend on it. CUDA restores files of the presets fast and balanced
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 
