@@ -312,11 +312,9 @@ inline unsigned int __byte_perm(unsigned int x, unsigned int y, unsigned int sel
     const uint64_t bytes = uint64_t(y) << 32 | x;
     unsigned int result = 0;
     for (int i = 0; i < 4; i++) {
-        const unsigned int selector = selectors >> (4 * i);
-        unsigned int byte = bytes >> (8 * (selector & 7)) & 0xff;
-        // The selector's top bit asks for the byte's sign instead of the byte.
-        if (selector & 8) byte = byte & 0x80 ? 0xff : 0;
-        result |= byte << (8 * i);
+        // CUDA ignores the selector's top bit.
+        const unsigned int selector = selectors >> (4 * i) & 7;
+        result |= unsigned(bytes >> (8 * selector) & 0xff) << (8 * i);
     }
     return result;
 }

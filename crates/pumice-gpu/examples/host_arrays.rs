@@ -1,4 +1,5 @@
-//! What it takes to compress an array that lies in the memory of the host: copies, kernels, and the stream.
+//! What it takes to compress an array that lies in the memory of the host: copies, kernels, and the stream; and what it takes where all
+//! of that stays on the device.
 //!
 //! `cargo run --release -p pumice-gpu --example host_arrays [MiB]`
 
@@ -45,6 +46,17 @@ fn main() -> Result<()> {
         let start = Instant::now();
         device.decompress::<f32>(&bytes, &DecodeOptions::new())?;
         report("  decompress: host to host", start);
+        let mut on_device = on_device;
+        let mut out = device.allocate::<u8>(pumice::max_compressed_bytes::<f32>(&[n_values], &config)? as usize)?;
+        let start = Instant::now();
+        encoder.encode(on_device.as_slice(), stream)?;
+        let n_bytes = encoder.finish_on_device(on_device.as_slice(), out.as_mut_slice(), stream)?;
+        report("  compress: all on the device", start);
+        let start = Instant::now();
+        let stored = out.as_slice().slice(0..n_bytes);
+        let frames = device.open_on_device(stored, &DecodeOptions::new(), stream)?;
+        device.decode(&frames, on_device.as_mut_slice(), stream)?;
+        report("  decompress: all on the device", start);
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ template <uint32_t THREADS>
 DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32_t* stream_at, uint16_t* sizes,
                              uint32_t* sums) {
     if (2 * n > chunk.payload_bytes - at) return 0;
-    const uint8_t* table = (const uint8_t*)chunk.payload + at;
+    const uint8_t* table = in_device_memory((const uint8_t*)chunk.payload) + at;
     at += 2 * n;
     // A thread the streams of a block.
     for (uint32_t first = 0; first < n; first += THREADS * STREAMS) {
@@ -82,7 +82,7 @@ DEVICE bool take_varint(const Chunk& chunk, uint32_t& at, uint64_t& number) {
 
 // What comes before the codebooks; by one thread. False if the chunk is odd.
 DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     if (chunk.n_groups > MAX_GROUPS || chunk.payload_bytes < 3 || chunk.payload_bytes >> 31 != 0) return false;
     if (payload[0] != 0) return false;
     uint32_t at = 1;
@@ -187,7 +187,7 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
     if (s.is_odd) return;
 
     const uint32_t n_codebooks = s.n_codebooks;
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     const uint32_t head = t < n_codebooks ? read_u16(payload + s.at + 2 * t) : 0, alphabet = head >> SIZE_BITS;
     const uint32_t n_bits = head & ((1u << SIZE_BITS) - 1);
     const bool is_rest = state.n_rest > 0 && t + 1 == n_codebooks;

@@ -53,7 +53,7 @@ DEVICE uint32_t load_difference(const DecodeWork& work, const Chunk& chunk, uint
     if (flags == 0) return 0;
     const uint32_t byte = work.bytes[group * GROUP + lane];
     uint32_t d = (byte - ZERO) << k;
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     if (k > 0) {
         const uint8_t* low = payload + work.group_low[group];
         uint32_t shift = 0;
@@ -80,7 +80,7 @@ DEVICE uint32_t load_difference(const DecodeWork& work, const Chunk& chunk, uint
 
 // Four bytes from any address; what is at `end` or behind it is not read, but for the rest of a word.
 DEVICE uint32_t load_unaligned(const uint8_t* from, const uint8_t* end) {
-    const uint32_t* word = (const uint32_t*)(uint64_t(from) & ~uint64_t(3));
+    const uint32_t* word = in_device_memory((const uint32_t*)(uint64_t(from) & ~uint64_t(3)));
     const uint32_t low = *word, high = (const uint8_t*)(word + 1) < end ? word[1] : 0;
     return __funnelshift_r(low, high, 8 * uint32_t(uint64_t(from) & 3));
 }
@@ -92,7 +92,7 @@ DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& ch
     for (uint32_t i = 0; i < 4; ++i) d[i] = (bytes >> 8 * i & 0xFF) - ZERO;
     const uint64_t group = at / GROUP;
     const uint32_t k = n_low_bits(flags & (HAS_WIDE - 1)), place = uint32_t(at % GROUP);
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     const uint8_t* end = payload + chunk.payload_bytes;
     if (k > 0) {
         const uint8_t* low = payload + work.group_low[group];

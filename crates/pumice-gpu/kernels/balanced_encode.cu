@@ -476,7 +476,7 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     }
     __syncthreads();
     const uint64_t to = body + s.before;
-    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned((uint8_t*)chunk.payload + to, s.words, n_bytes);
+    if (to + n_bytes <= chunk.payload_bytes) copy_unaligned(in_device_memory((uint8_t*)chunk.payload) + to, s.words, n_bytes);
 }
 
 // ---- finish ----
@@ -499,7 +499,7 @@ DEVICE uint8_t* put_varint(uint8_t* to, uint64_t number) {
 DEVICE void write_front(const Work& job, const Chunk& chunk, uint32_t number, FinishShared& s) {
     const uint32_t t = threadIdx.x, lane = t % 32;
     State& state = job.states[number];
-    uint8_t* body = (uint8_t*)chunk.payload + RESERVE;
+    uint8_t* body = in_device_memory((uint8_t*)chunk.payload) + RESERVE;
     const uint32_t head = t < N_BOOKS && state.n_symbols[t] > 0 ? job.heads[number * N_BOOKS + t] : 0;
     const uint32_t n_bytes = ((head & ((1u << SIZE_BITS) - 1)) + 7) / 8;
     uint32_t n_codebooks, n_packed;
@@ -610,9 +610,9 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
         n_wide += n_here;
     }
     __syncthreads();
-    uint8_t* to_low = (uint8_t*)chunk.payload + RESERVE + n_streams;
+    uint8_t* to_low = in_device_memory((uint8_t*)chunk.payload) + RESERVE + n_streams;
     uint8_t* to_wide = to_low + state.low_bytes;
-    const T* values = (const T*)chunk.values;
+    const T* values = in_device_memory((const T*)chunk.values);
     if (tile.low_bytes > 0) {
         for (uint32_t i = t / 8; i < n; i += TILE_THREADS / 8) {
             const uint32_t k = n_low_bits(s.classes[i] & (HAS_WIDE - 1));

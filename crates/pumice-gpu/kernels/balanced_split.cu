@@ -24,7 +24,7 @@ DEVICE void sample(const EncodeJob<T>& job, uint32_t* costs) {
     __syncthreads();
     const uint32_t n_runs = min(chunk.n_values / (2 * GROUP), SAMPLE_GROUPS);
     if (run < n_runs) {
-        const T* values = (const T*)chunk.values;
+        const T* values = in_device_memory((const T*)chunk.values);
         const uint32_t at = uint32_t(uint64_t(run) * (chunk.n_values - GROUP) / n_runs) + lane;
         typename Real<T>::Int first = 0;
         job.coding.quantize(values[0], first);
@@ -104,7 +104,7 @@ DEVICE void choose_order(const EncodeJob<T>& job, OrderShared& s) {
         state.order = order_bits(best);
         state.walk = make_walk(chunk.dims, state.order);
         typename Real<T>::Int first = 0;
-        bool is_fine = job.coding.quantize(*(const T*)chunk.values, first);
+        bool is_fine = job.coding.quantize(*in_device_memory((const T*)chunk.values), first);
         state.origin = typename Real<T>::Signed(first);
         state.is_odd = !is_fine || job.coding.is_lossless;
         state.is_plain = is_plain_order(chunk, state.order);
@@ -141,7 +141,7 @@ DEVICE void split(const EncodeJob<T>& job) {
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (state.is_plain) return;
-    const T* values = (const T*)chunk.values;
+    const T* values = in_device_memory((const T*)chunk.values);
     const Walk walk = state.walk;
     const int64_t origin = state.origin;
     bool is_odd = false;
@@ -367,7 +367,7 @@ DEVICE void split_plain(const EncodeJob<T>& job) {
     State& state = job.states[number];
     if (!state.is_plain) return;
     const Plain plain(chunk, state.order);
-    const T* values = (const T*)chunk.values;
+    const T* values = in_device_memory((const T*)chunk.values);
     const int64_t origin = state.origin;
     const uint64_t first = chunk.first_group;
     const Target target{job.bytes + first * GROUP, job.classes + first, job.low + first * GROUP, job.plane_bytes};

@@ -118,7 +118,7 @@ struct BitReader {
         ahead = load();
     }
     DEVICE uint32_t load() {
-        uint32_t word = next < end ? *next : 0;
+        uint32_t word = next < end ? *in_device_memory(next) : 0;
         ++next;
         return word;
     }
@@ -301,7 +301,7 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     const uint32_t first = block * BLOCK + start;
     const uint32_t in_chunk = (book == CLASS_BOOK ? block : state.first_block[book] + block) * STREAMS + stream;
     const uint64_t in_all = uint64_t(chunk.first_slot) * STREAMS + in_chunk;
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     BitReader reader(payload + work.stream_at[in_all], payload + chunk.payload_bytes);
     uint32_t n_escapes = 0;
     if (is_plain) {

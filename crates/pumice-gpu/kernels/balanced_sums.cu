@@ -145,7 +145,7 @@ DEVICE void restore_values(const DecodeJob<T>& job) {
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain) return;
     typename Real<T>::Int* integers = (typename Real<T>::Int*)chunk.values;
-    T* values = (T*)chunk.values;
+    T* values = in_device_memory((T*)chunk.values);
     const uint32_t first = blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x;
     for (uint32_t at = first; at < chunk.n_values; at += SUM_BLOCKS * SUM_THREADS) {
         const int64_t q = state.origin + int32_t(uint32_t(integers[at]));
@@ -372,7 +372,7 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
     using Int = typename Real<T>::Int;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
-    T* values = (T*)chunk.values;
+    T* values = in_device_memory((T*)chunk.values);
     const Int base = Int(origin) + Real<T>::MAGIC_BITS;
     const uint32_t* columns = job.columns + chunk.first_column;
     const uint32_t* edges = job.edge_sums + chunk.first_edge;

@@ -39,7 +39,7 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& coding, EncodeShared<T>& s, cons
             bool escapes = false;
             Int q = 0;
             if (exists) {
-                T value = tile.values[tile.row_offset(line) + x];
+                T value = tile.from()[tile.row_offset(line) + x];
                 fill = coding.fill_of(value);
                 if (fill == MAX_FILLS && !coding.quantize(value, q)) {
                     escapes = true;
@@ -71,7 +71,7 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& coding, EncodeShared<T>& s, cons
     if (is_exact) {
         for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
             uint32_t line = tile.line_of(at), x = at - line * tile.row;
-            Int q = x < tile.ex ? to_ordered(tile.values[tile.row_offset(line) + x]) : 0;
+            Int q = x < tile.ex ? to_ordered(tile.from()[tile.row_offset(line) + x]) : 0;
             s.integers[place_of<Int>(at)] = q;
         }
         __syncthreads();
@@ -152,7 +152,7 @@ DEVICE_CALL void put_holes(EncodeShared<T>& s, const Tile<T>& tile, uint8_t* bod
         for (; bits != 0; bits &= bits - 1, ++rank) {
             uint32_t index = (first + lane) * 32 + __ffs(int(bits)) - 1;
             put_bytes(body + at + 2 + 2 * rank, uint16_t(index));
-            T value = tile.values[tile.offset(index)];
+            T value = tile.from()[tile.offset(index)];
             put_bytes(body + values_at + sizeof(T) * rank, typename Real<T>::Int(bits_of(value)));
         }
         n_before += __shfl_sync(ALL_LANES, upto, 31);

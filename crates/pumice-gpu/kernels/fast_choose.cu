@@ -76,7 +76,7 @@ DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
     Int* here = s.runs[warp][0];
     Int* differences = s.runs[warp][1];
     for (uint32_t run = warp; run < sampling.n_runs; run += CHOOSE_WARPS) {
-        const T* first = (const T*)chunk.values + sampling.starts[run] - MAX_LAG;
+        const T* first = in_device_memory((const T*)chunk.values) + sampling.starts[run] - MAX_LAG;
         sample_run(job.coding, first, here, lane);
         for (uint32_t i = lane; i < RUN_AND_LAG; i += 32) differences[i] = here[i];
         uint64_t across[2] = {0, 0};

@@ -22,6 +22,7 @@ template <class T>
 struct DecodeJob {
     Coding<T> coding;
     const Chunk* chunks;
+    // One for each chunk.
     const Choice* choices;
     uint64_t* errors;
     // The slot of each block; 0 if these are all, in order.
@@ -52,9 +53,10 @@ struct DecodeShared : TileMemory<T> {
 template <class T>
 DEVICE uint32_t find_body(const DecodeJob<T>& job, uint32_t slot, const uint32_t*& from, uint32_t& n_words) {
     const uint32_t lane = threadIdx.x % 32;
-    const Chunk& chunk = job.chunks[chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot)];
-    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[chunk.choice].n_tiles;
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
+    const Chunk& chunk = job.chunks[number];
+    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[number].n_tiles;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
     const uint16_t* sizes = (const uint16_t*)(payload + words_offset(n_tiles));
     const uint32_t in_run = index % TILES_PER_ANCHOR, run = index / TILES_PER_ANCHOR;
@@ -77,10 +79,11 @@ DEVICE uint32_t find_body(const DecodeJob<T>& job, uint32_t slot, const uint32_t
 template <class T>
 DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
     if (slot >= gridDim.x) return;
-    const Chunk& chunk = job.chunks[chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot)];
-    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[chunk.choice].n_tiles;
+    const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
+    const Chunk& chunk = job.chunks[number];
+    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[number].n_tiles;
     if (index >= n_tiles) return;
-    const uint8_t* payload = (const uint8_t*)chunk.payload;
+    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
     const uint32_t run = index / TILES_PER_ANCHOR, in_run = index % TILES_PER_ANCHOR;
     const uint64_t n_bytes = chunk.payload_bytes - bodies_offset(n_tiles);
@@ -97,6 +100,8 @@ DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
 // is so twice.
 constexpr uint32_t NARROW_BITS = 19;
 constexpr uint32_t NARROW_BITS_TWICE = 7;
+// And how far the base may be from 0, so that with such a sum it is less than 2^51.
+constexpr uint64_t NARROW_BASE = (uint64_t(1) << 51) - (uint64_t(1) << 31);
 
 // Bits per supergroup, as masks have them.
 DEVICE uint64_t read_bits(const uint8_t* from, uint32_t n_bytes) {
@@ -135,16 +140,17 @@ DEVICE_CALL bool check_holes(const DecodeShared<T>& s, const Tile<T>& tile, uint
     return true;
 }
 
-// Eight bytes of shared memory from any address on, of which `width` count; the others are 0.
-DEVICE void read_planes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t& low, uint32_t& high) {
+// Eight bytes of shared memory from any address on.
+DEVICE void read_eight(const uint32_t* words, uint32_t at, uint32_t& low, uint32_t& high) {
     const uint32_t* from = words + at / 4;
-    const uint32_t shift = at % 4 * 8;
-    const uint32_t first = from[0], second = from[1];
-    low = __funnelshift_r(first, second, shift);
-    high = width > 4 ? __funnelshift_r(second, from[2], shift) : 0;
-    if (width < 4) low &= (1u << 8 * width) - 1;
-    else if (width < 8) high &= (1u << 8 * (width - 4)) - 1;
+    // Shifts are modulo 32.
+    const uint32_t second = from[1];
+    low = __funnelshift_r(from[0], second, 8 * at);
+    high = __funnelshift_r(second, from[2], 8 * at);
 }
+
+// The lowest `n` bits of each byte; n is 8 at most.
+DEVICE uint32_t low_bits(uint32_t n) { return ((1u << n) - 1) * 0x01010101; }
 
 // Phase 2, by one warp: flags and base, then widths of all groups and where the planes of each supergroup are. Returns
 // what is wrong, or 0.
@@ -176,8 +182,10 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) {
         bool fine = true;
-        if (lane == 0) fine = check_holes(s, tile, coding.n_fills, flags, at);
-        at = __shfl_sync(ALL_LANES, at, 0);
+        // A variable of its own: what a call is given the address of stays in memory.
+        uint32_t behind = at;
+        if (lane == 0) fine = check_holes(s, tile, coding.n_fills, flags, behind);
+        at = __shfl_sync(ALL_LANES, behind, 0);
         if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
     }
     uint32_t end = at;
@@ -189,7 +197,11 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
         if (flags & SPARSE) {
             const uint32_t mask_bytes = (n_super + 7) / 8;
             if (at + mask_bytes > n_bytes) return WRONG_TILE;
-            mask = read_bits(s.body + at, mask_bytes);
+            uint32_t low, high;
+            read_eight(s.words, at, low, high);
+            mask = uint64_t(high) << 32 | low;
+            // What is behind a shorter one is not part of it.
+            if (mask_bytes < 8) mask &= (uint64_t(1) << 8 * mask_bytes) - 1;
             if (mask & ~all) return WRONG_TILE;
             at += mask_bytes;
         }
@@ -202,7 +214,9 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
             const uint32_t super = 2 * lane + i;
             headers[i] = 0;
             if (mask >> super & 1) {
-                headers[i] = s.body[at + __popcll((long long)(mask & ((uint64_t(1) << super) - 1)))];
+                const bool is_dense = mask == ~uint64_t(0);
+                const uint32_t before = is_dense ? super : __popcll((long long)(mask & ((uint64_t(1) << super) - 1)));
+                headers[i] = s.body[at + before];
             }
             n_deltas += headers[i] >> LEAST_BITS;
         }
@@ -219,15 +233,23 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
             uint32_t low = 0, high = 0;
             if (mask >> super & 1) {
                 const uint32_t n_delta = headers[i] >> LEAST_BITS, least = headers[i] & MAX_LEAST;
-                read_planes(s.words, from, n_delta, low, high);
+                uint32_t even, odd;
+                read_eight(s.words, from, low, high);
                 from += n_delta;
-                transpose_bits(low, high);
-                const uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
-                const uint64_t exist = n_exist == 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n_exist) - 1;
-                // Groups that do not exist have no planes.
-                fine = fine && (low & ~uint32_t(exist)) == 0 && (high & ~uint32_t(exist >> 32)) == 0;
-                low += least * 0x01010101 & uint32_t(exist);
-                high += least * 0x01010101 & uint32_t(exist >> 32);
+                bytes_of_planes(low, high, even, odd);
+                low = __byte_perm(even, odd, 0x5140) & low_bits(n_delta);
+                high = __byte_perm(even, odd, 0x7362) & low_bits(n_delta);
+                uint32_t least_low = least * 0x01010101, least_high = least_low;
+                if (!tile.full) {
+                    // Groups that do not exist have no planes.
+                    const uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
+                    const uint64_t exist = n_exist == 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n_exist) - 1;
+                    fine = fine && (low & ~uint32_t(exist)) == 0 && (high & ~uint32_t(exist >> 32)) == 0;
+                    least_low &= uint32_t(exist);
+                    least_high &= uint32_t(exist >> 32);
+                }
+                low += least_low;
+                high += least_high;
                 fine = fine && !any_byte_above(low, R::BITS) && !any_byte_above(high, R::BITS);
                 is_wide = is_wide || any_byte_above(low, narrow) || any_byte_above(high, narrow);
             }
@@ -243,7 +265,8 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
         if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
         if (sizeof(T) == 8) {
             const bool any_wide = __any_sync(ALL_LANES, is_wide);
-            if (lane == 0) s.is_narrow = !any_wide;
+            const bool is_near = base + NARROW_BASE < 2 * NARROW_BASE;
+            if (lane == 0) s.is_narrow = !any_wide && is_near;
         }
     }
     if (end > n_bytes || n_bytes - end > 3) return WRONG_TILE;
@@ -252,54 +275,94 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
     return is_clean ? 0 : WRONG_TILE;
 }
 
-// The signed number in the bits of `word` from bit `at` on.
-template <class Int>
-DEVICE Int extended(uint32_t word, uint32_t at) {
-    const int32_t number = int32_t(word) >> at;
-    if constexpr (sizeof(Int) == 8) return Int(int64_t(number));
-    else return Int(number);
-}
-
-// Phase 3: residuals of a group from its planes.
-template <class T, class Int>
-DEVICE void read_group(const DecodeShared<T>& s, uint32_t group, Int (&v)[GROUP]) {
-    const uint32_t number = group % 8;
-    const uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
-    const uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
-    const uint32_t width = (number < 4 ? low : high) >> number % 4 * 8 & 0xFF;
-    const uint32_t at = s.planes_at[group / 8] + sum_of_first(low, high, number);
-    uint32_t first, second;
-    read_planes(s.words, at, min(width, 8u), first, second);
-    transpose_bits(first, second);
-    if (width <= 8) {
-        // Residuals fit a byte: four at a time.
-        first = (first >> 1 & 0x7F7F7F7F) ^ (first & 0x01010101) * 0xFF;
-        second = (second >> 1 & 0x7F7F7F7F) ^ (second & 0x01010101) * 0xFF;
+// Codes of a group of up to 32 planes.
+DEVICE void read_codes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t (&codes)[GROUP]) {
+    uint32_t even[4], odd[4];
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) {
-            v[k] = extended<Int>(first << (24 - 8 * k), 24);
-            v[k + 4] = extended<Int>(second << (24 - 8 * k), 24);
-        }
-        return;
+    for (uint32_t byte = 0; byte < 4; ++byte) {
+        even[byte] = odd[byte] = 0;
+        if (byte > 0 && width <= 8 * byte) continue;
+        uint32_t low, high;
+        read_eight(words, at + 8 * byte, low, high);
+        bytes_of_planes(low, high, even[byte], odd[byte]);
+        const uint32_t mask = low_bits(min(width - 8 * byte, 8u));
+        even[byte] &= mask;
+        odd[byte] &= mask;
     }
 #pragma unroll
     for (uint32_t k = 0; k < 4; ++k) {
-        v[k] = first >> 8 * k & 0xFF;
-        v[k + 4] = second >> 8 * k & 0xFF;
+        const uint32_t pair = k | (4 + k) << 4;
+        codes[2 * k] = __byte_perm(__byte_perm(even[0], even[1], pair), __byte_perm(even[2], even[3], pair), 0x5410);
+        codes[2 * k + 1] = __byte_perm(__byte_perm(odd[0], odd[1], pair), __byte_perm(odd[2], odd[3], pair), 0x5410);
     }
+}
+
+// The sign bit of each of four codes, in all bits of its byte.
+DEVICE uint32_t signs_of(uint32_t codes) { return (codes & 0x01010101) * 0xFF; }
+
+// `word`, extended with its sign.
+template <class Int>
+DEVICE Int extended(uint32_t word) {
+    if constexpr (sizeof(Int) == 8) return Int(int64_t(int32_t(word)));
+    else return Int(word);
+}
+
+// Residuals whose bytes are where `FIRST` says, of the first; those of the others are next to these.
+template <uint32_t FIRST, class Int>
+DEVICE void spread_residuals(uint32_t even, uint32_t even_above, uint32_t odd, uint32_t odd_above, Int (&v)[GROUP]) {
+    v[0] = extended<Int>(pick_bytes<FIRST>(even, even_above));
+    v[1] = extended<Int>(pick_bytes<FIRST>(odd, odd_above));
+    v[2] = extended<Int>(pick_bytes<FIRST + 0x1111>(even, even_above));
+    v[3] = extended<Int>(pick_bytes<FIRST + 0x1111>(odd, odd_above));
+    v[4] = extended<Int>(pick_bytes<FIRST + 0x2222>(even, even_above));
+    v[5] = extended<Int>(pick_bytes<FIRST + 0x2222>(odd, odd_above));
+    v[6] = extended<Int>(pick_bytes<FIRST + 0x3333>(even, even_above));
+    v[7] = extended<Int>(pick_bytes<FIRST + 0x3333>(odd, odd_above));
+}
+
+// Phase 3: residuals of a group from its planes. Those of one or two bytes, as most are, four at a time.
+template <class T, class Int>
+DEVICE void read_group(const DecodeShared<T>& s, const Neighbours& neighbours, uint32_t super, Int (&v)[GROUP]) {
+    const uint32_t low = ((const uint32_t*)s.widths)[2 * super], high = ((const uint32_t*)s.widths)[2 * super + 1];
+    const uint32_t width = neighbours.own(low, high);
+    const uint32_t at = neighbours.add_before(low, high, s.planes_at[super]);
+    if (width > 16) {
+        uint32_t codes[GROUP];
+        read_codes(s.words, at, min(width, 32u), codes);
 #pragma unroll
-    for (uint32_t byte = 1; byte < sizeof(Int); ++byte) {
-        if (width <= 8 * byte) break;
-        read_planes(s.words, at + 8 * byte, min(width - 8 * byte, 8u), first, second);
-        transpose_bits(first, second);
+        for (uint32_t k = 0; k < GROUP; ++k) v[k] = codes[k];
+        if constexpr (sizeof(Int) == 8) {
+            if (width > 32) {
+                read_codes(s.words, at + 32, width - 32, codes);
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) {
-            v[k] |= Int(first >> 8 * k & 0xFF) << 8 * byte;
-            v[k + 4] |= Int(second >> 8 * k & 0xFF) << 8 * byte;
+                for (uint32_t k = 0; k < GROUP; ++k) v[k] |= Int(codes[k]) << 32;
+            }
         }
-    }
 #pragma unroll
-    for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag(v[k]);
+        for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag(v[k]);
+        return;
+    }
+    uint32_t first, second, even, odd;
+    read_eight(s.words, at, first, second);
+    bytes_of_planes(first, second, even, odd);
+    if (width <= 8) {
+        // A code of no planes has no sign, either.
+        const uint32_t present = low_bits(width), bits = present >> 1 & 0x7F7F7F7F;
+        even = (even >> 1 & bits) ^ signs_of(even & present);
+        odd = (odd >> 1 & bits) ^ signs_of(odd & present);
+        spread_residuals<0x8880>(even, 0, odd, 0, v);
+        return;
+    }
+    uint32_t even_above, odd_above;
+    read_eight(s.words, at + 8, first, second);
+    bytes_of_planes(first, second, even_above, odd_above);
+    const uint32_t present = low_bits(width - 8), bits = present >> 1 & 0x7F7F7F7F;
+    const uint32_t even_signs = signs_of(even), odd_signs = signs_of(odd);
+    even = ((even >> 1 & 0x7F7F7F7F) | (even_above << 7 & 0x80808080)) ^ even_signs;
+    odd = ((odd >> 1 & 0x7F7F7F7F) | (odd_above << 7 & 0x80808080)) ^ odd_signs;
+    even_above = (even_above >> 1 & bits) ^ even_signs;
+    odd_above = (odd_above >> 1 & bits) ^ odd_signs;
+    spread_residuals<0xCC40>(even, even_above, odd, odd_above, v);
 }
 
 // Partial sums along x of rows whose groups are with so many neighbouring lanes.
@@ -396,62 +459,106 @@ DEVICE T value_for(const Coding<T>& coding, uint32_t kind, typename Real<T>::Int
     return kind == EXACT ? of_ordered<T>(q) : coding.restore(q);
 }
 
-// The value of a sum of residuals, to which `zero` was added if it has as many bits.
+// From sums of residuals to values.
 template <class T, class Int>
-DEVICE T value_of_sum(const Coding<T>& coding, Int sum, typename Real<T>::Int zero) {
-    if constexpr (sizeof(Int) == sizeof(T)) return coding.restored(of_bits<T>(sum));
-    else return coding.restored(of_bits<T>(extended<typename Real<T>::Int>(sum, 0) + zero));
-}
+struct Restorer {
+    using Bits = typename Real<T>::Int;
+    // To be added to the first residual, or to all sums.
+    Int first;
+    // What sums of fewer bits than values stand for is their distance from this: with the bits of 2^52 above them, they are that plus
+    // 2^31 plus the sum.
+    T origin;
+    T step;
 
-// Phase 4 for planes and volumes of quantised values: a lane takes a column, a warp some rows of each plane.
-template <class T, class S, class Int>
-DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
-    constexpr uint32_t ROWS = TILE_VALUES / 32 / WARPS;
-    constexpr uint32_t YS = S::EY / WARPS;
-    constexpr uint32_t ZS = ROWS / YS;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    // Pieces are in another order in every second row.
-    Int* integers = (Int*)s.integers;
-    const Int* even = integers + warp * YS * 32 + place_of<Int>(lane);
-    const Int* odd = integers + warp * YS * 32 + place_of<Int>(32 + lane) - 32;
-    Int v[ROWS];
-#pragma unroll
-    for (uint32_t i = 0; i < ROWS; ++i) v[i] = (i % 2 == 0 ? even : odd)[(i / YS * S::EY + i % YS) * 32];
-#pragma unroll
-    for (uint32_t i = 0; i < ROWS; ++i) {
-        if (i % YS > 0) v[i] += v[i - 1];
-    }
-    __syncthreads();
-    Int* totals = integers + lane;
-#pragma unroll
-    for (uint32_t z = 0; z < ZS; ++z) totals[(warp * ZS + z) * 32] = v[z * YS + YS - 1];
-    __syncthreads();
-    Int before[ZS];
-    // What all values have: where it fits, it need only be added to the first plane.
-    const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
-    before[0] = sizeof(Int) == sizeof(T) ? Int(zero) : 0;
-#pragma unroll
-    for (uint32_t z = 1; z < ZS; ++z) before[z] = 0;
-#pragma unroll
-    for (uint32_t w = 0; w + 1 < WARPS; ++w) {
-        if (w < warp) {
-#pragma unroll
-            for (uint32_t z = 0; z < ZS; ++z) before[z] += totals[(w * ZS + z) * 32];
+    DEVICE Restorer(const Coding<T>& coding, const DecodeShared<T>& s) : step(coding.step) {
+        const Bits zero = s.base + Real<T>::MAGIC_BITS;
+        if constexpr (sizeof(Int) == sizeof(T)) {
+            first = zero;
+            origin = Real<T>::MAGIC;
+        } else {
+            first = 0x80000000;
+            origin = sub_rn(4503599627370496.0 + 2147483648.0, sub_rn(of_bits<T>(zero), Real<T>::MAGIC));
         }
     }
-    T* to[YS];
+
+    // The value of a sum with `first`. All but the product is exact.
+    DEVICE T value(Int sum) const {
+        if constexpr (sizeof(Int) == sizeof(T)) return mul_rn(sub_rn(of_bits<T>(sum), origin), step);
+        else return mul_rn(sub_rn(of_bits<T>(Bits(0x43300000) << 32 | sum), origin), step);
+    }
+};
+
+// Integers of which a thread makes 16 bytes of values at a time: a piece of them, or half of one.
+template <class T, class Int>
+struct alignas(16 / sizeof(T) * sizeof(Int)) Integers {
+    Int of[16 / sizeof(T)];
+};
+
+// Phase 4 for volumes of quantised values: sums along y in place, by columns, then along z, by whole pieces of rows.
+template <class T, class Int>
+DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t EX = 32, EY = Shape<VOLUME>::EY, PLANE_VALUES = EX * EY, EZ = TILE_VALUES / PLANE_VALUES;
+    constexpr uint32_t n = 16 / sizeof(T);
+    Int* integers = (Int*)s.integers;
 #pragma unroll
-    for (uint32_t y = 0; y < YS; ++y) to[y] = (T*)tile.values + lane + (warp * YS + y) * tile.stride_y;
+    for (uint32_t i = 0; i < EX * EZ / THREADS; ++i) {
+        const uint32_t column = threadIdx.x + i * THREADS, x = column % EX;
+        // Pieces are in another order in every second row.
+        Int* even = integers + column / EX * PLANE_VALUES + place_of<Int>(x);
+        Int* odd = integers + column / EX * PLANE_VALUES + place_of<Int>(EX + x) - EX;
+        Int v[EY];
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; ++i) {
-        v[i] += before[i / YS];
-        if (i >= YS) v[i] += v[i - YS];
-        to[i % YS][i / YS * tile.stride_z] = value_of_sum(coding, v[i], zero);
+        for (uint32_t y = 0; y < EY; ++y) v[y] = (y % 2 == 0 ? even : odd)[y * EX];
+#pragma unroll
+        for (uint32_t y = 1; y < EY; ++y) {
+            v[y] += v[y - 1];
+            (y % 2 == 0 ? even : odd)[y * EX] = v[y];
+        }
+    }
+    __syncthreads();
+    static_assert(THREADS * n == PLANE_VALUES, "all threads take a plane");
+    const Restorer<T, Int> restorer(coding, s);
+    const uint64_t stride = tile.stride_z;
+    if (!tile.aligned) {
+        // A lane takes columns, so that rows are written as a whole all the same.
+        const uint32_t x = threadIdx.x % EX;
+#pragma unroll 1
+        for (uint32_t y = threadIdx.x / EX; y < EY; y += THREADS / EX) {
+            const Int* from = integers + place_of<Int>(y * EX + x);
+            T* to = tile.to() + y * tile.stride_y + x;
+            Int sum = restorer.first;
+#pragma unroll
+            for (uint32_t z = 0; z < EZ; ++z) {
+                sum += from[z * PLANE_VALUES];
+                *to = restorer.value(sum);
+                to += stride;
+            }
+        }
+        return;
+    }
+    const uint32_t y = threadIdx.x * n / EX, x = threadIdx.x * n % EX;
+    const Integers<T, Int>* from = (const Integers<T, Int>*)(integers + place_of<Int>(threadIdx.x * n));
+    T* to = tile.to() + y * tile.stride_y + x;
+    Int sums[n];
+#pragma unroll
+    for (uint32_t k = 0; k < n; ++k) sums[k] = restorer.first;
+    // Unrolled no further, here and below: many stores at a time make the loads of other blocks wait.
+#pragma unroll 2
+    for (uint32_t z = 0; z < EZ; ++z) {
+        const Integers<T, Int> residuals = from[z * THREADS];
+        Piece<T> values;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) {
+            sums[k] += residuals.of[k];
+            values.of[k] = restorer.value(sums[k]);
+        }
+        store_together(to, values.of);
+        to += stride;
     }
 }
 
-// Phase 4 for sheets of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
+// Phase 4 for planes and sheets of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
 template <class T, class Int, uint32_t ROW>
 DEVICE void sum_sheet(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
@@ -460,53 +567,56 @@ DEVICE void sum_sheet(const Coding<T>& coding, const Tile<T>& tile, DecodeShared
     constexpr uint32_t N_ROWS = TILE_VALUES / ROW < N ? TILE_VALUES / ROW : N;
     const uint32_t column = threadIdx.x % ROW, part = threadIdx.x / ROW;
     Int* integers = (Int*)s.integers;
-    // The order of pieces is the same in all rows, and in columns that are that far apart.
-    const Int* from = integers + place_of<Int>(column) + part * N * ROW;
+    // The order of pieces is the same in all rows, or every second, and in columns that are that far apart.
+    const Int* even = integers + place_of<Int>(column) + part * N * ROW;
+    const Int* odd = even;
+    if constexpr (ROW == 32) odd = integers + place_of<Int>(ROW + column) - ROW + part * N * ROW;
     Int v[N];
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        v[i] = from[i % N_ROWS * ROW + i / N_ROWS * THREADS];
+        v[i] = (i % 2 == 0 ? even : odd)[i % N_ROWS * ROW + i / N_ROWS * THREADS];
         if (i % N_ROWS > 0) v[i] += v[i - 1];
     }
-    const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
-    Int before = sizeof(Int) == sizeof(T) ? Int(zero) : 0;
+    const Restorer<T, Int> restorer(coding, s);
+    Int before = restorer.first;
     if constexpr (ROW < THREADS) {
         __syncthreads();
         integers[threadIdx.x] = v[N - 1];
         __syncthreads();
         for (uint32_t k = 0; k < part; ++k) before += integers[k * ROW + column];
     }
-    T* to = (T*)tile.values + column + part * N * tile.stride_y;
+    const uint64_t stride = tile.stride_y;
+    T* to = tile.to() + column + part * N * stride;
 #pragma unroll
     for (uint32_t i = 0; i < N_ROWS; ++i) {
 #pragma unroll
-        for (uint32_t k = 0; k < N / N_ROWS; ++k) to[k * THREADS] = value_of_sum(coding, v[k * N_ROWS + i] + before, zero);
-        to += tile.stride_y;
+        for (uint32_t k = 0; k < N / N_ROWS; ++k) to[k * THREADS] = restorer.value(v[k * N_ROWS + i] + before);
+        to += stride;
     }
 }
 
-// Phase 4 for a line of quantised values.
+// Phase 4 for a line of quantised values, to the first of which was added what `Restorer` says.
 template <class T, class Int>
 DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T>& s) {
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     constexpr uint32_t n = 16 / sizeof(T);
-    // What a thread writes at a time is a piece of integers, or half of one.
-    struct alignas(n * sizeof(Int)) Integers {
-        Int of[n];
-    };
-    const typename Real<T>::Int zero = s.base + Real<T>::MAGIC_BITS;
-    const Integers* from = (const Integers*)((const Int*)s.integers + place_of<Int>(threadIdx.x * n));
-    Piece<T>* to = (Piece<T>*)tile.values + threadIdx.x;
-#pragma unroll
+    const Restorer<T, Int> restorer(coding, s);
+    const Integers<T, Int>* from = (const Integers<T, Int>*)((const Int*)s.integers + place_of<Int>(threadIdx.x * n));
+    if (!tile.aligned) {
+#pragma unroll 2
+        for (uint32_t at = threadIdx.x; at < TILE_VALUES; at += THREADS) {
+            tile.to()[at] = restorer.value(((const Int*)s.integers)[place_of<Int>(at)]);
+        }
+        return;
+    }
+    T* to = tile.to() + threadIdx.x * n;
+#pragma unroll 2
     for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
-        Integers integers = from[i * THREADS];
+        const Integers<T, Int> sums = from[i * THREADS];
         Piece<T> values;
 #pragma unroll
-        for (uint32_t k = 0; k < n; ++k) {
-            const Int sum = sizeof(Int) == sizeof(T) ? integers.of[k] + Int(zero) : integers.of[k];
-            values.of[k] = value_of_sum(coding, sum, zero);
-        }
-        to[i * THREADS] = values;
+        for (uint32_t k = 0; k < n; ++k) values.of[k] = restorer.value(sums.of[k]);
+        store_together(to + i * THREADS * n, values.of);
     }
 }
 
@@ -551,7 +661,7 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     }
     const Int base = s.base;
     const uint32_t kind = s.flags & KIND;
-    T* to = (T*)tile.values;
+    T* to = tile.to();
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
         for (uint32_t i = t; i < TILE_VALUES / n; i += THREADS) {
@@ -560,7 +670,7 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
             Piece<T> values;
 #pragma unroll
             for (uint32_t k = 0; k < n; ++k) values.of[k] = value_for(coding, kind, integers.of[k] + base);
-            *(Piece<T>*)(to + tile.row_offset(line) + (at - (line << tile.x_log2))) = values;
+            store_together(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
         }
         return;
     }
@@ -576,16 +686,16 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
 template <class T>
 DEVICE void fill_tile(const Tile<T>& tile, T value) {
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
-    T* to = (T*)tile.values;
+    T* to = tile.to();
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
         Piece<T> values;
 #pragma unroll
         for (uint32_t k = 0; k < n; ++k) values.of[k] = value;
-#pragma unroll
+#pragma unroll 1
         for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
             const uint32_t at = (threadIdx.x + i * THREADS) * n, line = at >> tile.x_log2;
-            *(Piece<T>*)(to + tile.row_offset(line) + (at - (line << tile.x_log2))) = values;
+            store_together(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
         }
         return;
     }
@@ -600,8 +710,8 @@ template <class T>
 DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
-    const uint8_t* from = (const uint8_t*)s.from + s.holes_at;
-    T* to = (T*)tile.values;
+    const uint8_t* from = in_device_memory((const uint8_t*)s.from) + s.holes_at;
+    T* to = tile.to();
     const uint32_t mask_bytes = (tile.n_super() + 7) / 8;
     __syncthreads();
     for (uint32_t fill = 0; fill < MAX_FILLS; ++fill) {
@@ -640,14 +750,25 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
     const uint32_t t = threadIdx.x;
     const uint32_t shape = is_common ? tile.shape : ANY_SHAPE;
+    const Neighbours neighbours(t % 8);
     Int v[PER_THREAD][GROUP];
 #pragma unroll
-    for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, t + i * THREADS, v[i]);
-    if ((tile.axes & X) && tile.lag == 1) {
-        if (shape == LINE) {
+    for (uint32_t i = 0; i < PER_THREAD; ++i) read_group(s, neighbours, t / 8 + i * (THREADS / 8), v[i]);
+    if (shape == LINE) {
+        const Int first = Restorer<T, Int>(coding, s).first;
+        if (tile.axes & X) {
             if (tile.axes & XX) sum_line(s, v);
+            if (t == 0) v[0][0] += first;
             sum_line(s, v);
-        } else if (shape == SHEET) {
+        } else {
+#pragma unroll
+            for (uint32_t i = 0; i < PER_THREAD; ++i) {
+#pragma unroll
+                for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += first;
+            }
+        }
+    } else if ((tile.axes & X) && tile.lag == 1) {
+        if (shape == SHEET) {
             if (tile.x_log2 == 8) sum_short_rows<32>(v);
             else if (tile.x_log2 == 7) sum_short_rows<16>(v);
             else sum_short_rows<8>(v);
@@ -662,8 +783,8 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
 #pragma unroll
     for (uint32_t i = 0; i < PER_THREAD; ++i) store_group((Int*)s.integers, (t + i * THREADS) * GROUP, v[i]);
     __syncthreads();
-    if (shape == VOLUME) sum_columns<T, Shape<VOLUME>, Int>(coding, tile, s);
-    else if (shape == PLANE) sum_columns<T, Shape<PLANE>, Int>(coding, tile, s);
+    if (shape == VOLUME) sum_volume<T, Int>(coding, tile, s);
+    else if (shape == PLANE) sum_sheet<T, Int, 32>(coding, tile, s);
     else if (shape == SHEET && tile.x_log2 == 8) sum_sheet<T, Int, 256>(coding, tile, s);
     else if (shape == SHEET && tile.x_log2 == 7) sum_sheet<T, Int, 128>(coding, tile, s);
     else if (shape == SHEET) sum_sheet<T, Int, 64>(coding, tile, s);
@@ -694,7 +815,9 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
             s.error = error;
         }
     } else if (t == 32) {
-        locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, slot, s.tile);
+        const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
+        const Chunk& chunk = job.chunks[number];
+        place_tile(chunk, job.choices[number], number, slot - chunk.first_slot, s.tile);
     } else if (t >= THREADS - 32 && job.slots == 0) {
         prefetch_bodies(job, slot + job.n_resident);
     }
@@ -705,7 +828,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         return;
     }
     if (s.error == 0) {
-        const uint32_t* from = s.from;
+        const uint32_t* from = in_device_memory(s.from);
         for (uint32_t i = t; i < s.n_words; i += THREADS) s.words[i] = from[i];
         __syncthreads();
         if (t < 32) {
@@ -723,7 +846,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         constexpr uint32_t per_value = sizeof(T) / 4;
         for (uint32_t i = t; i + 1 < s.n_words; i += THREADS) {
             const uint32_t line = i / per_value / tile.ex, x = i / per_value % tile.ex;
-            ((uint32_t*)(tile.values + tile.row_offset(line) + x))[i % per_value] = s.words[1 + i];
+            ((uint32_t*)(tile.to() + tile.row_offset(line) + x))[i % per_value] = s.words[1 + i];
         }
         return;
     }

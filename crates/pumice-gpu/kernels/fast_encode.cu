@@ -27,27 +27,34 @@ DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
 // most, has more.
 constexpr uint32_t NARROW_BITS = 28;
 
-// Phase 1, for a tile without special values and of a common shape. Leaves the low 32 bits of rounded values, which are
+// Phase 1, for a tile without special values and of a common shape, whose rows are read in pieces if they are aligned. Leaves the low 32 bits of rounded values, which are
 // those of the integers plus MAGIC_BITS: that drops out of differences. Sets the base. Whether all values could be quantised, and
 // 32 bits are enough; if not, what was written is void.
-template <class T>
+template <class T, bool ALIGNED>
 DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
-    constexpr uint32_t n = 16 / sizeof(T);
+    constexpr uint32_t n = ALIGNED ? 16 / sizeof(T) : 1;
     constexpr uint32_t N_LOADS = TILE_VALUES / n / THREADS;
+    struct alignas(n * sizeof(T)) Values {
+        T of[n];
+    };
     const uint32_t t = threadIdx.x;
-    // What all threads read together are whole planes, or rows of one, or part of a row.
+    // What all threads read together are whole planes, or half of one, or some rows of one, or part of a row.
     const uint32_t line = t * n >> tile.x_log2, n_lines = THREADS * n >> tile.x_log2;
-    const T* from = tile.values + tile.row_offset(line) + (t * n - (line << tile.x_log2));
+    const T* from = tile.from() + tile.row_offset(line) + (t * n - (line << tile.x_log2));
     uint64_t stride = THREADS * n;
-    if (tile.shape == VOLUME) stride = n_lines / Shape<VOLUME>::EY * tile.stride_z;
-    else if (tile.shape != LINE) stride = n_lines * tile.stride_y;
+    if (tile.shape != LINE) stride = n_lines * tile.stride_y;
+    uint64_t twice = 2 * stride;
+    if (tile.shape == VOLUME) {
+        if (ALIGNED) stride = n_lines / Shape<VOLUME>::EY * tile.stride_z;
+        twice = ALIGNED ? 2 * stride : tile.stride_z;
+    }
     // All loads are under way before the first is waited for.
-    const T first = tile.values[0];
-    Piece<T> values[N_LOADS];
+    const T first = tile.from()[0];
+    Values values[N_LOADS];
 #pragma unroll
-    for (uint32_t i = 0; i < N_LOADS; ++i) values[i] = *(const Piece<T>*)(from + i * stride);
+    for (uint32_t i = 0; i < N_LOADS; ++i) values[i] = *(const Values*)(from + i / 2 * twice + i % 2 * stride);
     bool fine = coding.quantize(first, base);
     if (!fine || tile.axes == 0) base = 0;
     // What a load gives is a piece, or half of one.
@@ -96,13 +103,21 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
     return fine;
 }
 
+// Arrays whose rows are not aligned have no other tiles; for all others, this would only cost registers.
+template <class T>
+DEVICE_CALL bool quantize_unaligned(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
+    const Coding<T> own = coding;
+    return quantize_shape<T, false>(own, tile, base, s);
+}
+
 // The same for a tile of any shape. Leaves integers less the base.
 template <class T>
-DEVICE_CALL bool quantize_tile(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
+DEVICE_CALL bool quantize_tile(const Coding<T>& job, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
+    const Coding<T> coding = job;
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     const uint32_t t = threadIdx.x;
-    bool fine = coding.quantize(tile.values[0], base);
+    bool fine = coding.quantize(tile.from()[0], base);
     if (!fine || tile.axes == 0) base = 0;
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
@@ -112,7 +127,7 @@ DEVICE_CALL bool quantize_tile(const Coding<T>& coding, const Tile<T>& tile, typ
         for (uint32_t i = 0; i < n_loads; ++i) {
             uint32_t at = (t + i * THREADS) * n;
             uint32_t line = at >> tile.x_log2;
-            const T* row = tile.values + tile.row_offset(line);
+            const T* row = tile.from() + tile.row_offset(line);
             values[i] = *(const Piece<T>*)(row + (at - (line << tile.x_log2)));
         }
 #pragma unroll
@@ -146,7 +161,7 @@ DEVICE_CALL bool quantize_tile(const Coding<T>& coding, const Tile<T>& tile, typ
         uint32_t line = tile.line_of(at), x = at - line * tile.row;
         Int q = 0;
         if (x < tile.ex) {
-            T value = tile.values[tile.row_offset(line) + x];
+            T value = tile.from()[tile.row_offset(line) + x];
             fine = coding.quantize_likely(value, q) && !coding.is_mistakable_fill(value) && fine;
             q -= base;
         }
@@ -350,7 +365,8 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
             least[i] = smallest;
             low[i] -= smallest * 0x01010101 & uint32_t(exist);
             high[i] -= smallest * 0x01010101 & uint32_t(exist >> 32);
-            transpose_bits(low[i], high[i]);
+            const uint32_t even = __byte_perm(low[i], high[i], 0x6420), odd = __byte_perm(low[i], high[i], 0x7531);
+            planes_of_bytes(even, odd, low[i], high[i]);
             uint32_t n_delta = high[i] != 0 ? (bit_length(high[i]) + 7) / 8 + 4 : (bit_length(low[i]) + 7) / 8;
             least[i] |= n_delta << LEAST_BITS;
             amounts[i] |= n_delta << 16 | 1u << 25;
@@ -395,7 +411,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
         store_relaxed(job.sizes + (chunk.first_slot + tile.index), uint64_t(n_words) << 32 | job.launch);
         atomicAdd((unsigned long long*)(job.sums + (chunk.first_run + tile.index / TILES_PER_ANCHOR)),
                   (unsigned long long)(uint64_t(1) << 32 | n_words));
-        ((uint16_t*)(tile.payload + words_offset(tile.n_tiles)))[tile.index] = uint16_t(n_words);
+        ((uint16_t*)(tile.bytes() + words_offset(tile.n_tiles)))[tile.index] = uint16_t(n_words);
     }
     if (lane == 0) {
         s.is_too_wide = is_too_wide;
@@ -487,7 +503,7 @@ DEVICE uint32_t look_back(const EncodeJob<T>& job, const Tile<T>& tile) {
 // Writes what the directory says of a tile, whose body goes to `before`; by one thread.
 template <class T>
 DEVICE_CALL void put_entries(const EncodeJob<T>& job, const Tile<T>& tile, uint32_t before, uint32_t n_words) {
-    uint8_t* payload = tile.payload;
+    uint8_t* payload = tile.bytes();
     Chunk& chunk = job.chunks[tile.chunk];
     if (tile.index % TILES_PER_ANCHOR == 0) {
         ((uint32_t*)(payload + PARAMETER_BYTES))[tile.index / TILES_PER_ANCHOR] = before;
@@ -507,7 +523,7 @@ DEVICE_CALL void put_entries(const EncodeJob<T>& job, const Tile<T>& tile, uint3
 // Copies a body that is in shared memory to its place.
 template <class T>
 DEVICE void copy_body(const Tile<T>& tile, uint32_t before, const uint32_t* words, uint32_t n_words) {
-    uint32_t* to = (uint32_t*)(tile.payload + bodies_offset(tile.n_tiles)) + before;
+    uint32_t* to = (uint32_t*)(tile.bytes() + bodies_offset(tile.n_tiles)) + before;
     for (uint32_t i = threadIdx.x; i < n_words; i += Real<T>::ENCODE_THREADS) to[i] = words[i];
 }
 
@@ -530,11 +546,11 @@ DEVICE_CALL void copy_now(const EncodeJob<T>& job, EncodeShared<T>& s, const Til
     if (!s.is_raw) {
         copy_body(tile, before, s.words, n_words);
     } else {
-        uint32_t* to = (uint32_t*)(tile.payload + bodies_offset(tile.n_tiles)) + before;
+        uint32_t* to = (uint32_t*)(tile.bytes() + bodies_offset(tile.n_tiles)) + before;
         if (t == 0) to[0] = RAW;
         for (uint32_t i = t; i + 1 < n_words; i += THREADS) {
             uint32_t line = i / PER_VALUE / tile.ex, x = i / PER_VALUE % tile.ex;
-            const T* value = tile.values + tile.row_offset(line) + x;
+            const T* value = tile.from() + tile.row_offset(line) + x;
             to[1 + i] = ((const uint32_t*)value)[i % PER_VALUE];
         }
     }
@@ -544,6 +560,7 @@ DEVICE_CALL void copy_now(const EncodeJob<T>& job, EncodeShared<T>& s, const Til
 // Phase 4: the bit planes of this thread's groups.
 template <class T, class Code, uint32_t N>
 DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const Code (&codes)[N][GROUP], const uint32_t (&widths)[N]) {
+    const Neighbours neighbours(threadIdx.x % 8);
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t width = widths[i];
@@ -551,12 +568,12 @@ DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const Code (&codes)[N]
         const uint32_t group = threadIdx.x + i * Real<T>::ENCODE_THREADS;
         const uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
         const uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
-        uint8_t* to = body + (s.planes_at[group / 8] + sum_of_first(low, high, group % 8));
+        uint8_t* to = body + neighbours.add_before(low, high, s.planes_at[group / 8]);
         // Eight planes at a time; one turn for most groups, so that unrolling would only cost instruction memory.
 #pragma unroll 1
         for (uint32_t done = 0; done < width; done += 8, to += 8) {
-            uint32_t first = gather_bytes(&codes[i][0], done / 8), second = gather_bytes(&codes[i][4], done / 8);
-            transpose_bits(first, second);
+            uint32_t first, second;
+            planes_of_bytes(gather_bytes(&codes[i][0], done / 8), gather_bytes(&codes[i][1], done / 8), first, second);
             const uint32_t left = width - done;
             to[0] = uint8_t(first);
             if (left > 1) to[1] = uint8_t(first >> 8);
@@ -690,12 +707,12 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
         Int base = 0;
         if (!coding.is_lossless && tile.lag == 1) {
             is_shape = tile.shape != ANY_SHAPE;
-            if (is_shape) {
-                careful = !quantize_shape(coding, tile, base, s);
+            if (is_shape && tile.aligned) {
+                careful = !quantize_shape<T, true>(coding, tile, base, s);
             } else {
                 // A variable of its own: what a call is given the address of stays in memory.
                 Int of_any;
-                careful = !quantize_tile(coding, tile, of_any, s);
+                careful = !(is_shape ? quantize_unaligned(coding, tile, of_any, s) : quantize_tile(coding, tile, of_any, s));
                 base = of_any;
             }
         }

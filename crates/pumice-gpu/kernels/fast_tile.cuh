@@ -71,8 +71,10 @@ struct Tile {
     uint32_t ez, ey, ex, row;
     uint32_t n_codes;
     uint8_t axes, lag;
-    // Whether it is not clipped, so that extents are powers of two, and whether its rows can be read in 16-byte pieces.
+    // Whether it is not clipped, so that extents are powers of two, and whether, then, its rows can be read in 16-byte pieces.
     uint8_t full, aligned;
+    // Of a clipped one: what dividing by `row` and `ey` is multiplying by.
+    float per_row, per_ey;
     uint8_t x_log2, y_log2;
     // One of the shapes below, or ANY_SHAPE.
     uint8_t shape;
@@ -81,9 +83,16 @@ struct Tile {
     DEVICE uint32_t n_super() const { return (n_codes + SUPER - 1) / SUPER; }
 
     // Row and place in it of a linear index.
-    DEVICE uint32_t line_of(uint32_t at) const { return full ? at >> x_log2 : at / row; }
-    DEVICE uint32_t y_of(uint32_t line) const { return full ? line & (ey - 1) : line % ey; }
-    DEVICE uint32_t z_of(uint32_t line) const { return full ? line >> y_log2 : line / ey; }
+    DEVICE uint32_t line_of(uint32_t at) const { return full ? at >> x_log2 : divided(at, per_row); }
+    DEVICE uint32_t y_of(uint32_t line) const { return full ? line & (ey - 1) : line - divided(line, per_ey) * ey; }
+    DEVICE uint32_t z_of(uint32_t line) const { return full ? line >> y_log2 : divided(line, per_ey); }
+    // Numbers below 2^13 are divided like this without error: half of a divisor's share is more than rounding can take away.
+    DEVICE static uint32_t divided(uint32_t number, float share) { return uint32_t(mul_rn(float(number) + 0.5f, share)); }
+
+    // Its first value, and the payload that it is part of.
+    DEVICE const T* from() const { return in_device_memory(values); }
+    DEVICE T* to() const { return in_device_memory((T*)values); }
+    DEVICE uint8_t* bytes() const { return in_device_memory(payload); }
 
     // Distance in the chunk of a row from the tile's first value.
     DEVICE uint64_t row_offset(uint32_t line) const { return z_of(line) * stride_z + y_of(line) * stride_y; }
@@ -97,7 +106,7 @@ struct Tile {
 
 constexpr uint32_t NO_TILE = 0xFFFFFFFF;
 
-// Tiles that most arrays are made of: full, aligned, and with the differences that the encoder chooses for such a
+// Tiles that most arrays are made of: full, and with the differences that the encoder chooses for such a
 // view. But for sheets, which are planes of fewer and longer rows, extents are known to the compiler, so that addresses are.
 constexpr uint32_t ANY_SHAPE = 0;
 constexpr uint32_t LINE = 1;
@@ -161,12 +170,14 @@ DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, 
     tile.axes = view.axes;
     tile.lag = view.lag;
     tile.full = tile.n_codes == TILE_VALUES && tile.ex == most_x;
+    tile.per_row = 1.0f / float(tile.row);
+    tile.per_ey = 1.0f / float(tile.ey);
     constexpr uint32_t per_load = 16 / sizeof(T);
     tile.aligned = tile.full && chunk.values % 16 == 0 && view.nx % per_load == 0;
     tile.x_log2 = view.x_log2;
     tile.y_log2 = view.y_log2;
     tile.shape = ANY_SHAPE;
-    if (tile.aligned && tile.lag == 1) {
+    if (tile.full && tile.lag == 1) {
         const uint32_t across = view.axes & (Y | Z);
         const bool is_twice = view.axes & XX;
         if (view.x_log2 == 12 && across == 0) tile.shape = LINE;
@@ -267,28 +278,43 @@ DEVICE void store_group(Int* integers, uint32_t at, const Int (&group)[GROUP]) {
     }
 }
 
-// Transposes 8 x 8 bits: bit k of byte i becomes bit i of byte k. `low` holds bytes 0 to 3.
-DEVICE void transpose_bits(uint32_t& low, uint32_t& high) {
-    uint32_t t;
-    t = (low ^ (low >> 7)) & 0x00AA00AA;
-    low ^= t ^ (t << 7);
-    t = (high ^ (high >> 7)) & 0x00AA00AA;
-    high ^= t ^ (t << 7);
-    t = (low ^ (low >> 14)) & 0x0000CCCC;
-    low ^= t ^ (t << 14);
-    t = (high ^ (high >> 14)) & 0x0000CCCC;
-    high ^= t ^ (t << 14);
-    t = (low ^ (high << 4)) & 0xF0F0F0F0;
-    low ^= t;
-    high ^= t >> 4;
+// A step of transposing 8 x 8 bits, for all rows at once: bits of `upper` whose columns have the bit DISTANCE change places with those of
+// `lower`, whose rows are that much further, that have it not. `COLUMNS` are those without.
+template <uint32_t DISTANCE, uint32_t COLUMNS>
+DEVICE void swap_blocks(uint32_t& upper, uint32_t& lower) {
+    const uint32_t moved = (upper & COLUMNS) | (lower << DISTANCE & ~COLUMNS);
+    lower = (lower & ~COLUMNS) | (upper >> DISTANCE & COLUMNS);
+    upper = moved;
 }
 
-// Byte `number` of each of four integers.
+// Bytes of eight codes, those with even numbers apart from the others, to bit planes: bit k of byte i becomes bit i of plane k. `low`
+// holds planes 0 to 3. In this order, rows that change places are never in the same word.
+DEVICE void planes_of_bytes(uint32_t even, uint32_t odd, uint32_t& low, uint32_t& high) {
+    swap_blocks<1, 0x55555555>(even, odd);
+    // Rows 0, 1, 4, 5 and 2, 3, 6, 7.
+    uint32_t upper = __byte_perm(even, odd, 0x6240), lower = __byte_perm(even, odd, 0x7351);
+    swap_blocks<2, 0x33333333>(upper, lower);
+    low = __byte_perm(upper, lower, 0x5410);
+    high = __byte_perm(upper, lower, 0x7632);
+    swap_blocks<4, 0x0F0F0F0F>(low, high);
+}
+
+// The inverse.
+DEVICE void bytes_of_planes(uint32_t low, uint32_t high, uint32_t& even, uint32_t& odd) {
+    swap_blocks<4, 0x0F0F0F0F>(low, high);
+    uint32_t upper = __byte_perm(low, high, 0x5410), lower = __byte_perm(low, high, 0x7632);
+    swap_blocks<2, 0x33333333>(upper, lower);
+    even = __byte_perm(upper, lower, 0x6240);
+    odd = __byte_perm(upper, lower, 0x7351);
+    swap_blocks<1, 0x55555555>(even, odd);
+}
+
+// Byte `number` of every second of eight integers.
 template <class Uint>
 DEVICE uint32_t gather_bytes(const Uint* codes, uint32_t number) {
     uint32_t shift = number / 4 * 16 * (sizeof(Uint) / 8);
-    uint32_t a = uint32_t(codes[0] >> shift >> shift), b = uint32_t(codes[1] >> shift >> shift);
-    uint32_t c = uint32_t(codes[2] >> shift >> shift), d = uint32_t(codes[3] >> shift >> shift);
+    uint32_t a = uint32_t(codes[0] >> shift >> shift), b = uint32_t(codes[2] >> shift >> shift);
+    uint32_t c = uint32_t(codes[4] >> shift >> shift), d = uint32_t(codes[6] >> shift >> shift);
     uint32_t pick = number % 4 | (number % 4 + 4) << 4;
     return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, d, pick), 0x5410);
 }
@@ -310,12 +336,22 @@ DEVICE uint32_t least_of_bytes(uint32_t low, uint32_t high) {
     return lesser_bytes(two, two >> 8) & 0xFF;
 }
 
-// Sum of the first `n` of eight bytes, n below 8: the widths of the groups before the n-th of a supergroup.
-DEVICE uint32_t sum_of_first(uint32_t low, uint32_t high, uint32_t n) {
-    high = n > 4 ? high & ((1u << 8 * (n - 4)) - 1) : 0;
-    low = n < 4 ? low & ((1u << 8 * n) - 1) : low;
-    return sum_of_bytes(low) + sum_of_bytes(high);
-}
+// Widths of the groups of a supergroup, seen from one of them.
+struct Neighbours {
+    // The group, 0 to 7, and the groups before it, as bytes of 1.
+    uint32_t number, before_low, before_high;
+
+    DEVICE explicit Neighbours(uint32_t number) : number(number) {
+        before_low = number < 4 ? (1u << 8 * number) - 1 & 0x01010101 : 0x01010101;
+        before_high = number > 4 ? (1u << 8 * (number - 4)) - 1 & 0x01010101 : 0;
+    }
+
+    DEVICE uint32_t own(uint32_t low, uint32_t high) const { return __byte_perm(low, high, number) & 0xFF; }
+    // `sum`, and the widths of those before.
+    DEVICE uint32_t add_before(uint32_t low, uint32_t high, uint32_t sum) const {
+        return dot_of_bytes(high, before_high, dot_of_bytes(low, before_low, sum));
+    }
+};
 
 // Inclusive sum over the lanes of a warp.
 template <class N>

@@ -59,7 +59,7 @@ DEVICE uint64_t load_bytes(const uint8_t* at, uint32_t n) {
 
 // Eight bytes from any address, by whole words: there must be seven more behind them.
 DEVICE uint64_t load_word(const uint8_t* at) {
-    const uint64_t* word = (const uint64_t*)(uint64_t(at) & ~uint64_t(7));
+    const uint64_t* word = in_device_memory((const uint64_t*)(uint64_t(at) & ~uint64_t(7)));
     const uint32_t shift = 8 * uint32_t(uint64_t(at) & 7);
     return shift == 0 ? word[0] : word[0] >> shift | word[1] << (64 - shift);
 }
@@ -125,7 +125,7 @@ KERNEL(hash_blocks)(const __grid_constant__ HashJob job) {
     for (uint64_t unit = first; unit < job.n_units; unit += n_groups) {
         const Span& span = span_of(job, unit);
         const uint64_t at = (unit - span.first_unit) * BLOCK_BYTES;
-        const uint8_t* from = (const uint8_t*)span.from + at;
+        const uint8_t* from = in_device_memory((const uint8_t*)span.from) + at;
         if (span.n_bytes - at >= BLOCK_BYTES) {
             const uint64_t hash = hash_block(s, from, lane, lanes);
             if (lane == 0) job.hashes[unit] = hash;

@@ -36,24 +36,50 @@ typedef decltype(sizeof(0)) size_t;
 // Words through which blocks talk to each other while both run. A flag and its value share one word.
 DEVICE uint64_t load_acquire(const uint64_t* word) {
     uint64_t value;
-    asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
     return value;
 }
 DEVICE uint64_t load_relaxed(const uint64_t* word) {
     uint64_t value;
-    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
     return value;
 }
 DEVICE void store_release(uint64_t* word, uint64_t value) {
-    asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "l"(value) : "memory");
 }
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) {
-    asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "l"(value) : "memory");
 }
 // To be called in every loop that waits for another block.
 DEVICE void spin_pause() { __nanosleep(20); }
 // Asks for the line of device memory that this address is in, which will be read soon.
 DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// Says that an address is one of device memory. Of addresses that come from tables or from shared memory the compiler cannot know that,
+// takes them for any, and reads again what is in shared memory after each store.
+template <class V>
+DEVICE V* in_device_memory(V* at) {
+    __builtin_assume(__isGlobal(at));
+    return at;
+}
+
+// Writes 16 bytes at once: compilers take such stores apart where they lose sight of the alignment.
+DEVICE void store_together(float* at, const float (&values)[4]) {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)), "f"(values[0]),
+                 "f"(values[1]), "f"(values[2]), "f"(values[3]));
+}
+DEVICE void store_together(double* at, const double (&values)[2]) {
+    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(at)), "d"(values[0]), "d"(values[1]));
+}
+
+// Bytes of `a` and `b` by four hexadecimal digits, of which 8 and up stand for the sign of a byte in all bits: unlike
+// `__byte_perm`, which knows no signs.
+template <uint32_t DIGITS>
+DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b) {
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "n"(DIGITS));
+    return bytes;
+}
 
 // Operations the compiler may not fuse: decoders on all machines must round alike.
 DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
@@ -88,6 +114,24 @@ DEVICE void store_release(uint64_t* word, uint64_t value) { ::pumice_emulator::s
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
 DEVICE void spin_pause() { ::pumice_emulator::spin_pause(); }
 DEVICE void prefetch(const void*) {}
+template <class V>
+DEVICE V* in_device_memory(V* at) {
+    return at;
+}
+template <class V, size_t N>
+DEVICE void store_together(V* at, const V (&values)[N]) {
+    for (size_t k = 0; k < N; ++k) at[k] = values[k];
+}
+template <uint32_t DIGITS>
+DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b) {
+    const uint64_t both = uint64_t(b) << 32 | a;
+    uint32_t bytes = 0;
+    for (uint32_t k = 0; k < 4; ++k) {
+        const uint32_t digit = DIGITS >> 4 * k & 15, byte = uint32_t(both >> digit % 8 * 8) & 0xFF;
+        bytes |= (digit < 8 ? byte : byte >> 7 ? 0xFFu : 0u) << 8 * k;
+    }
+    return bytes;
+}
 
 // These rely on -ffp-contract=off.
 DEVICE float mul_rn(float a, float b) { return a * b; }

@@ -56,13 +56,17 @@ DEVICE double magnitude(double x) { return fabs(x); }
 DEVICE uint32_t bit_length(uint32_t x) { return 32 - __clz(int(x)); }
 DEVICE uint32_t bit_length(uint64_t x) { return 64 - __clzll((long long)x); }
 
-DEVICE uint32_t sum_of_bytes(uint32_t bytes) {
+// `sum`, and the products of the bytes of `a` and `b`.
+DEVICE uint32_t dot_of_bytes(uint32_t a, uint32_t b, uint32_t sum) {
 #ifdef __CUDACC__
-    return __dp4a(bytes, 0x01010101u, 0u);
+    return __dp4a(a, b, sum);
 #else
-    return (bytes & 0xFF) + (bytes >> 8 & 0xFF) + (bytes >> 16 & 0xFF) + (bytes >> 24);
+    for (uint32_t k = 0; k < 32; k += 8) sum += (a >> k & 0xFF) * (b >> k & 0xFF);
+    return sum;
 #endif
 }
+
+DEVICE uint32_t sum_of_bytes(uint32_t bytes) { return dot_of_bytes(bytes, 0x01010101, 0); }
 
 template <class T>
 DEVICE T of_bits(typename Real<T>::Int bits) {

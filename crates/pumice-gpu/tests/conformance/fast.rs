@@ -79,7 +79,7 @@ fn every_predictor_is_chosen_and_equal() {
     let device = device(5);
     let noise = |i: usize| ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as f32;
     type Rule<'a> = &'a dyn Fn(usize) -> f32;
-    let cases: [(&[usize], Rule<'_>); 11] = [
+    let cases: [(&[usize], Rule<'_>); 16] = [
         (&[20_000], &|i| 1000.0 * (i % 1000) as f32),
         (&[20_000], &|i| noise(i) - 8192.0),
         (&[80, 300], &|i| noise(i % 300)),
@@ -92,6 +92,12 @@ fn every_predictor_is_chosen_and_equal() {
         (&[32, 64, 64], &|i| noise(i % 4096) + noise(i / 4096)),
         (&[64, 32, 32], &|i| noise(i % 1024) + noise(i / 1024)),
         (&[8, 64, 64], &|i| noise(i % 4096)),
+        // The same in rows that do not start at multiples of 16 bytes.
+        (&[80, 301], &|i| noise(i % 301) + noise(i / 301)),
+        (&[17, 41, 61], &|i| noise(i / 61) + noise(i % 61 + i / 2501 * 61) + noise(i % 2501)),
+        (&[16, 63, 65], &|i| noise(i % 4095)),
+        (&[33, 63, 67], &|i| noise(i % 4221) + noise(i / 4221)),
+        (&[65, 33, 31], &|i| noise(i % 1023) + noise(i / 1023)),
     ];
     for (shape, rule) in cases {
         let values: Vec<f32> = (0..shape.iter().product()).map(rule).collect();
@@ -105,6 +111,18 @@ fn every_predictor_is_chosen_and_equal() {
 }
 
 #[test]
+fn integers_at_the_end_of_their_range() {
+    // Of f64 up to 2^51, with sums of 32 bits where they are not too near to that.
+    let device = device(6);
+    for base in [2_251_799_813_685_000_f64, 2_249_652_330_200_064.0, -2_249_652_330_200_064.0, -2_251_799_813_685_000.0] {
+        for shape in [&[20_000][..], &[70, 300], &[17, 33, 64]] {
+            let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| base + (i * i % 97) as f64).collect();
+            check(&device, &values, shape, &fast(Bound::Abs(0.5)), &format!("{base}, {shape:?}"));
+        }
+    }
+}
+
+#[test]
 fn chunks_of_any_shape() {
     for (shape, chunk) in [
         (vec![40, 50, 60], vec![40, 50, 60]),
@@ -112,6 +130,7 @@ fn chunks_of_any_shape() {
         (vec![40, 50, 60], vec![16, 32, 40]),
         (vec![200, 210], vec![100, 100]),
         (vec![70_000], vec![16_384]),
+        (vec![30_000], vec![9_001]),
     ] {
         for field in [Field::Turbulence, Field::TwoFills, Field::AnyBits] {
             let values: Vec<f32> = field.generate(&shape, 11);
