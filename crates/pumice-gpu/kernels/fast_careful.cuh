@@ -3,6 +3,29 @@
 
 #include "fast_encode.cuh"
 
+// Values of a tile that a thread reads before it waits for the first: those whose linear indices are `first` and as many as there are
+// threads further, each time.
+template <class T, uint32_t N>
+struct SomeValues {
+    T values[N];
+    uint32_t existing;
+
+    DEVICE SomeValues(const Tile<T>& tile, uint32_t first) : existing(0) {
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            const uint32_t at = first + i * Real<T>::ENCODE_THREADS, line = tile.line_of(at), x = at - line * tile.row;
+            values[i] = 0;
+            if (at < tile.n_codes && x < tile.ex) {
+                values[i] = tile.from()[tile.row_offset(line) + x];
+                existing |= 1u << i;
+            }
+        }
+    }
+
+    // Whether it is there, and no padding.
+    DEVICE bool exists(uint32_t i) const { return existing >> i & 1; }
+};
+
 // Bytes of a mask of fill values; 0 if it is empty. By one warp.
 template <class T>
 DEVICE uint32_t count_mask_bytes(const EncodeShared<T>& s, uint32_t fill, uint32_t n_super, uint32_t lane) {
@@ -20,8 +43,9 @@ DEVICE uint32_t count_mask_bytes(const EncodeShared<T>& s, uint32_t fill, uint32
 // Phase 1 of a tile that needs care: integers of what can be quantised, masks of fill values, escapes; or, if escapes are
 // too many, the exact integers of all. Leaves the integers less the base, and returns the kind; sets the base.
 template <class T>
-DEVICE_CALL uint32_t take_care(const Coding<T>& coding, EncodeShared<T>& s, const Tile<T>& tile,
+DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, const Tile<T>& tile,
                                typename Real<T>::Int& base) {
+    const Coding<T> coding = of_job;
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     const uint32_t t = threadIdx.x, lane = t % 32;
@@ -30,34 +54,36 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& coding, EncodeShared<T>& s, cons
         s.first_valid = NO_TILE;
     }
     __syncthreads();
+    // More of them would take registers from the kernel; most are at hand, since the fast way was tried before.
+    constexpr uint32_t N_AT_ONCE = 2;
     bool is_exact = coding.is_lossless;
     if (!is_exact) {
-        for (uint32_t at = t; at < TILE_VALUES; at += THREADS) {
-            uint32_t line = tile.line_of(at), x = at - line * tile.row;
-            bool exists = at < tile.n_codes && x < tile.ex;
-            uint32_t fill = MAX_FILLS;
-            bool escapes = false;
-            Int q = 0;
-            if (exists) {
-                T value = tile.from()[tile.row_offset(line) + x];
-                fill = coding.fill_of(value);
-                if (fill == MAX_FILLS && !coding.quantize(value, q)) {
-                    escapes = true;
-                    q = 0;
+#pragma unroll 1
+        for (uint32_t first = t; first < TILE_VALUES; first += N_AT_ONCE * THREADS) {
+            const SomeValues<T, N_AT_ONCE> some(tile, first);
+#pragma unroll
+            for (uint32_t i = 0; i < N_AT_ONCE; ++i) {
+                const uint32_t at = first + i * THREADS;
+                uint32_t fill = MAX_FILLS;
+                bool escapes = false;
+                Int q = 0;
+                if (some.exists(i)) {
+                    fill = coding.fill_of(some.values[i]);
+                    if (fill == MAX_FILLS && !coding.quantize(some.values[i], q)) escapes = true;
+                    if (fill < MAX_FILLS || escapes) q = 0;
+                    else atomicMin(&s.first_valid, at);
                 }
-                if (fill < MAX_FILLS || escapes) q = 0;
-                else atomicMin(&s.first_valid, at);
+                uint32_t fills_0 = __ballot_sync(ALL_LANES, fill == 0), fills_1 = __ballot_sync(ALL_LANES, fill == 1);
+                uint32_t escaping = __ballot_sync(ALL_LANES, escapes);
+                if (lane == 0) {
+                    s.fill_masks[0][at / 32] = fills_0;
+                    s.fill_masks[1][at / 32] = fills_1;
+                    s.escapes[at / 32] = escaping;
+                    s.holes[at / 32] = fills_0 | fills_1 | escaping;
+                    if (escaping != 0) atomicAdd(&s.n_escapes, uint32_t(__popc(escaping)));
+                }
+                s.integers[place_of<Int>(at)] = q;
             }
-            uint32_t fills_0 = __ballot_sync(ALL_LANES, fill == 0), fills_1 = __ballot_sync(ALL_LANES, fill == 1);
-            uint32_t escaping = __ballot_sync(ALL_LANES, escapes);
-            if (lane == 0) {
-                s.fill_masks[0][at / 32] = fills_0;
-                s.fill_masks[1][at / 32] = fills_1;
-                s.escapes[at / 32] = escaping;
-                s.holes[at / 32] = fills_0 | fills_1 | escaping;
-                if (escaping != 0) atomicAdd(&s.n_escapes, uint32_t(__popc(escaping)));
-            }
-            s.integers[place_of<Int>(at)] = q;
         }
         __syncthreads();
         is_exact = s.n_escapes > tile.n_values() / VALUES_PER_ESCAPE;

@@ -105,15 +105,15 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
 
 // Arrays whose rows are not aligned have no other tiles; for all others, this would only cost registers.
 template <class T>
-DEVICE_CALL bool quantize_unaligned(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
-    const Coding<T> own = coding;
-    return quantize_shape<T, false>(own, tile, base, s);
+DEVICE_CALL bool quantize_unaligned(const Coding<T>& of_job, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
+    const Coding<T> coding = of_job;
+    return quantize_shape<T, false>(coding, tile, base, s);
 }
 
 // The same for a tile of any shape. Leaves integers less the base.
 template <class T>
-DEVICE_CALL bool quantize_tile(const Coding<T>& job, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
-    const Coding<T> coding = job;
+DEVICE_CALL bool quantize_tile(const Coding<T>& of_job, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
+    const Coding<T> coding = of_job;
     using Int = typename Real<T>::Int;
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
     const uint32_t t = threadIdx.x;
@@ -157,15 +157,21 @@ DEVICE_CALL bool quantize_tile(const Coding<T>& job, const Tile<T>& tile, typena
         }
         return fine;
     }
-    for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
-        uint32_t line = tile.line_of(at), x = at - line * tile.row;
-        Int q = 0;
-        if (x < tile.ex) {
-            T value = tile.from()[tile.row_offset(line) + x];
-            fine = coding.quantize_likely(value, q) && !coding.is_mistakable_fill(value) && fine;
-            q -= base;
+    constexpr uint32_t N_AT_ONCE = 8;
+#pragma unroll 1
+    for (uint32_t first = t; first < tile.n_codes; first += N_AT_ONCE * THREADS) {
+        const SomeValues<T, N_AT_ONCE> some(tile, first);
+#pragma unroll
+        for (uint32_t i = 0; i < N_AT_ONCE; ++i) {
+            const uint32_t at = first + i * THREADS;
+            // What is beside the rows is 0.
+            Int q = 0;
+            if (some.exists(i)) {
+                fine = coding.quantize_likely(some.values[i], q) && !coding.is_mistakable_fill(some.values[i]) && fine;
+                q -= base;
+            }
+            if (at < tile.n_codes) s.integers[place_of<Int>(at)] = q;
         }
-        s.integers[place_of<Int>(at)] = q;
     }
     return fine;
 }

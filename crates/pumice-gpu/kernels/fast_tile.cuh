@@ -342,8 +342,8 @@ struct Neighbours {
     uint32_t number, before_low, before_high;
 
     DEVICE explicit Neighbours(uint32_t number) : number(number) {
-        before_low = number < 4 ? (1u << 8 * number) - 1 & 0x01010101 : 0x01010101;
-        before_high = number > 4 ? (1u << 8 * (number - 4)) - 1 & 0x01010101 : 0;
+        before_low = number < 4 ? ((1u << 8 * number) - 1) & 0x01010101 : 0x01010101;
+        before_high = number > 4 ? ((1u << 8 * (number - 4)) - 1) & 0x01010101 : 0;
     }
 
     DEVICE uint32_t own(uint32_t low, uint32_t high) const { return __byte_perm(low, high, number) & 0xFF; }
