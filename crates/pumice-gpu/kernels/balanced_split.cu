@@ -134,6 +134,66 @@ DEVICE void take_apart(const EncodeJob<T>& job, uint64_t group, uint32_t differe
     }
 }
 
+// Division of places in a chunk, which are below 2^27, by multiplication.
+struct Divisor {
+    uint32_t by, multiplier, shift;
+
+    DEVICE explicit Divisor(uint32_t by) : by(by) {
+        // 2^shift is 2^27 times as much as `by` at least, so that rounding the multiplier up adds less than 1 to a quotient's fraction.
+        shift = 27 + (by > 1 ? bit_length(by - 1) : 0);
+        multiplier = uint32_t((uint64_t(1) << shift) / by) + 1;
+    }
+
+    DEVICE uint32_t divide(uint32_t number) const { return uint32_t(uint64_t(number) * multiplier >> shift); }
+};
+static_assert(MAX_GROUPS * GROUP == 1u << 27, "places are below that");
+
+// As `way_back`, for many places.
+struct WayBack {
+    Divisor stride, extent;
+    uint32_t n_repeats;
+
+    DEVICE explicit WayBack(const Axis& axis) : stride(axis.stride), extent(axis.extent), n_repeats(axis.n_repeats) {}
+
+    DEVICE uint32_t from(uint32_t at) const {
+        const uint32_t line = stride.divide(at), round = extent.divide(line);
+        if (line > round * extent.by) return stride.by;
+        return n_repeats > 1 && round % n_repeats > 0 ? stride.by * extent.by : 0;
+    }
+};
+
+// The sum of the integers at the corners of a box, those an odd number of ways back with the other sign. All values are under way
+// before the first is waited for. `is_fine` says whether the value at `at` has an integer.
+template <class T>
+DEVICE uint32_t sum_corners(const Coding<T>& coding, const T* values, uint32_t at, const uint32_t (&ways)[3], int64_t origin,
+                            bool& is_fine) {
+    T corners[8];
+    bool exists[8];
+#pragma unroll
+    for (uint32_t set = 0; set < 8; ++set) {
+        uint32_t back = 0;
+        exists[set] = true;
+#pragma unroll
+        for (uint32_t a = 0; a < 3; ++a) {
+            if (set >> a & 1) {
+                exists[set] = exists[set] && ways[a] > 0;
+                back += ways[a];
+            }
+        }
+        corners[set] = exists[set] ? values[at - back] : T(0);
+    }
+    uint32_t sum;
+    is_fine = integer_of(coding, corners[0], origin, sum) && coding.fill_of(corners[0]) == 2;
+#pragma unroll
+    for (uint32_t set = 1; set < 8; ++set) {
+        uint32_t q;
+        integer_of(coding, corners[set], origin, q);
+        const bool is_negative = (set ^ set >> 1 ^ set >> 2) & 1;
+        if (exists[set]) sum = is_negative ? sum - q : sum + q;
+    }
+    return sum;
+}
+
 template <class T>
 DEVICE void split(const EncodeJob<T>& job) {
     const uint32_t lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
@@ -143,6 +203,12 @@ DEVICE void split(const EncodeJob<T>& job) {
     if (state.is_plain) return;
     const T* values = in_device_memory((const T*)chunk.values);
     const Walk walk = state.walk;
+    const uint32_t n_along = walk.n_along, n_across = walk.n_across;
+    const WayBack along(walk.row);
+    // Those that do not exist have an extent of 1, and no way back.
+    const Axis none{1, 1, 1};
+    const WayBack across[3] = {WayBack(n_across > 0 ? walk.across[0] : none), WayBack(n_across > 1 ? walk.across[1] : none),
+                               WayBack(n_across > 2 ? walk.across[2] : none)};
     const int64_t origin = state.origin;
     bool is_odd = false;
     const uint32_t first = blockIdx.x % SPLIT_BLOCKS * n_warps + threadIdx.x / 32;
@@ -150,13 +216,16 @@ DEVICE void split(const EncodeJob<T>& job) {
         const uint32_t at = group * GROUP + lane;
         uint32_t difference = 0;
         if (at < chunk.n_values) {
-            difference = difference_at(walk, at, [&](uint32_t place) {
-                uint32_t q;
-                integer_of(job.coding, values[place], origin, q);
-                return q;
-            });
-            uint32_t own;
-            is_odd = !integer_of(job.coding, values[at], origin, own) || job.coding.fill_of(values[at]) < 2 || is_odd;
+            uint32_t ways[3] = {n_along > 0 ? along.from(at) : 0, across[0].from(at), across[1].from(at)};
+            const uint32_t way = across[2].from(at);
+            bool is_fine, is_other_fine;
+            if (n_along == 2 && at - along.extent.divide(at) * along.extent.by >= 2) {
+                // Differences of differences: this way twice.
+                ways[1] = ways[0];
+            }
+            difference = sum_corners(job.coding, values, at, ways, origin, is_fine);
+            if (way > 0) difference -= sum_corners(job.coding, values, at - way, ways, origin, is_other_fine);
+            is_odd = !is_fine || is_odd;
         }
         take_apart(job, chunk.first_group + group, difference, lane);
     }

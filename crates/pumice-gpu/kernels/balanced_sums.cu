@@ -35,7 +35,7 @@ DEVICE void join_groups(const DecodeJob<T>& job) {
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain) return;
-    typename Real<T>::Int* out = (typename Real<T>::Int*)chunk.values;
+    typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const uint32_t first = (blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x) / 32;
     for (uint32_t group = first; group < chunk.n_groups; group += SUM_BLOCKS * SUM_THREADS / 32) {
         const uint32_t d = load_difference(job, chunk, chunk.first_group + group, lane);
@@ -50,7 +50,7 @@ DEVICE void sum_starts(const DecodeJob<T>& job) {
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain || state.walk.n_along == 0 || state.walk.row.n_repeats == 1) return;
-    typename Real<T>::Int* out = (typename Real<T>::Int*)chunk.values;
+    typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const uint32_t n_repeats = state.walk.row.n_repeats, extent = state.walk.row.extent;
     const uint32_t n_chains = chunk.n_values / extent / n_repeats;
     const uint32_t first = (blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x) / 32;
@@ -73,7 +73,7 @@ DEVICE void sum_rows(const DecodeJob<T>& job, SumShared& s) {
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain || state.walk.n_along == 0) return;
-    typename Real<T>::Int* out = (typename Real<T>::Int*)chunk.values;
+    typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const uint32_t extent = state.walk.row.extent, n_rows = chunk.n_values / extent;
     constexpr uint32_t EACH = 4;
     for (uint32_t row = blockIdx.x % SUM_BLOCKS; row < n_rows; row += SUM_BLOCKS) {
@@ -110,6 +110,8 @@ DEVICE void sum_rows(const DecodeJob<T>& job, SumShared& s) {
     }
 }
 
+constexpr uint32_t ACROSS_AT_ONCE = 8;
+
 // Sums along an axis across rows; a thread a column.
 template <class T>
 DEVICE void sum_across(const DecodeJob<T>& job) {
@@ -117,7 +119,7 @@ DEVICE void sum_across(const DecodeJob<T>& job) {
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain || job.axis >= state.walk.n_across) return;
-    typename Real<T>::Int* out = (typename Real<T>::Int*)chunk.values;
+    typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const Axis axis = state.walk.across[job.axis];
     const uint32_t n_columns = chunk.n_values / (axis.extent * axis.n_repeats);
     const uint32_t first = blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x;
@@ -125,14 +127,22 @@ DEVICE void sum_across(const DecodeJob<T>& job) {
         uint32_t at = column / axis.stride * axis.stride * axis.extent * axis.n_repeats + column % axis.stride;
         uint32_t start = 0;
         for (uint32_t repeat = 0; repeat < axis.n_repeats; ++repeat) {
-            start += uint32_t(out[at]);
-            out[at] = start;
-            uint32_t sum = start;
-            at += axis.stride;
-            for (uint32_t i = 1; i < axis.extent; ++i) {
-                sum += uint32_t(out[at]);
-                out[at] = sum;
-                at += axis.stride;
+            uint32_t sum = 0;
+            for (uint32_t i = 0; i < axis.extent; i += ACROSS_AT_ONCE) {
+                // All loads are under way before the first is waited for.
+                uint32_t d[ACROSS_AT_ONCE];
+#pragma unroll
+                for (uint32_t k = 0; k < ACROSS_AT_ONCE; ++k) d[k] = i + k < axis.extent ? uint32_t(out[at + k * axis.stride]) : 0;
+                if (i == 0) {
+                    d[0] += start;
+                    start = d[0];
+                }
+#pragma unroll
+                for (uint32_t k = 0; k < ACROSS_AT_ONCE; ++k) {
+                    sum += d[k];
+                    if (i + k < axis.extent) out[at + k * axis.stride] = sum;
+                }
+                at += min(ACROSS_AT_ONCE, axis.extent - i) * axis.stride;
             }
         }
     }
@@ -144,7 +154,7 @@ DEVICE void restore_values(const DecodeJob<T>& job) {
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (is_odd(state) || state.is_plain) return;
-    typename Real<T>::Int* integers = (typename Real<T>::Int*)chunk.values;
+    typename Real<T>::Int* integers = in_device_memory((typename Real<T>::Int*)chunk.values);
     T* values = in_device_memory((T*)chunk.values);
     const uint32_t first = blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x;
     for (uint32_t at = first; at < chunk.n_values; at += SUM_BLOCKS * SUM_THREADS) {
