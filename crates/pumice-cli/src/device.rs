@@ -20,7 +20,7 @@ pub(crate) use pumice_gpu::{Device as Cuda, Element};
 
 /// Device memory that coding an array may take, in sizes of the array: itself, room for payloads that do not shrink,
 /// chunks that are not one run of memory, and tables.
-pub(crate) const CODING_ARRAYS: u64 = 4;
+pub(crate) const CODING_ARRAYS: u64 = 5;
 
 /// What the user asks for.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]

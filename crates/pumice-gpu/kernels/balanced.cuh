@@ -111,7 +111,7 @@ struct State {
     uint32_t first_unit[N_BOOKS + 1];
     uint32_t low_at, wide_at;
     uint32_t has_escapes;
-    // See `Plain`.
+    // See `Plain`: NOT_PLAIN, WHOLE_ROWS or CUT_ROWS.
     uint32_t is_plain;
     uint32_t reserved[16];
 };
@@ -338,10 +338,22 @@ struct Plain {
         }
         n_strips = (nx + STRIP - 1) / STRIP;
     }
+
+    // How many of the four values from a place of a plane on are there, in its row. Row -1 wraps to far beyond the last.
+    DEVICE uint32_t n_at(uint32_t y, uint32_t x) const {
+        const uint32_t at = y * nx + x;
+        return x < nx && at < n_plane ? min(4u, min(nx - x, n_plane - at)) : 0;
+    }
 };
 
-DEVICE bool is_plain_order(const Chunk& chunk, uint32_t order) {
-    return chunk.dims[0] == 1 && chunk.dims[3] % GROUP == 0 && chunk.values % 16 == 0 && order < 16;
+// Whether a chunk is plain in an order. Where groups run on from row to row, differences are kept apart between rows and
+// groups, if there is room for that.
+constexpr uint32_t NOT_PLAIN = 0, WHOLE_ROWS = 1, CUT_ROWS = 2;
+
+DEVICE uint32_t plain_kind(const Chunk& chunk, uint32_t order, bool has_room) {
+    if (chunk.dims[0] != 1 || order >= 16) return NOT_PLAIN;
+    if (chunk.dims[3] % GROUP == 0 && chunk.values % 16 == 0) return WHOLE_ROWS;
+    return has_room ? CUT_ROWS : NOT_PLAIN;
 }
 
 // ---- Alphabets ----

@@ -358,7 +358,7 @@ DEVICE void find_ends(const DecodeWork& work) {
     }
     if (lane > 0) return;
     state.n_wide = n_wide;
-    state.is_plain = is_plain_order(chunk, state.order);
+    state.is_plain = plain_kind(chunk, state.order, work.differences != 0);
     const uint64_t end = state.wide_at + 4 * uint64_t(n_wide);
     if (end != chunk.payload_bytes) {
         // Unless it was filled up with zeros.

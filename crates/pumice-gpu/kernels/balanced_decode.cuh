@@ -42,6 +42,8 @@ struct DecodeWork {
     uint32_t* columns;
     uint32_t* edges;
     uint32_t* edge_sums;
+    // Of chunks with CUT_ROWS, by value; 0 if there are none.
+    uint32_t* differences;
 };
 
 // Whether a chunk is left to the host; the same for all threads of a block, even if others find out just now.

@@ -41,6 +41,8 @@ struct Work {
     uint64_t* rest_states;
     uint64_t* stream_states;
     uint32_t* tickets;
+    // Of chunks with CUT_ROWS, by value; 0 if there are none.
+    uint32_t* differences;
     uint32_t n_chunks;
     uint32_t launch;
     // Blocks that split a plain chunk.

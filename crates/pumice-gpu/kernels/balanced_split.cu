@@ -107,7 +107,7 @@ DEVICE void choose_order(const EncodeJob<T>& job, OrderShared& s) {
         bool is_fine = job.coding.quantize(*in_device_memory((const T*)chunk.values), first);
         state.origin = typename Real<T>::Signed(first);
         state.is_odd = !is_fine || job.coding.is_lossless;
-        state.is_plain = is_plain_order(chunk, state.order);
+        state.is_plain = plain_kind(chunk, state.order, job.differences != 0);
     }
 }
 
@@ -294,6 +294,14 @@ struct Target {
     uint8_t* classes;
     uint8_t* low;
     uint64_t plane_bytes;
+    uint32_t* differences;
+
+    DEVICE Target(const Work& work, const Chunk& chunk)
+        : bytes(work.bytes + chunk.first_group * GROUP),
+          classes(work.classes + chunk.first_group),
+          low(work.low + chunk.first_group * GROUP),
+          plane_bytes(work.plane_bytes),
+          differences(work.differences + chunk.first_group * GROUP) {}
 };
 
 // What becomes of a lane's four differences; eight lanes have a group. `at` is their place in the chunk.
@@ -334,15 +342,15 @@ DEVICE void take_four_apart(const Target& target, uint32_t at, const uint32_t (&
     }
 }
 
-// Differences of rows `y0` on, a strip wide, of all planes; by one warp.
-template <class T>
+// Differences of rows `y0` on, a strip wide, of all planes; by one warp. They are taken apart at once if groups are within rows.
+template <class T, bool HAS_WHOLE_ROWS>
 DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& target, const Plain& plain, int64_t origin,
                         uint32_t y0, uint32_t x0) {
     const uint32_t lane = threadIdx.x % 32, nx = plain.nx, ny = plain.ny;
     const bool has_y = plain.has_y, has_z = plain.has_z;
     const uint32_t x = x0 + 4 * lane;
-    // Whether there are values at the lane's place of a row. Row -1 wraps to far beyond the last.
-    auto exists = [&](uint32_t y) { return x < nx && y * nx + x < plain.n_plane; };
+    // Whether there are values at the lane's place of a row.
+    auto exists = [&](uint32_t y) { return plain.n_at(y, x) > 0; };
     // Along z, differences along y of the plane before: of the lane's values, and in lane r of the one left of row r. If
     // there are none along z, the first row's integers, from which those of its first row are taken along y.
     uint32_t before[SPLIT_ROWS][4], first_before[4] = {0, 0, 0, 0};
@@ -362,7 +370,17 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
             const uint32_t y = y0 + r - 1;
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) x_of[r][k] = T(0);
-            if (exists(y) && (r > 0 || has_y)) load_four(plane + (y * nx + x), x_of[r]);
+            if (exists(y) && (r > 0 || has_y)) {
+                const T* from = plane + (y * nx + x);
+                if constexpr (HAS_WHOLE_ROWS) {
+                    load_four(from, x_of[r]);
+                } else {
+                    // Those that are not there are like the last.
+                    const uint32_t last = plain.n_at(y, x) - 1;
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) x_of[r][k] = from[min(k, last)];
+                }
+            }
         }
         // What comes before the first value of each row.
         uint32_t left_difference = 0;
@@ -420,7 +438,16 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
                     d[1] -= d[0];
                     d[0] -= previous;
                 }
-                take_four_apart<T>(target, (z * ny + y) * nx + x, d, exists(y), lane);
+                const uint32_t to = (z * ny + y) * nx + x;
+                if constexpr (HAS_WHOLE_ROWS) {
+                    take_four_apart<T>(target, to, d, exists(y), lane);
+                } else {
+                    const uint32_t n = plain.n_at(y, x);
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) {
+                        if (k < n) target.differences[to + k] = d[k];
+                    }
+                }
             }
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) above[k] = q[k];
@@ -429,25 +456,45 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
     return is_fine;
 }
 
-template <class T>
+template <class T, uint32_t KIND>
 DEVICE void split_plain(const EncodeJob<T>& job) {
     const uint32_t number = blockIdx.x / job.split_blocks, n_warps = blockDim.x / 32;
     const Chunk& chunk = job.chunks[number];
     State& state = job.states[number];
-    if (!state.is_plain) return;
+    if (state.is_plain != KIND) return;
     const Plain plain(chunk, state.order);
     const T* values = in_device_memory((const T*)chunk.values);
     const int64_t origin = state.origin;
-    const uint64_t first = chunk.first_group;
-    const Target target{job.bytes + first * GROUP, job.classes + first, job.low + first * GROUP, job.plane_bytes};
+    const Target target(job, chunk);
     const uint32_t n_units = (plain.ny + SPLIT_ROWS - 1) / SPLIT_ROWS * plain.n_strips;
     bool is_fine = true;
     for (uint32_t unit = blockIdx.x % job.split_blocks * n_warps + threadIdx.x / 32; unit < n_units;
          unit += job.split_blocks * n_warps) {
         const uint32_t y0 = unit / plain.n_strips * SPLIT_ROWS, x0 = unit % plain.n_strips * STRIP;
-        is_fine = split_patch(job.coding, values, target, plain, origin, y0, x0) && is_fine;
+        is_fine = split_patch<T, KIND == WHOLE_ROWS>(job.coding, values, target, plain, origin, y0, x0) && is_fine;
     }
     if (!is_fine) state.is_odd = 1;
+}
+
+// Takes apart what `split_plain` left of chunks whose rows cut groups.
+template <class T>
+DEVICE void take_groups_apart(const EncodeJob<T>& job) {
+    const uint32_t lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
+    const uint32_t number = blockIdx.x / SPLIT_BLOCKS;
+    const Chunk& chunk = job.chunks[number];
+    if (job.states[number].is_plain != CUT_ROWS) return;
+    const Target target(job, chunk);
+    const uint32_t first = (blockIdx.x % SPLIT_BLOCKS * n_warps + threadIdx.x / 32) * STRIP;
+    for (uint32_t start = first; start < chunk.n_values; start += SPLIT_BLOCKS * n_warps * STRIP) {
+        const uint32_t at = start + 4 * lane;
+        uint32_t d[4] = {0, 0, 0, 0};
+        if (at < chunk.n_values) {
+            const Piece<uint32_t> four = *(const Piece<uint32_t>*)(target.differences + at);
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) d[k] = at + k < chunk.n_values ? four.of[k] : 0;
+        }
+        take_four_apart<T>(target, at, d, at / GROUP < chunk.n_groups, lane);
+    }
 }
 
 }  // namespace balanced
@@ -468,12 +515,22 @@ using namespace balanced;
     }                                                                                                     \
     KERNEL_BOUNDED(128, 4, balanced_split_plain_##Suffix)                                                 \
     (const __grid_constant__ balanced::EncodeJob<T> job) {                                                \
-        split_plain(job);                                                                                 \
+        split_plain<T, WHOLE_ROWS>(job);                                                                  \
+    }                                                                                                     \
+    KERNEL_BOUNDED(128, 4, balanced_split_cut_##Suffix)                                                   \
+    (const __grid_constant__ balanced::EncodeJob<T> job) {                                                \
+        split_plain<T, CUT_ROWS>(job);                                                                    \
+    }                                                                                                     \
+    KERNEL_BOUNDED(256, 4, balanced_groups_##Suffix)                                                      \
+    (const __grid_constant__ balanced::EncodeJob<T> job) {                                                \
+        take_groups_apart(job);                                                                           \
     }                                                                                                     \
     REGISTER_KERNEL(balanced_sample_##Suffix);                                                            \
     REGISTER_KERNEL(balanced_order_##Suffix);                                                             \
     REGISTER_KERNEL(balanced_split_##Suffix);                                                             \
-    REGISTER_KERNEL(balanced_split_plain_##Suffix)
+    REGISTER_KERNEL(balanced_split_plain_##Suffix);                                                       \
+    REGISTER_KERNEL(balanced_split_cut_##Suffix);                                                         \
+    REGISTER_KERNEL(balanced_groups_##Suffix)
 
 KERNELS_OF_VALUES(f32, float);
 KERNELS_OF_VALUES(f64, double);

@@ -8,6 +8,8 @@
 //   sum         a warp a patch, plane after plane: along z in registers, along y from row to row, along x between lanes;
 //               what is outside of the patch is in the sums made before. Values are written once.
 //
+// Where rows cut groups, differences are put in order before (part), and taken from there.
+//
 // Any order of any chunk: the differences are put where the values go (join), and summed up there along one axis after the
 // other: starts of rows (starts), rows (rows), and the axes across them (across). Then they become values (restore).
 #include "balanced_decode.cuh"
@@ -175,42 +177,92 @@ struct Patches : Plain {
 
     DEVICE Patches(const Chunk& chunk, uint32_t order) : Plain(chunk, order) { n_segments = (ny + PATCH - 1) / PATCH; }
 
-    // Whether there are values at a place of a plane, which is a multiple of four.
-    DEVICE bool exists(uint32_t y, uint32_t x) const { return x < nx && y * nx + x < n_plane; }
     // In the sums of rows: rows of a strip of a plane follow each other. Behind the last strip are the starts of rows.
     DEVICE uint32_t edge(uint32_t z, uint32_t strip, uint32_t y) const { return (z * (n_strips + 1) + strip) * ny + y; }
-    // In the sums of columns.
-    DEVICE uint32_t column(uint32_t z, uint32_t segment, uint32_t x) const { return (z * n_segments + segment) * nx + x; }
+    // In the sums of columns, of which there are whole fours.
+    DEVICE uint32_t column(uint32_t z, uint32_t segment, uint32_t x) const { return 4 * ((z * n_segments + segment) * fours()) + x; }
+    DEVICE uint32_t fours() const { return (nx + 3) / 4; }
 };
 
-// Classes and bytes of a lane's part of each row of a patch; zeros where there is none.
-DEVICE void load_patch(const uint8_t* all_classes, const uint8_t* all_bytes, const Patches& patches, uint32_t z, uint32_t y0,
-                       uint32_t x, uint32_t (&flags)[PATCH], uint32_t (&bytes)[PATCH]) {
-    const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
+// A lane's part of each row of a patch, from where it is until it is needed: classes and bytes.
+template <bool HAS_WHOLE_ROWS>
+struct PatchRows {
+    uint32_t flags[PATCH], bytes[PATCH];
+
+    // Zeros where there is nothing.
+    DEVICE PatchRows(const DecodeWork& work, const Chunk& chunk, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x) {
+        const uint8_t *all_classes = work.classes + chunk.first_group, *all_bytes = work.bytes + chunk.first_group * GROUP;
+        const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
-    for (uint32_t r = 0; r < PATCH; ++r) {
-        flags[r] = 0;
-        bytes[r] = 0x80808080;
-        if (patches.exists(y0 + r, x)) {
-            const uint32_t at = first + r * patches.nx;
-            flags[r] = all_classes[at / GROUP];
-            bytes[r] = *(const uint32_t*)(all_bytes + at);
+        for (uint32_t r = 0; r < PATCH; ++r) {
+            flags[r] = 0;
+            bytes[r] = 0x80808080;
+            if (patches.n_at(y0 + r, x) > 0) {
+                const uint32_t at = first + r * patches.nx;
+                flags[r] = all_classes[at / GROUP];
+                bytes[r] = *(const uint32_t*)(all_bytes + at);
+            }
+            // Empty groups have no bytes.
+            if (flags[r] == 0) bytes[r] = 0x80808080;
         }
-        // Empty groups have no bytes.
-        if (flags[r] == 0) bytes[r] = 0x80808080;
+    }
+
+    // The differences of row r, whose place among all values is `at`.
+    DEVICE void differences(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t r, uint32_t (&d)[4]) const {
+        load_four_differences(work, chunk, at, flags[r], bytes[r], d);
+    }
+};
+
+// Where rows cut groups: the differences themselves.
+template <>
+struct PatchRows<false> {
+    uint32_t all[PATCH][4];
+
+    DEVICE PatchRows(const DecodeWork& work, const Chunk& chunk, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x) {
+        const uint32_t* from = work.differences + chunk.first_group * GROUP + ((z * patches.ny + y0) * patches.nx + x);
+#pragma unroll
+        for (uint32_t r = 0; r < PATCH; ++r) {
+            const uint32_t n = patches.n_at(y0 + r, x);
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) all[r][k] = k < n ? from[r * patches.nx + k] : 0;
+        }
+    }
+
+    DEVICE void differences(const DecodeWork&, const Chunk&, uint64_t, uint32_t r, uint32_t (&d)[4]) const {
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) d[k] = all[r][k];
+    }
+};
+
+// Puts the differences of chunks whose rows cut groups in order.
+DEVICE void part_groups(const DecodeWork& work) {
+    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / SUM_BLOCKS;
+    const Chunk& chunk = work.chunks[number];
+    const State& state = work.states[number];
+    if (state.is_odd || state.is_plain != CUT_ROWS) return;
+    const uint64_t first_value = chunk.first_group * GROUP;
+    const uint32_t first = (blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x) / 32 * STRIP;
+    for (uint32_t start = first; start < chunk.n_values; start += SUM_BLOCKS * SUM_THREADS / 32 * STRIP) {
+        const uint32_t at = start + 4 * lane;
+        if (at >= chunk.n_values) continue;
+        const uint32_t flags = work.classes[chunk.first_group + at / GROUP];
+        uint32_t d[4];
+        load_four_differences(work, chunk, first_value + at, flags,
+                              flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + first_value + at), d);
+        *(Piece<uint32_t>*)(work.differences + first_value + at) = Piece<uint32_t>{{d[0], d[1], d[2], d[3]}};
     }
 }
 
+template <uint32_t KIND>
 DEVICE void find_edges(const DecodeWork& work) {
     const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / work.patch_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (state.is_odd || !state.is_plain) return;
+    if (state.is_odd || state.is_plain != KIND) return;
     const Patches patches(chunk, state.order);
     // Where neither is of use, there is nothing to do.
     if (!patches.has_x && !patches.has_y) return;
     const uint64_t first_value = chunk.first_group * GROUP;
-    const uint8_t *classes = work.classes + chunk.first_group, *all_bytes = work.bytes + first_value;
     uint32_t *all_columns = work.columns + chunk.first_column, *edges = work.edges + chunk.first_edge;
     const uint32_t n_units = patches.nz * patches.n_segments * patches.n_strips;
     for (uint32_t unit = blockIdx.x % work.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
@@ -218,14 +270,13 @@ DEVICE void find_edges(const DecodeWork& work) {
         const uint32_t strip = unit % patches.n_strips, rest = unit / patches.n_strips;
         const uint32_t segment = rest % patches.n_segments, z = rest / patches.n_segments;
         const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
-        uint32_t flags[PATCH], bytes[PATCH];
-        load_patch(classes, all_bytes, patches, z, y0, x, flags, bytes);
+        const PatchRows<KIND == WHOLE_ROWS> rows(work, chunk, patches, z, y0, x);
         const uint64_t first = first_value + (z * patches.ny + y0) * patches.nx + x;
         uint32_t columns[4] = {0, 0, 0, 0}, own = 0, start = 0;
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
             uint32_t d[4];
-            load_four_differences(work, chunk, first + r * patches.nx, flags[r], bytes[r], d);
+            rows.differences(work, chunk, first + r * patches.nx, r, d);
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
             const uint32_t sum = __reduce_add_sync(ALL_LANES, d[0] + d[1] + d[2] + d[3]);
@@ -255,7 +306,7 @@ DEVICE void sum_columns(const DecodeWork& work) {
     const Patches patches(chunk, state.order);
     if (!patches.has_y) return;
     uint32_t* columns = work.columns + chunk.first_column;
-    const uint32_t fours = patches.nx / 4;
+    const uint32_t fours = patches.fours();
     const uint32_t first = blockIdx.x % work.edge_blocks * SUM_THREADS + threadIdx.x;
     for (uint32_t i = first; i < patches.nz * fours; i += work.edge_blocks * SUM_THREADS) {
         const uint32_t z = i / fours, x = i % fours * 4;
@@ -264,9 +315,15 @@ DEVICE void sum_columns(const DecodeWork& work) {
             // The first row of a plane comes after that of the plane before.
             for (uint32_t behind = 0; behind < z; ++behind) {
                 const uint64_t at = chunk.first_group * GROUP + uint64_t(behind) * patches.ny * patches.nx + x;
-                const uint32_t flags = work.classes[at / GROUP];
-                uint32_t d[4];
-                load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + at), d);
+                uint32_t d[4] = {0, 0, 0, 0};
+                if (state.is_plain == WHOLE_ROWS) {
+                    const uint32_t flags = work.classes[at / GROUP];
+                    load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + at), d);
+                } else {
+                    const uint32_t n = patches.n_at(0, x);
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) d[k] = k < n ? work.differences[at + k] : 0;
+                }
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) sum[k] += d[k];
             }
@@ -376,7 +433,7 @@ DEVICE void store_four(T* to, const T (&x)[4]) {
 }
 
 // Values of a patch; by one warp.
-template <class T>
+template <class T, bool HAS_WHOLE_ROWS>
 DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t segment,
                       uint32_t strip) {
     using Int = typename Real<T>::Int;
@@ -387,7 +444,6 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
     const uint32_t* columns = job.columns + chunk.first_column;
     const uint32_t* edges = job.edge_sums + chunk.first_edge;
     const uint64_t first_value = chunk.first_group * GROUP;
-    const uint8_t *classes = job.classes + chunk.first_group, *all_bytes = job.bytes + first_value;
     // What is kept from plane to plane, and from row to row.
     const uint32_t kept_z = patches.has_z ? ALL_LANES : 0, kept_y = patches.has_y ? ALL_LANES : 0;
 
@@ -399,8 +455,7 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
         for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
     }
     for (uint32_t z = 0; z < patches.nz; ++z) {
-        uint32_t flags[PATCH], bytes[PATCH];
-        load_patch(classes, all_bytes, patches, z, y0, x, flags, bytes);
+        const PatchRows<HAS_WHOLE_ROWS> rows(job, chunk, patches, z, y0, x);
         if (patches.has_y && x < patches.nx) {
             const Piece<uint32_t> piece = *(const Piece<uint32_t>*)(columns + patches.column(z, segment, x));
 #pragma unroll
@@ -418,7 +473,7 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
             if (y0 + r >= patches.ny) break;
             uint32_t d[4];
             const uint32_t at = first + r * patches.nx;
-            load_four_differences(job, chunk, first_value + at, flags[r], bytes[r], d);
+            rows.differences(job, chunk, first_value + at, r, d);
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) {
                 sums[r][k] = (sums[r][k] & kept_z) + d[k];
@@ -435,30 +490,38 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) along[k] += before;
             }
-            if (patches.exists(y0 + r, x)) {
+            const uint32_t n = patches.n_at(y0 + r, x);
+            if (n > 0) {
                 T restored[4];
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) {
                     const Int q = base + Int(typename Real<T>::Signed(int32_t(along[k])));
                     restored[k] = job.coding.restored(of_bits<T>(q));
                 }
-                store_four(values + at, restored);
+                if constexpr (HAS_WHOLE_ROWS) {
+                    store_four(values + at, restored);
+                } else {
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) {
+                        if (k < n) values[at + k] = restored[k];
+                    }
+                }
             }
         }
     }
 }
 
-template <class T>
+template <class T, uint32_t KIND>
 DEVICE void sum_plain(const DecodeJob<T>& job) {
     const uint32_t number = blockIdx.x / job.patch_blocks;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (state.is_odd || !state.is_plain) return;
+    if (state.is_odd || state.is_plain != KIND) return;
     const Patches patches(chunk, state.order);
     const uint32_t n_units = patches.n_segments * patches.n_strips;
     for (uint32_t unit = blockIdx.x % job.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
          unit += job.patch_blocks * (PLAIN_THREADS / 32)) {
-        sum_patch(job, chunk, patches, state.origin, unit / patches.n_strips, unit % patches.n_strips);
+        sum_patch<T, KIND == WHOLE_ROWS>(job, chunk, patches, state.origin, unit / patches.n_strips, unit % patches.n_strips);
     }
 }
 
@@ -466,7 +529,11 @@ DEVICE void sum_plain(const DecodeJob<T>& job) {
 
 using namespace balanced;
 
-KERNEL_BOUNDED(128, 6, balanced_edges)(const __grid_constant__ DecodeWork work) { find_edges(work); }
+KERNEL_BOUNDED(256, 4, balanced_part)(const __grid_constant__ DecodeWork work) { part_groups(work); }
+
+KERNEL_BOUNDED(128, 6, balanced_edges)(const __grid_constant__ DecodeWork work) { find_edges<WHOLE_ROWS>(work); }
+
+KERNEL_BOUNDED(128, 6, balanced_edges_cut)(const __grid_constant__ DecodeWork work) { find_edges<CUT_ROWS>(work); }
 
 KERNEL_BOUNDED(256, 4, balanced_columns)(const __grid_constant__ DecodeWork work) { sum_columns(work); }
 
@@ -480,7 +547,9 @@ KERNEL_BOUNDED(256, 4, balanced_lines)(const __grid_constant__ DecodeWork work) 
     sum_lines(work, shared);
 }
 
+REGISTER_KERNEL(balanced_part);
 REGISTER_KERNEL(balanced_edges);
+REGISTER_KERNEL(balanced_edges_cut);
 REGISTER_KERNEL(balanced_columns);
 REGISTER_KERNEL(balanced_strips);
 REGISTER_KERNEL(balanced_lines);
@@ -490,7 +559,10 @@ REGISTER_KERNEL(balanced_lines);
         join_groups(job);                                                                           \
     }                                                                                               \
     KERNEL_BOUNDED(128, 4, balanced_sum_##Suffix)(const __grid_constant__ DecodeJob<T> job) {       \
-        sum_plain(job);                                                                             \
+        sum_plain<T, WHOLE_ROWS>(job);                                                              \
+    }                                                                                               \
+    KERNEL_BOUNDED(128, 4, balanced_sum_cut_##Suffix)(const __grid_constant__ DecodeJob<T> job) {   \
+        sum_plain<T, CUT_ROWS>(job);                                                                \
     }                                                                                               \
     KERNEL_BOUNDED(256, 4, balanced_starts_##Suffix)(const __grid_constant__ DecodeJob<T> job) {    \
         sum_starts(job);                                                                            \
@@ -506,6 +578,7 @@ REGISTER_KERNEL(balanced_lines);
         restore_values(job);                                                                        \
     }                                                                                               \
     REGISTER_KERNEL(balanced_sum_##Suffix);                                                         \
+    REGISTER_KERNEL(balanced_sum_cut_##Suffix);                                                     \
     REGISTER_KERNEL(balanced_join_##Suffix);                                                        \
     REGISTER_KERNEL(balanced_starts_##Suffix);                                                      \
     REGISTER_KERNEL(balanced_rows_##Suffix);                                                        \

@@ -59,9 +59,9 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Whether differences of the usual orders are summed up in patches.
-    fn can_be_plain(&self) -> bool {
-        self.dims[0] == 1 && (self.dims[3] as usize).is_multiple_of(GROUP) && self.values.is_multiple_of(16)
+    /// Whether groups of values are within rows that vectors can be read from.
+    fn has_whole_rows(&self) -> bool {
+        (self.dims[3] as usize).is_multiple_of(GROUP) && self.values.is_multiple_of(16)
     }
 }
 
@@ -111,6 +111,7 @@ struct EncodeWork {
     rest_states: DevicePtr,
     stream_states: DevicePtr,
     tickets: DevicePtr,
+    differences: DevicePtr,
     n_chunks: u32,
     launch: u32,
     split_blocks: u32,
@@ -154,6 +155,7 @@ struct DecodeWork {
     columns: DevicePtr,
     edges: DevicePtr,
     edge_sums: DevicePtr,
+    differences: DevicePtr,
 }
 
 #[repr(C)]
@@ -254,6 +256,8 @@ struct Tables {
     max_class_units: usize,
     split_blocks: usize,
     patch_blocks: usize,
+    /// Whether rows of some chunk cut groups of values; then differences need room.
+    has_cut_rows: bool,
 }
 
 impl Tables {
@@ -268,7 +272,8 @@ impl Tables {
         let n_slots = n_slots.next_multiple_of(COUNT_SLOTS);
         let [batch, nz, ny, nx] = dims;
         let n_strips = nx.div_ceil(STRIP);
-        let is_plain = batch == 1 && nx.is_multiple_of(GROUP);
+        let is_plain = batch == 1;
+        self.has_cut_rows |= is_plain && !nx.is_multiple_of(GROUP);
         self.chunks.push(Chunk {
             first_group: self.n_groups as u64,
             dims: dims.map(|n| n as u32),
@@ -292,7 +297,7 @@ impl Tables {
         let (ny, nx, n_strips) = if nz * ny == 1 { (nx.div_ceil(STRIP), STRIP, 1) } else { (ny, nx, n_strips) };
         let n_segments = ny.div_ceil(PATCH);
         if is_plain {
-            self.n_columns += nz * n_segments * nx;
+            self.n_columns += nz * n_segments * nx.next_multiple_of(4);
             self.n_edges += nz * (n_strips + 1) * ny;
             self.split_blocks = self.split_blocks.max((ny.div_ceil(SPLIT_ROWS) * n_strips).div_ceil(4));
             self.patch_blocks = self.patch_blocks.max((n_segments * n_strips).div_ceil(4));
@@ -362,6 +367,11 @@ impl Memory {
         Ok(at)
     }
 
+    /// Room for the differences of all values, if some of them need it; otherwise address 0.
+    fn room_for_differences(&mut self, tables: &Tables) -> Result<DevicePtr> {
+        if tables.has_cut_rows { self.room(tables.n_groups * GROUP * 4) } else { Ok(0) }
+    }
+
     fn table(&mut self, values: &[u32], stream: Stream) -> Result<DevicePtr> {
         let buffer = Buffer::with(&self.runtime, values, stream)?;
         let at = buffer.at();
@@ -427,6 +437,7 @@ impl<T: Kernels> BalancedEncoder<T> {
             rest_states: slot_states.at() + 8 * n_slots as u64,
             stream_states: slot_states.at(),
             tickets: memory.room(8)?,
+            differences: memory.room_for_differences(&tables)?,
             n_chunks: n_chunks as u32,
             launch: 0,
             split_blocks: tables.split_blocks as u32,
@@ -489,6 +500,10 @@ impl<T: Kernels> BalancedEncoder<T> {
             to.run(of_type::<T>("balanced_split_f32", "balanced_split_f64"), blocks, 256, &mut job)?;
             if sums > 0 {
                 to.run(of_type::<T>("balanced_split_plain_f32", "balanced_split_plain_f64"), sums, 128, &mut job)?;
+            }
+            if self.tables.has_cut_rows {
+                to.run(of_type::<T>("balanced_split_cut_f32", "balanced_split_cut_f64"), sums, 128, &mut job)?;
+                to.run(of_type::<T>("balanced_groups_f32", "balanced_groups_f64"), blocks, 256, &mut job)?;
             }
             to.run("balanced_tally", n_tiles, 256, &mut work)?;
             to.run("balanced_books", n_chunks, 128, &mut work)?;
@@ -598,11 +613,15 @@ impl<T: Kernels> BalancedDecoder<T> {
             columns: memory.room(tables.n_columns * 4)?,
             edges: memory.room(tables.n_edges * 4)?,
             edge_sums: memory.room(tables.n_edges * 4)?,
+            differences: memory.room_for_differences(&tables)?,
         };
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
-            has_across: tables.chunks.iter().any(|chunk| !chunk.can_be_plain()),
+            has_across: tables
+                .chunks
+                .iter()
+                .any(|chunk| chunk.dims[0] > 1 || !(chunk.has_whole_rows() || tables.has_cut_rows)),
             tables,
             numbers,
             n_given: encoded.len(),
@@ -641,12 +660,23 @@ impl<T: Kernels> BalancedDecoder<T> {
             to.run("balanced_patch", n_chunks * PATCH_BLOCKS, 256, &mut work)?;
             to.run("balanced_ends", n_chunks, 32, &mut work)?;
             to.run("balanced_offsets", n_tiles, 256, &mut work)?;
+            let has_cut_rows = self.tables.has_cut_rows;
+            if has_cut_rows {
+                to.run("balanced_part", sums, 256, &mut work)?;
+            }
             if patches > 0 {
                 to.run("balanced_edges", patches, 128, &mut work)?;
+                if has_cut_rows {
+                    to.run("balanced_edges_cut", patches, 128, &mut work)?;
+                }
                 to.run("balanced_columns", edges, 256, &mut work)?;
                 to.run("balanced_strips", edges, 256, &mut work)?;
                 to.run("balanced_lines", edges, 256, &mut work)?;
                 to.run(of_type::<T>("balanced_sum_f32", "balanced_sum_f64"), patches, 128, &mut job)?;
+                if has_cut_rows {
+                    let kernel = of_type::<T>("balanced_sum_cut_f32", "balanced_sum_cut_f64");
+                    to.run(kernel, patches, 128, &mut job)?;
+                }
             }
             to.run(of_type::<T>("balanced_join_f32", "balanced_join_f64"), sums, 256, &mut job)?;
             to.run(of_type::<T>("balanced_starts_f32", "balanced_starts_f64"), sums, 256, &mut job)?;

@@ -62,7 +62,18 @@ fn many_chunks_in_one_launch() {
 /// Sums along every set of axes, with edges inside patches and outside of them.
 #[test]
 fn all_orders_of_differences() {
-    for (seed, shape) in (0..).zip([vec![5, 19, 160], vec![3, 8, 128], vec![6, 9, 288], vec![37, 416], vec![40_064]]) {
+    let whole = [vec![5, 19, 160], vec![3, 8, 128], vec![6, 9, 288], vec![37, 416], vec![40_064]];
+    // Groups of 32 values that run on from row to row, and batches.
+    let cut = [
+        vec![5, 19, 157],
+        vec![3, 8, 130],
+        vec![6, 9, 37],
+        vec![37, 411],
+        vec![40_061],
+        vec![300, 5],
+        vec![2, 5, 9, 40],
+    ];
+    for (seed, shape) in (0..).zip(whole.into_iter().chain(cut)) {
         let n: usize = shape.iter().product();
         let (nx, ny) = (shape[shape.len() - 1], if shape.len() > 1 { shape[shape.len() - 2] } else { 1 });
         for axes in 1..8_usize {
@@ -77,6 +88,16 @@ fn all_orders_of_differences() {
             };
             let values: Vec<f32> = (0..n).map(value).collect();
             check(&device(seed), &values, &shape, &balanced(Bound::Abs(0.1)), &format!("{shape:?}, axes {axes}"));
+            if seed % 2 == 1 {
+                let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+                check(
+                    &device(seed),
+                    &values,
+                    &shape,
+                    &balanced(Bound::Abs(0.01)),
+                    &format!("{shape:?}, axes {axes}, f64"),
+                );
+            }
         }
     }
 }
@@ -86,7 +107,13 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
     let device = device(1);
     let n_cases = if on_cuda() { 2000 } else { 80 };
     // In patches and in any order; few symbols and many, and low bits.
-    let cases = [(vec![6, 20, 64], 1e-3), (vec![6, 20, 64], 1e-5), (vec![4000], 1e-2), (vec![3, 4, 11, 37], 1e-3)];
+    let cases = [
+        (vec![6, 20, 64], 1e-3),
+        (vec![6, 20, 64], 1e-5),
+        (vec![6, 20, 61], 1e-3),
+        (vec![4000], 1e-2),
+        (vec![3, 4, 11, 37], 1e-3),
+    ];
     for (shape, bound) in cases {
         let values: Vec<f32> = Field::Turbulence.generate(&shape, 6);
         // What the numbers at the front say, or anything.

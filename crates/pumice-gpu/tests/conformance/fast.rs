@@ -114,7 +114,8 @@ fn every_predictor_is_chosen_and_equal() {
 fn integers_at_the_end_of_their_range() {
     // Of f64 up to 2^51, with sums of 32 bits where they are not too near to that.
     let device = device(6);
-    for base in [2_251_799_813_685_000_f64, 2_249_652_330_200_064.0, -2_249_652_330_200_064.0, -2_251_799_813_685_000.0] {
+    for base in [2_251_799_813_685_000_f64, 2_249_652_330_200_064.0, -2_249_652_330_200_064.0, -2_251_799_813_685_000.0]
+    {
         for shape in [&[20_000][..], &[70, 300], &[17, 33, 64]] {
             let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| base + (i * i % 97) as f64).collect();
             check(&device, &values, shape, &fast(Bound::Abs(0.5)), &format!("{base}, {shape:?}"));
