@@ -124,7 +124,7 @@ impl Device {
     pub fn decompress<T: Element>(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Array<T>> {
         let frames = Frames::open(bytes, options)?;
         let shape = frames.info().shape.clone();
-        let mut data = vec![T::default(); shape.iter().product()];
+        let mut data = backend::zeroed(shape.iter().product())?;
         let mut on_device = self.allocate::<T>(data.len())?;
         self.decode(&frames, on_device.as_mut_slice(), Stream::DEFAULT)?;
         on_device.buffer.read(0, &mut data, Stream::DEFAULT)?;
@@ -140,7 +140,7 @@ impl Device {
     ) -> Result<Array<T>> {
         let frames = Frames::open_region(bytes, region, options)?;
         let shape: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
-        let mut data = vec![T::default(); shape.iter().product()];
+        let mut data = backend::zeroed(shape.iter().product())?;
         let mut on_device = self.allocate::<T>(data.len())?;
         self.decode_region(&frames, region, on_device.as_mut_slice(), Stream::DEFAULT)?;
         on_device.buffer.read(0, &mut data, Stream::DEFAULT)?;

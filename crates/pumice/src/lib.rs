@@ -33,6 +33,7 @@ mod curve;
 mod error;
 mod fpenv;
 pub mod metrics;
+mod pages;
 mod parallel;
 mod pipeline;
 mod plan;

@@ -14,6 +14,7 @@ use crate::chunk::{self, Block, Corner};
 use crate::config::{Bound, Preset};
 use crate::container::{self, Layout, frame, header};
 use crate::error::{Error, ErrorKind, Result};
+use crate::pages;
 use crate::parallel::{self, SERIAL_VALUES, Workers};
 use crate::pipeline::DecodeParams;
 use crate::read_at::ReadAt;
@@ -333,7 +334,7 @@ impl<R: ReadAt> Reader<R> {
         self.check_memory::<T>(region.n_values())?;
         let ids = self.layout.grid.chunks_in(region);
         container::check_places(&self.layout, &ids)?;
-        let mut data = zeroed(region.n_values())?;
+        let mut data = pages::zeroed(region.n_values())?;
         self.decode_into(&ids, region, &mut data)?;
         Ok(Array { shape: region.extents.clone(), data })
     }
@@ -558,11 +559,4 @@ pub(crate) fn scatter<T: Copy>(block: &Block, values: &[T], region: &Block, out:
     let from = Corner { shape: &block.extents, start: &common.start_in(block) };
     let to = Corner { shape: &region.extents, start: &common.start_in(region) };
     chunk::copy_block(values, from, out, to, &common.extents);
-}
-
-/// Zeroed memory for values, without a pass over it.
-pub(crate) fn zeroed<T: Real>(n: usize) -> Result<Vec<T>> {
-    // `vec!` gets pages that the system has zeroed but aborts when there are none; so ask first.
-    container::reserve(&mut Vec::<T>::new(), n)?;
-    Ok(vec![T::default(); n])
 }
