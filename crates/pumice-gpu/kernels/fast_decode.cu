@@ -558,9 +558,9 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
     }
 }
 
-// Phase 4 for planes and sheets of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
+// Phase 4 for planes of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
 template <class T, class Int, uint32_t ROW>
-DEVICE void sum_sheet(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
     constexpr uint32_t N = TILE_VALUES / THREADS;
     // Columns that are short come in pairs.
@@ -768,12 +768,11 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
             }
         }
     } else if ((tile.axes & X) && tile.lag == 1) {
-        if (shape == SHEET) {
-            if (tile.x_log2 == 8) sum_short_rows<32>(v);
+        if (shape != ANY_SHAPE) {
+            if (tile.x_log2 == 5) sum_short_rows<4>(v);
+            else if (tile.x_log2 == 6) sum_short_rows<8>(v);
             else if (tile.x_log2 == 7) sum_short_rows<16>(v);
-            else sum_short_rows<8>(v);
-        } else if (shape != ANY_SHAPE) {
-            sum_short_rows<4>(v);
+            else sum_short_rows<32>(v);
         } else if constexpr (HAS_OTHERS) {
             if (tile.axes & XX) sum_rows(tile, s, v);
             sum_rows(tile, s, v);
@@ -784,10 +783,10 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     for (uint32_t i = 0; i < PER_THREAD; ++i) store_group((Int*)s.integers, (t + i * THREADS) * GROUP, v[i]);
     __syncthreads();
     if (shape == VOLUME) sum_volume<T, Int>(coding, tile, s);
-    else if (shape == PLANE) sum_sheet<T, Int, 32>(coding, tile, s);
-    else if (shape == SHEET && tile.x_log2 == 8) sum_sheet<T, Int, 256>(coding, tile, s);
-    else if (shape == SHEET && tile.x_log2 == 7) sum_sheet<T, Int, 128>(coding, tile, s);
-    else if (shape == SHEET) sum_sheet<T, Int, 64>(coding, tile, s);
+    else if (shape == PLANE && tile.x_log2 == 5) sum_plane<T, Int, 32>(coding, tile, s);
+    else if (shape == PLANE && tile.x_log2 == 6) sum_plane<T, Int, 64>(coding, tile, s);
+    else if (shape == PLANE && tile.x_log2 == 7) sum_plane<T, Int, 128>(coding, tile, s);
+    else if (shape == PLANE) sum_plane<T, Int, 256>(coding, tile, s);
     else if (shape == LINE) write_line<T, Int>(coding, tile, s);
     else if constexpr (HAS_OTHERS) sum_any(coding, tile, s);
 }

@@ -635,7 +635,7 @@ DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn
             const uint32_t* integers = (const uint32_t*)s.integers;
             const uint32_t zero = uint32_t(R::MAGIC_BITS + base);
             if (shape == VOLUME) code_shape<T, Shape<VOLUME>>(tile, integers, zero, codes);
-            else if (shape == PLANE || shape == SHEET) code_shape<T, Shape<SHEET>>(tile, integers, zero, codes);
+            else if (shape == PLANE) code_shape<T, Shape<PLANE>>(tile, integers, zero, codes);
             else if (shape == LINE || !HAS_OTHERS) code_shape<T, Shape<LINE>>(tile, integers, zero, codes);
         }
         if constexpr (HAS_OTHERS) {

@@ -107,14 +107,13 @@ struct Tile {
 constexpr uint32_t NO_TILE = 0xFFFFFFFF;
 
 // Tiles that most arrays are made of: full, and with the differences that the encoder chooses for such a
-// view. But for sheets, which are planes of fewer and longer rows, extents are known to the compiler, so that addresses are.
+// view. But for planes, whose rows have 32 to 256 values, extents are known to the compiler, so that addresses are.
 constexpr uint32_t ANY_SHAPE = 0;
 constexpr uint32_t LINE = 1;
 constexpr uint32_t PLANE = 2;
 constexpr uint32_t VOLUME = 3;
-constexpr uint32_t SHEET = 4;
-// Rows of a sheet are no longer than what a warp codes.
-constexpr uint32_t MAX_SHEET_ROW_LOG2 = 8;
+// Rows of planes are no longer than what a warp codes.
+constexpr uint32_t MIN_PLANE_ROW_LOG2 = 5, MAX_PLANE_ROW_LOG2 = 8;
 
 template <uint32_t ROW_LOG2, uint32_t ROWS, bool HAS_Y, bool HAS_Z>
 struct Extents {
@@ -131,13 +130,10 @@ template <>
 struct Shape<LINE> : Extents<12, 1, false, false> {};
 
 template <>
-struct Shape<PLANE> : Extents<5, 128, true, false> {};
-
-template <>
 struct Shape<VOLUME> : Extents<5, 16, true, true> {};
 
 template <>
-struct Shape<SHEET> {
+struct Shape<PLANE> {
     static constexpr bool ALONG_Y = true, ALONG_Z = false;
     template <class T>
     DEVICE static uint32_t row_log2(const Tile<T>& tile) { return tile.x_log2; }
@@ -181,10 +177,8 @@ DEVICE void place_tile(const Chunk& chunk, const Choice& view, uint32_t number, 
         const uint32_t across = view.axes & (Y | Z);
         const bool is_twice = view.axes & XX;
         if (view.x_log2 == 12 && across == 0) tile.shape = LINE;
-        if (view.x_log2 + view.y_log2 == 12 && across == Y && !is_twice) {
-            if (view.x_log2 == 5) tile.shape = PLANE;
-            else if (view.x_log2 > 5 && view.x_log2 <= MAX_SHEET_ROW_LOG2) tile.shape = SHEET;
-        }
+        const bool has_such_rows = view.x_log2 >= MIN_PLANE_ROW_LOG2 && view.x_log2 <= MAX_PLANE_ROW_LOG2;
+        if (view.x_log2 + view.y_log2 == 12 && has_such_rows && across == Y && !is_twice) tile.shape = PLANE;
         if (view.x_log2 == 5 && view.y_log2 == 4 && across == (Y | Z) && !is_twice) tile.shape = VOLUME;
     }
 }
