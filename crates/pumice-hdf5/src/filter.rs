@@ -237,6 +237,7 @@ impl Buffer<'_> {
         let start = zeroed(n_bytes)?;
         // SAFETY: `calloc` gave so many bytes, all zero, that nobody else knows of.
         let out = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), n_bytes) };
+        pumice::backend::prefer_large_pages(out);
         let decoded = catch_unwind(AssertUnwindSafe(|| chunk::decode(self.bytes(), chunk_type, out, options)));
         match decoded.unwrap_or_else(|panic| Err(panicked(&*panic))) {
             Ok(()) => {

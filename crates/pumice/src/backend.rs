@@ -56,7 +56,7 @@ pub use assemble::{Assembler, Blueprint, Outline, Payload};
 pub use fast::{FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FastCandidate, FastSampling, fast_payload_bound, fast_sampling};
 pub use frames::{Frame, Frames};
 
-pub use crate::pages::zeroed;
+pub use crate::pages::{prefer_large_pages, zeroed};
 pub use crate::pipeline::Codec;
 pub use crate::quantize::Quantizer;
 pub use crate::stats::{FirstPass, Passes, SecondPass, Stats};

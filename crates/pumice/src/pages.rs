@@ -21,12 +21,12 @@ pub fn zeroed<T: Real>(n: usize) -> Result<Vec<T>> {
     // `vec!` gets pages that the system has zeroed but aborts when there are none; so ask first.
     container::reserve(&mut Vec::<T>::new(), n)?;
     let mut values = vec![T::default(); n];
-    prefer_large(&mut values);
+    prefer_large_pages(&mut values);
     Ok(values)
 }
 
-/// Asks for large pages for memory that is not yet in use.
-fn prefer_large<T: Real>(values: &mut [T]) {
+/// Asks for large pages for memory that is not yet in use, if it is worth it.
+pub fn prefer_large_pages<T>(values: &mut [T]) {
     #[cfg(target_os = "linux")]
     if size_of_val(values) >= WORTHWHILE {
         let range = values.as_mut_ptr_range();
