@@ -51,26 +51,19 @@ struct RunsShared {
     Runs before;
 };
 
+// What another lane has, by a function that fetches a number from there.
+template <class F>
+DEVICE Runs fetch(const Runs& runs, F number) {
+    return Runs{number(runs.n_groups),   number(runs.steps),      number(runs.n_leading),
+                number(runs.leading),    number(runs.n_trailing), number(runs.is_all_digits)};
+}
+
 DEVICE Runs shuffle_up(const Runs& runs, uint32_t distance) {
-    Runs other;
-    other.n_groups = __shfl_up_sync(ALL_LANES, runs.n_groups, distance);
-    other.steps = __shfl_up_sync(ALL_LANES, runs.steps, distance);
-    other.n_leading = __shfl_up_sync(ALL_LANES, runs.n_leading, distance);
-    other.leading = __shfl_up_sync(ALL_LANES, runs.leading, distance);
-    other.n_trailing = __shfl_up_sync(ALL_LANES, runs.n_trailing, distance);
-    other.is_all_digits = __shfl_up_sync(ALL_LANES, runs.is_all_digits, distance);
-    return other;
+    return fetch(runs, [=](auto number) { return __shfl_up_sync(ALL_LANES, number, distance); });
 }
 
 DEVICE Runs shuffle(const Runs& runs, uint32_t lane) {
-    Runs other;
-    other.n_groups = __shfl_sync(ALL_LANES, runs.n_groups, lane);
-    other.steps = __shfl_sync(ALL_LANES, runs.steps, lane);
-    other.n_leading = __shfl_sync(ALL_LANES, runs.n_leading, lane);
-    other.leading = __shfl_sync(ALL_LANES, runs.leading, lane);
-    other.n_trailing = __shfl_sync(ALL_LANES, runs.n_trailing, lane);
-    other.is_all_digits = __shfl_sync(ALL_LANES, runs.is_all_digits, lane);
-    return other;
+    return fetch(runs, [=](auto number) { return __shfl_sync(ALL_LANES, number, lane); });
 }
 
 // Those of all lanes up to this one.

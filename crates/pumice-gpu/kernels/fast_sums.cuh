@@ -1,0 +1,411 @@
+// Codec `fast`, decoding, phases 3 and 4: from bit planes to residuals, to sums along all axes, to values.
+#pragma once
+
+#include "fast_open.cuh"
+
+// Codes of a group of up to 32 planes.
+DEVICE void read_codes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t (&codes)[GROUP]) {
+    uint32_t even[4], odd[4];
+#pragma unroll
+    for (uint32_t byte = 0; byte < 4; ++byte) {
+        even[byte] = odd[byte] = 0;
+        if (byte > 0 && width <= 8 * byte) continue;
+        uint32_t low, high;
+        read_eight(words, at + 8 * byte, low, high);
+        bytes_of_planes(low, high, even[byte], odd[byte]);
+        const uint32_t mask = low_bits(min(width - 8 * byte, 8u));
+        even[byte] &= mask;
+        odd[byte] &= mask;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k) {
+        const uint32_t pair = k | (4 + k) << 4;
+        codes[2 * k] = __byte_perm(__byte_perm(even[0], even[1], pair), __byte_perm(even[2], even[3], pair), 0x5410);
+        codes[2 * k + 1] = __byte_perm(__byte_perm(odd[0], odd[1], pair), __byte_perm(odd[2], odd[3], pair), 0x5410);
+    }
+}
+
+// The sign bit of each of four codes, in all bits of its byte.
+DEVICE uint32_t signs_of(uint32_t codes) { return (codes & 0x01010101) * 0xFF; }
+
+// `word`, extended with its sign.
+template <class Int>
+DEVICE Int extended(uint32_t word) {
+    if constexpr (sizeof(Int) == 8) return Int(int64_t(int32_t(word)));
+    else return Int(word);
+}
+
+// Residuals whose bytes are where `FIRST` says, of the first; those of the others are next to these.
+template <uint32_t FIRST, class Int>
+DEVICE void spread_residuals(uint32_t even, uint32_t even_above, uint32_t odd, uint32_t odd_above, Int (&v)[GROUP]) {
+    v[0] = extended<Int>(pick_bytes<FIRST>(even, even_above));
+    v[1] = extended<Int>(pick_bytes<FIRST>(odd, odd_above));
+    v[2] = extended<Int>(pick_bytes<FIRST + 0x1111>(even, even_above));
+    v[3] = extended<Int>(pick_bytes<FIRST + 0x1111>(odd, odd_above));
+    v[4] = extended<Int>(pick_bytes<FIRST + 0x2222>(even, even_above));
+    v[5] = extended<Int>(pick_bytes<FIRST + 0x2222>(odd, odd_above));
+    v[6] = extended<Int>(pick_bytes<FIRST + 0x3333>(even, even_above));
+    v[7] = extended<Int>(pick_bytes<FIRST + 0x3333>(odd, odd_above));
+}
+
+// Phase 3: residuals of a group from its planes. Those of one or two bytes, as most are, four at a time.
+template <class T, class Int>
+DEVICE void read_group(const DecodeShared<T>& s, const Neighbours& neighbours, uint32_t super, Int (&v)[GROUP]) {
+    const uint32_t low = ((const uint32_t*)s.widths)[2 * super], high = ((const uint32_t*)s.widths)[2 * super + 1];
+    const uint32_t width = neighbours.own(low, high);
+    const uint32_t at = neighbours.add_before(low, high, s.planes_at[super]);
+    if (width > 16) {
+        uint32_t codes[GROUP];
+        read_codes(s.words, at, min(width, 32u), codes);
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[k] = codes[k];
+        if constexpr (sizeof(Int) == 8) {
+            if (width > 32) {
+                read_codes(s.words, at + 32, width - 32, codes);
+#pragma unroll
+                for (uint32_t k = 0; k < GROUP; ++k) v[k] |= Int(codes[k]) << 32;
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[k] = unzigzag(v[k]);
+        return;
+    }
+    uint32_t first, second, even, odd;
+    read_eight(s.words, at, first, second);
+    bytes_of_planes(first, second, even, odd);
+    if (width <= 8) {
+        // A code of no planes has no sign, either.
+        const uint32_t present = low_bits(width), bits = present >> 1 & 0x7F7F7F7F;
+        even = (even >> 1 & bits) ^ signs_of(even & present);
+        odd = (odd >> 1 & bits) ^ signs_of(odd & present);
+        spread_residuals<0x8880>(even, 0, odd, 0, v);
+        return;
+    }
+    uint32_t even_above, odd_above;
+    read_eight(s.words, at + 8, first, second);
+    bytes_of_planes(first, second, even_above, odd_above);
+    const uint32_t present = low_bits(width - 8), bits = present >> 1 & 0x7F7F7F7F;
+    const uint32_t even_signs = signs_of(even), odd_signs = signs_of(odd);
+    even = ((even >> 1 & 0x7F7F7F7F) | (even_above << 7 & 0x80808080)) ^ even_signs;
+    odd = ((odd >> 1 & 0x7F7F7F7F) | (odd_above << 7 & 0x80808080)) ^ odd_signs;
+    even_above = (even_above >> 1 & bits) ^ even_signs;
+    odd_above = (odd_above >> 1 & bits) ^ odd_signs;
+    spread_residuals<0xCC40>(even, even_above, odd, odd_above, v);
+}
+
+// Partial sums along x of rows whose groups are with so many neighbouring lanes.
+template <uint32_t LANES, class Int, uint32_t N>
+DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
+    const uint32_t in_row = threadIdx.x % LANES;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+#pragma unroll
+        for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
+        // What the groups before in the row add up to.
+        Int before = 0;
+#pragma unroll
+        for (uint32_t distance = 1; distance < LANES; distance *= 2) {
+            const Int other = __shfl_up_sync(ALL_LANES, before + v[i][GROUP - 1], distance);
+            before += in_row >= distance ? other : 0;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += before;
+    }
+}
+
+// Partial sums along x of a single row of all groups.
+template <class T, class Int, uint32_t N>
+DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
+    constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
+    const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
+    Int sums[N];
+    Int* tails_of_all = (Int*)s.tails;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+#pragma unroll
+        for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
+        const Int upto = prefix_of_warp(v[i][GROUP - 1], lane);
+        sums[i] = upto - v[i][GROUP - 1];
+        if (lane == 31) tails_of_all[i * WARPS + warp] = upto;
+    }
+    __syncthreads();
+    // 16 tails, in the order of groups.
+    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? tails_of_all[lane] : Int(0), lane);
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const uint32_t number = i * WARPS + warp;
+        const Int before = __shfl_sync(ALL_LANES, tails, (number + 31) % 32);
+        sums[i] += number > 0 ? before : 0;
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += sums[i];
+    }
+    __syncthreads();
+}
+
+// Partial sums along x of all groups, which are in registers.
+template <class T, uint32_t N>
+DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    const uint32_t t = threadIdx.x, lane = t % 32;
+    const uint32_t groups_per_row = tile.row / GROUP;
+    // Whether rows go on from warp to warp.
+    const bool is_cut = 32 % groups_per_row != 0;
+    Int sums[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+#pragma unroll
+        for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
+        const uint32_t group = t + i * THREADS;
+        const uint32_t in_row = group - tile.line_of(group * GROUP) * groups_per_row;
+        const uint32_t reach = min(lane, in_row);
+        Int sum = v[i][GROUP - 1];
+        for (uint32_t distance = 1; distance < min(groups_per_row, 32u); distance *= 2) {
+            Int other = __shfl_up_sync(ALL_LANES, sum, distance);
+            if (distance <= reach) sum += other;
+        }
+        sums[i] = sum - v[i][GROUP - 1];
+        if (is_cut && lane == 31) s.tails[group / 32] = sum;
+    }
+    if (is_cut) __syncthreads();
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        if (is_cut) {
+            const uint32_t group = t + i * THREADS;
+            const uint32_t in_row = group - tile.line_of(group * GROUP) * groups_per_row;
+            uint32_t from = group / 32;
+            for (uint32_t n = lane; n < in_row; n += 32) sums[i] += s.tails[--from];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += sums[i];
+    }
+    if (is_cut) __syncthreads();
+}
+
+template <class T>
+DEVICE T value_for(const Coding<T>& coding, uint32_t kind, typename Real<T>::Int q) {
+    return kind == EXACT ? of_ordered<T>(q) : coding.restore(q);
+}
+
+// From sums of residuals to values.
+template <class T, class Int>
+struct Restorer {
+    using Bits = typename Real<T>::Int;
+    // To be added to the first residual, or to all sums.
+    Int first;
+    // What sums of fewer bits than values stand for is their distance from this: with the bits of 2^52 above them, they are that plus
+    // 2^31 plus the sum.
+    T origin;
+    T step;
+
+    DEVICE Restorer(const Coding<T>& coding, const DecodeShared<T>& s) : step(coding.step) {
+        const Bits zero = s.base + Real<T>::MAGIC_BITS;
+        if constexpr (sizeof(Int) == sizeof(T)) {
+            first = zero;
+            origin = Real<T>::MAGIC;
+        } else {
+            first = 0x80000000;
+            origin = sub_rn(4503599627370496.0 + 2147483648.0, sub_rn(of_bits<T>(zero), Real<T>::MAGIC));
+        }
+    }
+
+    // The value of a sum with `first`. All but the product is exact.
+    DEVICE T value(Int sum) const {
+        if constexpr (sizeof(Int) == sizeof(T)) return mul_rn(sub_rn(of_bits<T>(sum), origin), step);
+        else return mul_rn(sub_rn(of_bits<T>(Bits(0x43300000) << 32 | sum), origin), step);
+    }
+};
+
+// Integers of which a thread makes 16 bytes of values at a time: a piece of them, or half of one.
+template <class T, class Int>
+struct alignas(16 / sizeof(T) * sizeof(Int)) Integers {
+    Int of[16 / sizeof(T)];
+};
+
+// Phase 4 for volumes of quantised values: sums along y in place, by columns, then along z, by whole pieces of rows.
+template <class T, class Int>
+DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t EX = 32, EY = Shape<VOLUME>::EY, PLANE_VALUES = EX * EY, EZ = TILE_VALUES / PLANE_VALUES;
+    constexpr uint32_t n = 16 / sizeof(T);
+    Int* integers = (Int*)s.integers;
+#pragma unroll
+    for (uint32_t i = 0; i < EX * EZ / THREADS; ++i) {
+        const uint32_t column = threadIdx.x + i * THREADS, x = column % EX;
+        // Pieces are in another order in every second row.
+        Int* even = integers + column / EX * PLANE_VALUES + place_of<Int>(x);
+        Int* odd = integers + column / EX * PLANE_VALUES + place_of<Int>(EX + x) - EX;
+        Int v[EY];
+#pragma unroll
+        for (uint32_t y = 0; y < EY; ++y) v[y] = (y % 2 == 0 ? even : odd)[y * EX];
+#pragma unroll
+        for (uint32_t y = 1; y < EY; ++y) {
+            v[y] += v[y - 1];
+            (y % 2 == 0 ? even : odd)[y * EX] = v[y];
+        }
+    }
+    __syncthreads();
+    static_assert(THREADS * n == PLANE_VALUES, "all threads take a plane");
+    const Restorer<T, Int> restorer(coding, s);
+    const uint64_t stride = tile.stride_z;
+    if (!tile.aligned) {
+        // A lane takes columns, so that rows are written as a whole all the same.
+        const uint32_t x = threadIdx.x % EX;
+#pragma unroll 1
+        for (uint32_t y = threadIdx.x / EX; y < EY; y += THREADS / EX) {
+            const Int* from = integers + place_of<Int>(y * EX + x);
+            T* to = tile.to() + y * tile.stride_y + x;
+            Int sum = restorer.first;
+#pragma unroll
+            for (uint32_t z = 0; z < EZ; ++z) {
+                sum += from[z * PLANE_VALUES];
+                *to = restorer.value(sum);
+                to += stride;
+            }
+        }
+        return;
+    }
+    const uint32_t y = threadIdx.x * n / EX, x = threadIdx.x * n % EX;
+    const Integers<T, Int>* from = (const Integers<T, Int>*)(integers + place_of<Int>(threadIdx.x * n));
+    T* to = tile.to() + y * tile.stride_y + x;
+    Int sums[n];
+#pragma unroll
+    for (uint32_t k = 0; k < n; ++k) sums[k] = restorer.first;
+    // Unrolled no further, here and below: many stores at a time make the loads of other blocks wait.
+#pragma unroll 2
+    for (uint32_t z = 0; z < EZ; ++z) {
+        const Integers<T, Int> residuals = from[z * THREADS];
+        Piece<T> values;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) {
+            sums[k] += residuals.of[k];
+            values.of[k] = restorer.value(sums[k]);
+        }
+        store_together(to, values.of);
+        to += stride;
+    }
+}
+
+// Phase 4 for planes of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
+template <class T, class Int, uint32_t ROW>
+DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t N = TILE_VALUES / THREADS;
+    // Columns that are short come in pairs.
+    constexpr uint32_t N_ROWS = TILE_VALUES / ROW < N ? TILE_VALUES / ROW : N;
+    const uint32_t column = threadIdx.x % ROW, part = threadIdx.x / ROW;
+    Int* integers = (Int*)s.integers;
+    // The order of pieces is the same in all rows, or every second, and in columns that are that far apart.
+    const Int* even = integers + place_of<Int>(column) + part * N * ROW;
+    const Int* odd = even;
+    if constexpr (ROW == 32) odd = integers + place_of<Int>(ROW + column) - ROW + part * N * ROW;
+    Int v[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        v[i] = (i % 2 == 0 ? even : odd)[i % N_ROWS * ROW + i / N_ROWS * THREADS];
+        if (i % N_ROWS > 0) v[i] += v[i - 1];
+    }
+    const Restorer<T, Int> restorer(coding, s);
+    Int before = restorer.first;
+    if constexpr (ROW < THREADS) {
+        __syncthreads();
+        integers[threadIdx.x] = v[N - 1];
+        __syncthreads();
+        for (uint32_t k = 0; k < part; ++k) before += integers[k * ROW + column];
+    }
+    const uint64_t stride = tile.stride_y;
+    T* to = tile.to() + column + part * N * stride;
+#pragma unroll
+    for (uint32_t i = 0; i < N_ROWS; ++i) {
+#pragma unroll
+        for (uint32_t k = 0; k < N / N_ROWS; ++k) to[k * THREADS] = restorer.value(v[k * N_ROWS + i] + before);
+        to += stride;
+    }
+}
+
+// Phase 4 for a line of quantised values, to the first of which was added what `Restorer` says.
+template <class T, class Int>
+DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T>& s) {
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t n = 16 / sizeof(T);
+    const Restorer<T, Int> restorer(coding, s);
+    const Integers<T, Int>* from = (const Integers<T, Int>*)((const Int*)s.integers + place_of<Int>(threadIdx.x * n));
+    if (!tile.aligned) {
+#pragma unroll 2
+        for (uint32_t at = threadIdx.x; at < TILE_VALUES; at += THREADS) {
+            tile.to()[at] = restorer.value(((const Int*)s.integers)[place_of<Int>(at)]);
+        }
+        return;
+    }
+    T* to = tile.to() + threadIdx.x * n;
+#pragma unroll 2
+    for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
+        const Integers<T, Int> sums = from[i * THREADS];
+        Piece<T> values;
+#pragma unroll
+        for (uint32_t k = 0; k < n; ++k) values.of[k] = restorer.value(sums.of[k]);
+        store_together(to + i * THREADS * n, values.of);
+    }
+}
+
+// Phase 4 for any other tile.
+template <class T>
+DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    using Int = typename Real<T>::Int;
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    const uint32_t t = threadIdx.x;
+    const uint32_t plane = tile.ey * tile.row;
+    if (tile.lag > 1) {
+        for (uint32_t i = t; i < tile.ez * tile.ey * tile.lag; i += THREADS) {
+            uint32_t first = i / tile.lag * tile.row;
+            Int sum = 0;
+            for (uint32_t x = i % tile.lag; x < tile.row; x += tile.lag) {
+                sum += s.integers[place_of<Int>(first + x)];
+                s.integers[place_of<Int>(first + x)] = sum;
+            }
+        }
+        __syncthreads();
+    }
+    if (tile.axes & Y) {
+        for (uint32_t i = t; i < tile.ez * tile.row; i += THREADS) {
+            uint32_t at = i / tile.row * plane + i % tile.row;
+            Int sum = 0;
+            for (uint32_t y = 0; y < tile.ey; ++y, at += tile.row) {
+                sum += s.integers[place_of<Int>(at)];
+                s.integers[place_of<Int>(at)] = sum;
+            }
+        }
+        __syncthreads();
+    }
+    if (tile.axes & Z) {
+        for (uint32_t i = t; i < plane; i += THREADS) {
+            Int sum = 0;
+            for (uint32_t at = i; at < tile.n_codes; at += plane) {
+                sum += s.integers[place_of<Int>(at)];
+                s.integers[place_of<Int>(at)] = sum;
+            }
+        }
+        __syncthreads();
+    }
+    const Int base = s.base;
+    const uint32_t kind = s.flags & KIND;
+    T* to = tile.to();
+    if (tile.aligned) {
+        constexpr uint32_t n = 16 / sizeof(T);
+        for (uint32_t i = t; i < TILE_VALUES / n; i += THREADS) {
+            const uint32_t at = i * n, line = at >> tile.x_log2;
+            Piece<Int> integers = ((const Piece<Int>*)s.integers)[piece_of<Int>(i)];
+            Piece<T> values;
+#pragma unroll
+            for (uint32_t k = 0; k < n; ++k) values.of[k] = value_for(coding, kind, integers.of[k] + base);
+            store_together(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
+        }
+        return;
+    }
+    for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
+        const uint32_t line = tile.line_of(at), x = at - line * tile.row;
+        if (x < tile.ex) {
+            to[tile.row_offset(line) + x] = value_for(coding, kind, s.integers[place_of<Int>(at)] + base);
+        }
+    }
+}
