@@ -19,7 +19,7 @@ pub(crate) use no_cuda::{Device as Cuda, Element};
 pub(crate) use pumice_gpu::{Device as Cuda, Element};
 
 /// Device memory that coding an array may take, in sizes of the array: itself, room for payloads that do not shrink,
-/// chunks that are not one run of memory, and tables.
+/// chunks that are not one run of memory, differences, and tables.
 pub(crate) const CODING_ARRAYS: u64 = 5;
 
 /// What the user asks for.
