@@ -2,7 +2,7 @@
 // without a scan over tiles: the directory says where each body is.
 //
 // Memory phases of a tile:
-//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles; all copy it into shared memory. Another warp
+//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles and copies it into shared memory. Another
 //      asks for what the next block will need;
 //   2. one warp checks it and lays open widths and places of all groups;
 //   3. a thread takes groups of 8 codes from their bit planes to registers, sums along x, and leaves integers in
@@ -133,15 +133,21 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     const uint32_t slot = job.slots != 0 ? job.slots[blockIdx.x] : blockIdx.x;
-    // Three warps at once: where the body is, where its values go, and what comes next.
+    // Three warps at once: one finds the body and copies it, one places the tile, one asks for what comes next. Each way to device memory
+    // is long while stores are on theirs, and there are no more than two to a body.
     if (t < 32) {
-        uint32_t n_words;
+        const Place place(job, slot);
         const uint32_t* from;
-        const uint32_t error = find_body(job, slot, from, n_words);
+        uint32_t n_words;
+        const uint32_t error = find_body<T>(place, from, n_words);
         if (t == 0) {
             s.from = from;
             s.n_words = n_words;
             s.error = error;
+        }
+        if (error == 0) {
+            for (uint32_t i = t; i < n_words; i += 32) copy_word(s.words + i, from + i);
+            await_words();
         }
     } else if (t == 32) {
         const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
@@ -157,11 +163,8 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         return;
     }
     if (s.error == 0) {
-        const uint32_t* from = in_device_memory(s.from);
-        for (uint32_t i = t; i < s.n_words; i += THREADS) s.words[i] = from[i];
-        __syncthreads();
         if (t < 32) {
-            uint32_t error = lay_open(coding, s, tile);
+            const uint32_t error = lay_open(coding, s, tile);
             if (t == 0) s.error = error;
         }
         __syncthreads();

@@ -10,9 +10,18 @@ constexpr uint32_t WRONG_TILE = 3;
 // Not wrong, but nothing that our encoders write: such tiles are larger than raw ones.
 constexpr uint32_t NEEDS_HOST = 4;
 
+// Where payloads are, as far as they are that few and have as many slots: with the parameters of a launch, since reading those takes no way
+// to device memory, where stores stand in line.
+constexpr uint32_t N_NEAR = 128;
+
+struct Payload {
+    uint64_t at, n_bytes;
+};
+
 template <class T>
 struct DecodeJob {
     Coding<T> coding;
+    Payload near[N_NEAR];
     const Chunk* chunks;
     // One for each chunk.
     const Choice* choices;
@@ -22,6 +31,10 @@ struct DecodeJob {
     uint32_t n_chunks;
     // Slots of each chunk if all but the last have as many, else 0.
     uint32_t slots_per_chunk;
+    // Tiles of all chunks.
+    uint32_t n_slots;
+    // Whether `near` tells of all chunks.
+    uint32_t are_near;
     // How many blocks are at work at a time: the one that comes after this many is the next to start.
     uint32_t n_resident;
 };
@@ -41,27 +54,56 @@ struct DecodeShared : TileMemory<T> {
     uint32_t error;
 };
 
-// Phase 1, by one warp: where the body of a slot's tile is. Returns what is wrong, or 0.
+// Where the tile of a slot stands in its payload.
+struct Place {
+    uint32_t index, n_tiles;
+    const uint8_t* payload;
+    // Bytes of all bodies.
+    uint64_t n_bytes;
+
+    template <class T>
+    DEVICE Place(const DecodeJob<T>& job, uint32_t slot) {
+        const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
+        if (job.are_near) {
+            const uint32_t first = number * job.slots_per_chunk;
+            index = slot - first;
+            n_tiles = number + 1 == job.n_chunks ? job.n_slots - first : job.slots_per_chunk;
+            payload = (const uint8_t*)job.near[number].at;
+            n_bytes = job.near[number].n_bytes;
+        } else {
+            const Chunk& chunk = job.chunks[number];
+            index = slot - chunk.first_slot;
+            n_tiles = job.choices[number].n_tiles;
+            payload = (const uint8_t*)chunk.payload;
+            n_bytes = chunk.payload_bytes;
+        }
+        payload = in_device_memory(payload);
+        n_bytes -= bodies_offset(n_tiles);
+    }
+
+    DEVICE uint32_t run() const { return index / TILES_PER_ANCHOR; }
+    DEVICE uint32_t in_run() const { return index % TILES_PER_ANCHOR; }
+    DEVICE bool is_last_run() const { return (run() + 1) * TILES_PER_ANCHOR >= n_tiles; }
+    DEVICE const uint32_t* anchors() const { return (const uint32_t*)(payload + PARAMETER_BYTES); }
+    DEVICE const uint16_t* sizes() const { return (const uint16_t*)(payload + words_offset(n_tiles)); }
+    DEVICE const uint8_t* bodies() const { return payload + bodies_offset(n_tiles); }
+};
+
+// Phase 1, by one warp: where the body of a tile is. Returns what is wrong, or 0.
 template <class T>
-DEVICE uint32_t find_body(const DecodeJob<T>& job, uint32_t slot, const uint32_t*& from, uint32_t& n_words) {
+DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n_words) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
-    const Chunk& chunk = job.chunks[number];
-    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[number].n_tiles;
-    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
-    const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
-    const uint16_t* sizes = (const uint16_t*)(payload + words_offset(n_tiles));
-    const uint32_t in_run = index % TILES_PER_ANCHOR, run = index / TILES_PER_ANCHOR;
-    const bool is_last = index + 1 == n_tiles, is_end_of_run = !is_last && in_run == TILES_PER_ANCHOR - 1;
-    const uint32_t size = lane <= in_run ? sizes[index - in_run + lane] : 0;
-    const uint32_t anchor = anchors[run], next_anchor = is_end_of_run ? anchors[run + 1] : 0;
+    const uint32_t in_run = place.in_run(), run = place.run();
+    const uint32_t size = lane <= in_run ? place.sizes()[place.index - in_run + lane] : 0;
+    const uint32_t anchor = place.anchors()[run], next_anchor = place.is_last_run() ? 0 : place.anchors()[run + 1];
     const uint64_t end = anchor + uint64_t(__reduce_add_sync(ALL_LANES, size));
     n_words = __shfl_sync(ALL_LANES, size, in_run);
-    from = (const uint32_t*)(payload + bodies_offset(n_tiles)) + (end - n_words);
-    const uint64_t all_words = (chunk.payload_bytes - bodies_offset(n_tiles)) / 4;
+    from = (const uint32_t*)place.bodies() + (end - n_words);
+    const bool is_last = place.index + 1 == place.n_tiles, is_end_of_run = in_run == TILES_PER_ANCHOR - 1;
+    const uint64_t all_words = place.n_bytes / 4;
     if (end > all_words || (is_last && end != all_words)) return WRONG_SIZE;
-    if (index == 0 && anchor != 0) return WRONG_ANCHOR;
-    if (is_end_of_run && next_anchor != end) return WRONG_ANCHOR;
+    if (place.index == 0 && anchor != 0) return WRONG_ANCHOR;
+    if (is_end_of_run && !is_last && next_anchor != end) return WRONG_ANCHOR;
     if (n_words > TILE_VALUES * sizeof(T) / 4 + 1) return NEEDS_HOST;
     return 0;
 }
@@ -70,22 +112,17 @@ DEVICE uint32_t find_body(const DecodeJob<T>& job, uint32_t slot, const uint32_t
 // ends are known without a sum. What is asked for in vain, because a payload is wrong, does no harm.
 template <class T>
 DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
-    if (slot >= gridDim.x) return;
-    const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
-    const Chunk& chunk = job.chunks[number];
-    const uint32_t index = slot - chunk.first_slot, n_tiles = job.choices[number].n_tiles;
-    if (index >= n_tiles) return;
-    const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
-    const uint32_t* anchors = (const uint32_t*)(payload + PARAMETER_BYTES);
-    const uint32_t run = index / TILES_PER_ANCHOR, in_run = index % TILES_PER_ANCHOR;
-    const uint64_t n_bytes = chunk.payload_bytes - bodies_offset(n_tiles);
-    const uint64_t first = 4 * uint64_t(anchors[run]);
-    const uint64_t end = (run + 1) * TILES_PER_ANCHOR < n_tiles ? 4 * uint64_t(anchors[run + 1]) : n_bytes;
-    if (first > end || end > n_bytes) return;
-    const uint8_t* bodies = payload + bodies_offset(n_tiles) + first;
+    if (slot >= job.n_slots) return;
+    const Place place(job, slot);
+    const uint32_t run = place.run(), in_run = place.in_run();
+    const uint64_t first = 4 * uint64_t(place.anchors()[run]);
+    const uint64_t end = place.is_last_run() ? place.n_bytes : 4 * uint64_t(place.anchors()[run + 1]);
+    if (first > end || end > place.n_bytes) return;
     const uint64_t share = (end - first) / TILES_PER_ANCHOR + 1;
     const uint64_t upto = min((in_run + 1) * share, end - first);
-    for (uint64_t at = in_run * share + threadIdx.x % 32 * 128; at < upto; at += 32 * 128) prefetch(bodies + at);
+    for (uint64_t at = in_run * share + threadIdx.x % 32 * 128; at < upto; at += 32 * 128) {
+        prefetch(place.bodies() + first + at);
+    }
 }
 
 // Bits of residuals up to which sums over a tile have 32: 4096 of them make 12 more. Where sums along x are summed again, that

@@ -286,41 +286,64 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
     }
 }
 
-// Phase 4 for planes of quantised values: neighbouring threads take neighbouring columns, all of their rows or part of them.
+// Phase 4 for planes of quantised values: a thread takes some rows of N neighbouring columns, sums these up in place, and then adds what the
+// rows before add up to.
+template <class T, class Int, uint32_t ROW, uint32_t N>
+DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
+    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t ACROSS = ROW / N, N_ROWS = TILE_VALUES / THREADS / N;
+    static_assert(ACROSS <= THREADS && N_ROWS % 2 == 0, "a row has no more threads than there are, and threads pairs of rows");
+    struct alignas(N * sizeof(Int)) Some {
+        Int of[N];
+    };
+    const uint32_t column = threadIdx.x % ACROSS * N, part = threadIdx.x / ACROSS;
+    // The order of pieces is the same in all rows, or in every second.
+    Int* even = (Int*)s.integers + place_of<Int>(column);
+    Int* odd = (Int*)s.integers + (ROW == 32 ? place_of<Int>(ROW + column) - ROW : place_of<Int>(column));
+    const auto at = [&](uint32_t row) { return (Some*)((row % 2 == 0 ? even : odd) + row * ROW); };
+    Some sums = *at(part * N_ROWS);
+#pragma unroll
+    for (uint32_t i = 1; i < N_ROWS; ++i) {
+        const Some residuals = *at(part * N_ROWS + i);
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k) sums.of[k] += residuals.of[k];
+        *at(part * N_ROWS + i) = sums;
+    }
+    if constexpr (ACROSS < THREADS) __syncthreads();
+    const Restorer<T, Int> restorer(coding, s);
+    Some before;
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) before.of[k] = restorer.first;
+#pragma unroll 4
+    for (uint32_t p = 0; p < part; ++p) {
+        const Some more = *at(p * N_ROWS + N_ROWS - 1);
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k) before.of[k] += more.of[k];
+    }
+    const uint64_t stride = tile.stride_y;
+    T* to = tile.to() + column + part * N_ROWS * stride;
+#pragma unroll 2
+    for (uint32_t i = 0; i < N_ROWS; ++i) {
+        const Some upto = *at(part * N_ROWS + i);
+        T values[N];
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k) values[k] = restorer.value(upto.of[k] + before.of[k]);
+        if constexpr (N * sizeof(T) == 16) {
+            store_together(to, values);
+        } else {
+#pragma unroll
+            for (uint32_t k = 0; k < N; ++k) to[k] = values[k];
+        }
+        to += stride;
+    }
+}
+
+// Whole pieces of rows, or as few columns a thread as there are threads for, so that rows are written as a whole all the same.
 template <class T, class Int, uint32_t ROW>
 DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
     constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
-    constexpr uint32_t N = TILE_VALUES / THREADS;
-    // Columns that are short come in pairs.
-    constexpr uint32_t N_ROWS = TILE_VALUES / ROW < N ? TILE_VALUES / ROW : N;
-    const uint32_t column = threadIdx.x % ROW, part = threadIdx.x / ROW;
-    Int* integers = (Int*)s.integers;
-    // The order of pieces is the same in all rows, or every second, and in columns that are that far apart.
-    const Int* even = integers + place_of<Int>(column) + part * N * ROW;
-    const Int* odd = even;
-    if constexpr (ROW == 32) odd = integers + place_of<Int>(ROW + column) - ROW + part * N * ROW;
-    Int v[N];
-#pragma unroll
-    for (uint32_t i = 0; i < N; ++i) {
-        v[i] = (i % 2 == 0 ? even : odd)[i % N_ROWS * ROW + i / N_ROWS * THREADS];
-        if (i % N_ROWS > 0) v[i] += v[i - 1];
-    }
-    const Restorer<T, Int> restorer(coding, s);
-    Int before = restorer.first;
-    if constexpr (ROW < THREADS) {
-        __syncthreads();
-        integers[threadIdx.x] = v[N - 1];
-        __syncthreads();
-        for (uint32_t k = 0; k < part; ++k) before += integers[k * ROW + column];
-    }
-    const uint64_t stride = tile.stride_y;
-    T* to = tile.to() + column + part * N * stride;
-#pragma unroll
-    for (uint32_t i = 0; i < N_ROWS; ++i) {
-#pragma unroll
-        for (uint32_t k = 0; k < N / N_ROWS; ++k) to[k * THREADS] = restorer.value(v[k * N_ROWS + i] + before);
-        to += stride;
-    }
+    if (tile.aligned) sum_columns<T, Int, ROW, 16 / sizeof(T)>(coding, tile, s);
+    else sum_columns<T, Int, ROW, (ROW > THREADS ? ROW / THREADS : 1)>(coding, tile, s);
 }
 
 // Phase 4 for a line of quantised values, to the first of which was added what `Restorer` says.

@@ -55,6 +55,14 @@ DEVICE void spin_pause() { __nanosleep(20); }
 // Asks for the line of device memory that this address is in, which will be read soon.
 DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
+// Copies a word of device memory to shared memory, without waiting for it; `await_words` waits for all that this thread has copied.
+DEVICE void copy_word(uint32_t* to, const uint32_t* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+DEVICE void await_words() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Says that an address is one of device memory. Of addresses that come from tables or from shared memory the compiler cannot know that,
 // takes them for any, and reads again what is in shared memory after each store.
 template <class V>
@@ -114,6 +122,8 @@ DEVICE void store_release(uint64_t* word, uint64_t value) { ::pumice_emulator::s
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
 DEVICE void spin_pause() { ::pumice_emulator::spin_pause(); }
 DEVICE void prefetch(const void*) {}
+DEVICE void copy_word(uint32_t* to, const uint32_t* from) { *to = *from; }
+DEVICE void await_words() {}
 template <class V>
 DEVICE V* in_device_memory(V* at) {
     return at;

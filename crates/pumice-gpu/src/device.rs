@@ -147,31 +147,32 @@ impl Device {
         Ok(Array { shape, data })
     }
 
-    /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host.
-    /// Waits until all is done.
+    /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host; returns how
+    /// many. Waits until all is done.
     pub fn decode<'a, T: Element>(
         &self,
         frames: impl Into<Stored<'a>>,
         values: DeviceSliceMut<'a, T>,
         stream: Stream,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let decoder = Decoder::<T>::new(self, frames, values, stream)?;
         decoder.decode(stream)?;
         decoder.finish(stream)
     }
 
     /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Takes 256 MiB of device memory
-    /// or a chunk beside the payloads, whichever is more. Waits until all is done.
+    /// or a chunk beside the payloads, whichever is more. Returns how many chunks were decoded on the host. Waits until all is done.
     pub fn decode_region<'a, T: Element>(
         &self,
         frames: impl Into<Stored<'a>>,
         region: &[Range<usize>],
         values: DeviceSliceMut<'a, T>,
         stream: Stream,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let stored = frames.into();
         let frames = stored.frames();
         let mut ids = frames.chunks_in(region)?;
+        let mut n_on_host = 0;
         while !ids.is_empty() {
             let mut n_bytes = 0;
             let n = ids.iter().take_while(|id| {
@@ -183,10 +184,10 @@ impl Device {
             let values = DeviceSliceMut { at, len, values: PhantomData };
             let decoder = Decoder::<T>::of_chunks(self, stored, ids, region.to_vec(), values, stream)?;
             decoder.decode(stream)?;
-            decoder.finish(stream)?;
+            n_on_host += decoder.finish(stream)?;
             ids = rest;
         }
-        Ok(())
+        Ok(n_on_host)
     }
 }
 
@@ -390,11 +391,11 @@ impl<'a, T: Element> Encoder<'a, T> {
         })
     }
 
-    /// Waits, and gives the bytes of each chunk's payload.
-    pub fn payload_bytes(&self, stream: Stream) -> Result<Vec<usize>> {
-        let (_, payloads) = self.payloads(stream)?;
-        let raw = self.boxes.iter().map(|chunk| chunk.n_values() * size_of::<T>());
-        Ok(payloads.iter().zip(raw).map(|(payload, raw)| payload.map_or(raw, |(_, n)| n)).collect())
+    /// Waits, and tells how many chunks the device has no kernels for, so that the host will encode them when the stream is made.
+    pub fn n_left_to_host(&self, stream: Stream) -> Result<usize> {
+        let (codec, payloads) = self.payloads(stream)?;
+        let is_left = |payload: &&Option<_>| codec == Codec::Balanced && payload.is_none();
+        Ok(payloads.iter().filter(is_left).count())
     }
 
     /// Waits, and copies what was encoded to the host as a complete stream. `values` must still be what was encoded: chunks
@@ -640,8 +641,8 @@ impl<'a, T: Element> Decoder<'a, T> {
         unsafe { boxes::copy(&self.runtime, from, to, &extents, size_of::<T>(), stream) }
     }
 
-    /// Waits, checks, and adds the chunks that the device has no kernels for.
-    pub fn finish(&self, stream: Stream) -> Result<()> {
+    /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many.
+    pub fn finish(&self, stream: Stream) -> Result<usize> {
         let left = self.balanced.left_to_host(stream)?;
         let done = self.balanced_parts.iter().zip(left).filter(|(_, left)| !left).map(|(number, _)| number);
         let mut is_done = vec![false; self.parts.len()];
@@ -650,8 +651,9 @@ impl<'a, T: Element> Decoder<'a, T> {
             // The host says what is wrong with it, or decodes what only looked so.
             is_done.fill(false);
         }
-        let mut values = Vec::new();
+        let (mut n_on_host, mut values) = (0, Vec::new());
         for (part, _) in self.parts.iter().zip(is_done).filter(|(_, is_done)| !is_done) {
+            n_on_host += 1;
             values.clear();
             values.resize(part.chunk.n_values(), T::default());
             self.frames.decode_on_cpu(part.id, &mut values)?;
@@ -661,7 +663,7 @@ impl<'a, T: Element> Decoder<'a, T> {
             self.put(part, stream)?;
             self.runtime.synchronize(stream)?;
         }
-        Ok(())
+        Ok(n_on_host)
     }
 }
 

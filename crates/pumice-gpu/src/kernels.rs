@@ -236,16 +236,29 @@ pub(crate) struct EncodeJob<T: Kernels> {
     pub(crate) launch: u32,
 }
 
+/// Most payloads that the parameters of a launch tell of.
+pub(crate) const N_NEAR: usize = 128;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Payload {
+    pub(crate) at: DevicePtr,
+    pub(crate) n_bytes: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecodeJob<T: Kernels> {
     pub(crate) coding: Coding<T>,
+    pub(crate) near: [Payload; N_NEAR],
     pub(crate) chunks: DevicePtr,
     pub(crate) choices: DevicePtr,
     pub(crate) errors: DevicePtr,
     pub(crate) slots: DevicePtr,
     pub(crate) n_chunks: u32,
     pub(crate) slots_per_chunk: u32,
+    pub(crate) n_slots: u32,
+    pub(crate) are_near: u32,
     pub(crate) n_resident: u32,
 }
 

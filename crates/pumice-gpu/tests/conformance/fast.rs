@@ -79,7 +79,7 @@ fn every_predictor_is_chosen_and_equal() {
     let device = device(5);
     let noise = |i: usize| ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as f32;
     type Rule<'a> = &'a dyn Fn(usize) -> f32;
-    let cases: [(&[usize], Rule<'_>); 16] = [
+    let cases: [(&[usize], Rule<'_>); 18] = [
         (&[20_000], &|i| 1000.0 * (i % 1000) as f32),
         (&[20_000], &|i| noise(i) - 8192.0),
         (&[80, 300], &|i| noise(i % 300)),
@@ -98,6 +98,8 @@ fn every_predictor_is_chosen_and_equal() {
         (&[16, 63, 65], &|i| noise(i % 4095)),
         (&[33, 63, 67], &|i| noise(i % 4221) + noise(i / 4221)),
         (&[65, 33, 31], &|i| noise(i % 1023) + noise(i / 1023)),
+        (&[64, 301], &|i| noise(i % 301) + noise(i / 301)),
+        (&[32, 301], &|i| noise(i % 301) + noise(i / 301)),
     ];
     for (shape, rule) in cases {
         let values: Vec<f32> = (0..shape.iter().product()).map(rule).collect();

@@ -10,8 +10,9 @@ mod resident;
 
 use std::fmt::Debug;
 
+use pumice::backend::{Codec, Frames};
 use pumice::{Bound, Config, DecodeOptions};
-use pumice_gpu::{Device, Element};
+use pumice_gpu::{Device, Element, Encoder, Stream};
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
@@ -24,24 +25,54 @@ fn device(seed: u64) -> Device {
     if on_cuda() { Device::cuda(0).expect("there is a CUDA device") } else { Device::emulated(seed) }
 }
 
-/// Compresses and decompresses on the device, and compares with the CPU.
-fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usize], config: &Config, what: &str) {
+/// Compresses and decompresses on the device, and compares with the CPU. Returns how many chunks the host decoded.
+fn check<T: Element + Float + Debug>(
+    device: &Device,
+    values: &[T],
+    shape: &[usize],
+    config: &Config,
+    what: &str,
+) -> usize {
     let expected = pumice::compress(values, shape, config).expect("the CPU can compress it");
     let bytes = device.compress(values, shape, config).unwrap_or_else(|e| panic!("{what}: {e}"));
     if bytes != expected {
         let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
         panic!("{what}: {} bytes instead of {}, the first other one at {at:?}", bytes.len(), expected.len());
     }
-    let back = device.decompress::<T>(&expected, &DecodeOptions::new()).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let restored = pumice::decompress::<T>(&expected).expect("the CPU can decompress it");
-    assert_eq!(back.shape, restored.shape);
+    let frames = Frames::open(&expected, &DecodeOptions::new()).expect("the CPU can open it");
+    let mut on_device = device.allocate::<T>(values.len()).expect("there is memory");
+    let n_on_host = device.decode(&frames, on_device.as_mut_slice(), Stream::DEFAULT);
+    let n_on_host = n_on_host.unwrap_or_else(|e| panic!("{what}: {e}"));
+    // The host would put right what the device takes for damage.
+    let is_fast = |id: &usize| frames.frame(*id).expect("the stream is whole").codec == Codec::Fast;
+    let n_fast = (0..frames.n_chunks()).filter(is_fast).count();
+    assert!(n_on_host <= frames.n_chunks() - n_fast, "{what}: the device decodes too few chunks");
+    let back = on_device.to_vec(Stream::DEFAULT).expect("it can be copied");
+    let restored = pumice::decompress::<T>(&expected).expect("the CPU can decompress it").data;
     let bits = |values: &[T]| pumice_testkit::check::bits(values);
-    if bits(&back.data) != bits(&restored.data) {
-        let at =
-            back.data.iter().zip(&restored.data).position(|(a, b)| Float::to_bits_u64(*a) != Float::to_bits_u64(*b));
+    if bits(&back) != bits(&restored) {
+        let at = back.iter().zip(&restored).position(|(a, b)| Float::to_bits_u64(*a) != Float::to_bits_u64(*b));
         let at = at.expect("some value differs");
-        panic!("{what}: value {at} is {:?} instead of {:?}", back.data[at], restored.data[at]);
+        panic!("{what}: value {at} is {:?} instead of {:?}", back[at], restored[at]);
     }
+    n_on_host
+}
+
+/// The same, where nothing is left to the host in either direction.
+fn check_all_on_device<T: Element + Float + Debug>(
+    device: &Device,
+    values: &[T],
+    shape: &[usize],
+    config: &Config,
+    what: &str,
+) {
+    assert_eq!(check(device, values, shape, config, what), 0, "{what}: chunks are decoded on the host");
+    let on_device = device.upload(values).expect("there is memory");
+    let blueprint = device.blueprint(on_device.as_slice(), shape, config, Stream::DEFAULT).expect("it can be coded");
+    let mut encoder = Encoder::new(device, &blueprint).expect("there is memory");
+    encoder.encode(on_device.as_slice(), Stream::DEFAULT).expect("it can be coded");
+    let n_left = encoder.n_left_to_host(Stream::DEFAULT).expect("it can be coded");
+    assert_eq!(n_left, 0, "{what}: chunks are encoded on the host");
 }
 
 /// Every kind of field in these shapes under these bounds.

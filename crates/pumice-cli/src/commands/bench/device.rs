@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use pumice::backend::{Codec, Frames};
+use pumice::backend::Frames;
 use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, metrics, with_dtype};
 use pumice_gpu::{Decoder, Device, DeviceArray, Element, Encoder, Stream};
 use serde::Serialize;
@@ -119,12 +119,17 @@ impl<T: Element> Arrays<'_, T> {
         // A value that is not written shall not pass for one that is: these are neither the array nor its copy.
         let mut restored = device.upload(&vec![T::default(); values.len()])?;
         let decoder = Decoder::new(device, &frames, restored.as_mut_slice(), STREAM)?;
-        let all_on_device = has_kernels_for_all(&frames)?;
+        decoder.decode(STREAM)?;
+        let all_decoded_on_device = decoder.finish(STREAM)? == 0;
         let mut decode = || {
             decoder.decode(STREAM)?;
-            if all_on_device { Ok(()) } else { decoder.finish(STREAM) }
+            if all_decoded_on_device { Ok(()) } else { decoder.finish(STREAM).map(drop) }
         };
-        let mut encode = || encoder.encode(original_values, STREAM);
+        let all_encoded_on_device = encoder.n_left_to_host(STREAM)? == 0;
+        let mut encode = || {
+            encoder.encode(original_values, STREAM)?;
+            if all_encoded_on_device { Ok(()) } else { encoder.finish(original_values, STREAM).map(drop) }
+        };
         let mut copy = || device.copy(original, copy, STREAM);
         let mut range = || scan().map(drop);
         let seconds = best(device, args.runs, [&mut copy, &mut range, &mut encode, &mut decode])?;
@@ -178,16 +183,6 @@ fn best(
         }
     }
     Ok(best)
-}
-
-/// Whether the device decodes all chunks.
-fn has_kernels_for_all(frames: &Frames<'_>) -> pumice::Result<bool> {
-    for id in 0..frames.n_chunks() {
-        if !matches!(frames.frame(id)?.codec, Codec::Fast | Codec::Balanced) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Raw size over compressed size of the file as it is; `bytes` are those of its repetitions.
