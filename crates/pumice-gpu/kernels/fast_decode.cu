@@ -143,7 +143,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         if (t == 0) {
             s.from = from;
             s.n_words = n_words;
-            s.error = error;
+            s.wrong_place = error;
         }
         if (error == 0) {
             for (uint32_t i = t; i < n_words; i += 32) copy_word(s.words + i, from + i);
@@ -158,19 +158,21 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     }
     __syncthreads();
     const Tile<T>& tile = s.tile;
-    if (s.error == 0 && s.n_words == 0) {
-        fill_tile(tile, T(0));
-        return;
-    }
-    if (s.error == 0) {
+    uint32_t error = s.wrong_place;
+    if (error == 0) {
+        if (s.n_words == 0) {
+            fill_tile(tile, T(0));
+            return;
+        }
         if (t < 32) {
-            const uint32_t error = lay_open(coding, s, tile);
-            if (t == 0) s.error = error;
+            const uint32_t wrong = lay_open(coding, s, tile);
+            if (t == 0) s.wrong_body = wrong;
         }
         __syncthreads();
+        error = s.wrong_body;
     }
-    if (s.error != 0) {
-        if (t == 0) atomicMin((unsigned long long*)job.errors, (unsigned long long)(uint64_t(tile.chunk) << 8 | s.error));
+    if (error != 0) {
+        if (t == 0) atomicMin((unsigned long long*)job.errors, (unsigned long long)(uint64_t(tile.chunk) << 8 | error));
         return;
     }
     const uint32_t flags = s.flags;

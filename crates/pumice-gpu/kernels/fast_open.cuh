@@ -46,12 +46,15 @@ struct DecodeShared : TileMemory<T> {
     Tile<T> tile;
     const uint32_t* from;
     uint32_t n_words;
-    // What phase 2 found: the flags of the body, its base, and where masks and escapes start.
+    // What phase 1 found wrong, or 0.
+    uint32_t wrong_place;
+    // What phase 2 found: the flags of the body, its base, where masks and escapes start, and what is wrong with it. Others
+    // still read of phase 1 while it is written.
     uint32_t flags;
     uint32_t holes_at;
     uint32_t is_narrow;
     typename Real<T>::Int base;
-    uint32_t error;
+    uint32_t wrong_body;
 };
 
 // Where the tile of a slot stands in its payload.
