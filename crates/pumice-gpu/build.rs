@@ -11,11 +11,19 @@ mod emulator {
     use std::path::{Path, PathBuf};
 
     pub(super) fn build() {
-        let folders = ["kernels", "emulator"];
-        folders.iter().for_each(|folder| println!("cargo::rerun-if-changed={folder}"));
-        let mut sources: Vec<PathBuf> = folders.iter().flat_map(|folder| sources(Path::new(folder))).collect();
-        sources.sort();
-        cc::Build::new()
+        for folder in ["kernels", "emulator"] {
+            println!("cargo::rerun-if-changed={folder}");
+        }
+        let mut kernels = [sources(Path::new("kernels"), "cu"), sources(Path::new("emulator"), "cu")].concat();
+        kernels.sort();
+        // Calls before each access tell the emulator of it, which finds those without an order (emulator.cpp).
+        compiler().flag("-fsanitize=thread").files(kernels).compile("pumice_kernels_on_host");
+        compiler().files(sources(Path::new("emulator"), "cpp")).compile("pumice_emulator");
+    }
+
+    fn compiler() -> cc::Build {
+        let mut compiler = cc::Build::new();
+        compiler
             .cpp(true)
             .std("c++17")
             // Kernels round as the format says: nothing may be fused. They are too slow to test without optimisation.
@@ -23,15 +31,14 @@ mod emulator {
             .opt_level(2)
             .flag("-xc++")
             .flag_if_supported("-Wno-unknown-pragmas")
-            .files(&sources)
             // Kernels register themselves, so that nothing refers to them.
-            .link_lib_modifier("+whole-archive")
-            .compile("pumice_kernels_on_host");
+            .link_lib_modifier("+whole-archive");
+        compiler
     }
 
-    fn sources(folder: &Path) -> Vec<PathBuf> {
+    fn sources(folder: &Path, extension: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).expect("the folder is part of the crate");
         let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-        paths.filter(|path| path.extension().is_some_and(|e| e == "cu" || e == "cpp")).collect()
+        paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect()
     }
 }

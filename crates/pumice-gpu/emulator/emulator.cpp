@@ -1,6 +1,7 @@
 // The scheduler behind emulator.h: coroutines, collectives, barriers and the order in which they run.
 #include "emulator.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <cstdarg>
@@ -163,6 +164,9 @@ struct Warp {
     // of ready which still runs before the warp hands back to the scheduler.
     uint32_t existing, live, ready, turn, waiting, at_barrier;
 
+    // Collectives that were finished: what lies between two of them has no order among lanes.
+    uint32_t n_collectives;
+
     // The order in which lanes run: upwards or downwards from a lane, drawn anew for every stretch.
     uint32_t first_lane;
     bool descending;
@@ -191,7 +195,16 @@ struct SharedObject {
     char* storage;
 };
 
+// Who last wrote and read a byte of shared storage since the block's last barrier.
+struct Accesses {
+    uint32_t written_after, read_after;  // the barriers before; 0 for never
+    uint32_t n_collectives_before_write, n_collectives_before_read;
+    uint16_t writer, reader;
+    uint32_t reading_warps;
+};
+
 struct Block {
+    uint32_t n_barriers;  // that were opened, plus 1
     uint32_t n_live;
     uint32_t n_warps;
 
@@ -202,11 +215,22 @@ struct Block {
 
     size_t shared_bytes;
     std::vector<SharedObject> shared_objects;
+    std::vector<Accesses> accesses;
     alignas(128) char shared[MAX_SHARED_BYTES];
 
     std::vector<Warp> warps;
     Stacks stacks;
 };
+
+// A write to bytes that another lane has written as well, before it is done.
+struct Rewrite {
+    size_t offset, n_bytes;  // 0 bytes if there is none
+    uint32_t other;
+    const void* code;
+    char bytes[16];
+};
+
+void settle_rewrite();
 
 // All that one OS thread needs to run launches, one after the other.
 struct Machine {
@@ -220,6 +244,7 @@ struct Machine {
     std::vector<uint32_t> block_order;
     size_t n_started;
 
+    Rewrite rewrite;
     uint64_t random_state;
     uint64_t n_spins;
     bool failed;
@@ -387,6 +412,7 @@ void finish_collective(Warp& warp, const Lane& last) {
         }
     }
     compute_results(warp, mask, operation);
+    warp.n_collectives++;
     warp.waiting &= ~mask;
     warp.ready |= mask;
     // Now and then the lanes must wait for the warp's next turn, so that other warps overtake it.
@@ -396,6 +422,7 @@ void finish_collective(Warp& warp, const Lane& last) {
 
 void lane_main() {
     machine->kernel(machine->arguments);
+    settle_rewrite();
     const Lane& lane = this_lane();
     Warp& warp = *lane.warp;
     Block& block = *warp.block;
@@ -429,6 +456,7 @@ void Machine::release_barrier(Block& block) {
     }
     block.n_arrived = 0;
     block.n_predicates = 0;
+    block.n_barriers++;
     for (uint32_t i = 0; i < block.n_warps; i++) {
         Warp& warp = block.warps[i];
         if (warp.at_barrier == 0) continue;
@@ -446,7 +474,7 @@ void Machine::start_warp(Block& block, uint32_t index) {
     warp.index = index;
     warp.queued = false;
     warp.existing = warp.live = warp.ready = n_lanes == LANES ? ~0u : (1u << n_lanes) - 1;
-    warp.turn = warp.waiting = warp.at_barrier = 0;
+    warp.turn = warp.waiting = warp.at_barrier = warp.n_collectives = 0;
     for (uint32_t i = 0; i < n_lanes; i++) {
         const uint32_t thread = index * LANES + i;
         Lane& lane = warp.lanes[i];
@@ -465,8 +493,10 @@ void Machine::start_block(Block& block) {
     block.n_live = block_dim.x;
     block.n_warps = (block_dim.x + LANES - 1) / LANES;
     block.n_arrived = block.n_predicates = 0;
+    block.n_barriers = 1;
     block.shared_bytes = 0;
     block.shared_objects.clear();
+    block.accesses.clear();
     for (uint32_t i = 0; i < block.n_warps; i++) start_warp(block, i);
     n_started++;
 }
@@ -555,10 +585,83 @@ void* shared_storage(const void* key, size_t bytes, size_t alignment) {
     block.shared_bytes = offset + bytes;
     block.shared_objects.push_back({key, block.shared + offset});
     std::memset(block.shared + offset, int(POISON & 0xff), bytes);
+    block.accesses.resize(block.shared_bytes);
     return block.shared + offset;
 }
 
+namespace {
+
+// Ends the launch because of an access of the running lane that has no order with one of another.
+[[noreturn]] void report_race(size_t offset, const char* access, uint32_t other, const char* other_access,
+                              const void* code) {
+    Dl_info file = {};
+    const bool is_known = dladdr(code, &file) != 0;
+    machine->fail("block %u: thread %u %s byte %zu of shared storage, which thread %u %s with no barrier between; the code is at "
+                  "%#zx of %s",
+                  here->block_index.x, here->thread_index.x, access, offset, other, other_access,
+                  size_t(static_cast<const char*>(code) - static_cast<const char*>(file.dli_fbase)),
+                  is_known ? file.dli_fname : "memory");
+    abandon_launch();
+}
+
+// Called whenever the running lane is seen after a write: whether that has left the bytes as they were.
+void settle_rewrite() {
+    Rewrite& rewrite = machine->rewrite;
+    if (rewrite.n_bytes == 0) return;
+    const size_t n_bytes = std::exchange(rewrite.n_bytes, 0);
+    const char* shared = this_lane().warp->block->shared;
+    if (std::memcmp(shared + rewrite.offset, rewrite.bytes, n_bytes) == 0) return;
+    report_race(rewrite.offset, "writes", rewrite.other, "writes, too,", rewrite.code);
+}
+
+// Finds accesses to shared storage without an order: by lanes of two warps with no barrier between, or of one with no collective.
+inline void note_access(const void* at, size_t n_bytes, bool is_write, const void* code) {
+    if (here == nullptr) return;
+    settle_rewrite();
+    const Lane& lane = this_lane();
+    const Warp& warp = *lane.warp;
+    Block& block = *warp.block;
+    const size_t first = static_cast<const char*>(at) - block.shared;
+    if (first >= block.shared_bytes) return;
+    const uint32_t thread = lane.thread_index.x, now = block.n_barriers, own_warp = 1u << warp.index;
+    const auto has_no_order = [&](uint32_t other, uint32_t n_collectives) {
+        return other != thread && (other / LANES != warp.index || n_collectives == warp.n_collectives);
+    };
+    for (size_t offset = first; offset < first + n_bytes; offset++) {
+        Accesses& byte = block.accesses[offset];
+        const bool was_read = byte.read_after == now;
+        if (byte.written_after == now && has_no_order(byte.writer, byte.n_collectives_before_write)) {
+            if (!is_write) report_race(offset, "reads", byte.writer, "writes", code);
+            // Two may write the same, as flags are.
+            Rewrite& rewrite = machine->rewrite;
+            if (n_bytes > sizeof rewrite.bytes) report_race(offset, "writes", byte.writer, "writes, too,", code);
+            rewrite = {first, n_bytes, byte.writer, code, {}};
+            std::memcpy(rewrite.bytes, block.shared + first, n_bytes);
+        }
+        if (!is_write) {
+            byte.reading_warps = (was_read ? byte.reading_warps : 0) | own_warp;
+            byte.read_after = now;
+            byte.reader = uint16_t(thread);
+            byte.n_collectives_before_read = warp.n_collectives;
+            continue;
+        }
+        if (was_read && (byte.reading_warps & ~own_warp) != 0) {
+            const uint32_t other = __builtin_ctz(byte.reading_warps & ~own_warp) * LANES;
+            report_race(offset, "writes", other, "or one of its warp reads", code);
+        }
+        if (was_read && has_no_order(byte.reader, byte.n_collectives_before_read)) {
+            report_race(offset, "writes", byte.reader, "reads", code);
+        }
+        byte.written_after = now;
+        byte.writer = uint16_t(thread);
+        byte.n_collectives_before_write = warp.n_collectives;
+    }
+}
+
+}  // namespace
+
 uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t source) {
+    settle_rewrite();
     const Lane& lane = this_lane();
     Warp& warp = *lane.warp;
     if (!(mask & lane.bit())) {
@@ -578,6 +681,7 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
 }
 
 int barrier(Operation operation, int predicate) {
+    settle_rewrite();
     const Lane& lane = this_lane();
     Warp& warp = *lane.warp;
     Block& block = *warp.block;
@@ -597,6 +701,7 @@ int barrier(Operation operation, int predicate) {
 }
 
 void spin_pause() {
+    settle_rewrite();
     const Lane& lane = this_lane();
     if (++machine->n_spins > MAX_SPINS) {
         machine->fail("block %u, warp %u: lane %u spins, and in %llu pauses no lane has changed a shared word, "
@@ -608,12 +713,41 @@ void spin_pause() {
 }
 
 void before_shared_word() {
+    settle_rewrite();
     if (machine->one_in_eight()) give_way(this_lane());
 }
 
 void progressed() { machine->n_spins = 0; }
 
 }  // namespace pumice_emulator
+
+// What the compiler calls before each access to memory where it is told to look for races (-fsanitize=thread). Its own library for
+// that knows threads of the system, not lanes.
+extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+#define PUMICE_EMULATOR_ACCESS(name, n_bytes, is_write) \
+    void name(void* at) { pumice_emulator::note_access(at, n_bytes, is_write, __builtin_return_address(0)); }
+#define PUMICE_EMULATOR_ACCESSES(n)                              \
+    PUMICE_EMULATOR_ACCESS(__tsan_read##n, n, false)             \
+    PUMICE_EMULATOR_ACCESS(__tsan_write##n, n, true)             \
+    PUMICE_EMULATOR_ACCESS(__tsan_unaligned_read##n, n, false)   \
+    PUMICE_EMULATOR_ACCESS(__tsan_unaligned_write##n, n, true)
+PUMICE_EMULATOR_ACCESSES(1)
+PUMICE_EMULATOR_ACCESSES(2)
+PUMICE_EMULATOR_ACCESSES(4)
+PUMICE_EMULATOR_ACCESSES(8)
+PUMICE_EMULATOR_ACCESSES(16)
+#undef PUMICE_EMULATOR_ACCESSES
+#undef PUMICE_EMULATOR_ACCESS
+void __tsan_read_range(void* at, size_t n_bytes) {
+    pumice_emulator::note_access(at, n_bytes, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* at, size_t n_bytes) {
+    pumice_emulator::note_access(at, n_bytes, true, __builtin_return_address(0));
+}
+}
 
 extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid, uint32_t block, uint64_t seed,
                                               uint32_t resident, void** arguments) {
@@ -633,6 +767,7 @@ extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid,
     m.runnable.clear();
     m.n_started = 0;
     m.n_spins = 0;
+    m.rewrite.n_bytes = 0;
     m.failed = false;
     // Spread by a constant, so that small seeds differ in all bits; the state may not be zero.
     m.random_state = (seed + 1) * 0x9e3779b97f4a7c15u | 1;

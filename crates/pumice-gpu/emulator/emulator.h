@@ -132,8 +132,9 @@ inline void store_word(uint64_t* word, uint64_t value) {
     progressed();
 }
 
+// What atomics do has an order of its own, so that it is kept from the search for races.
 template <typename T, typename Update>
-T atomic_update(T* word, Update update) {
+[[gnu::noinline, gnu::no_sanitize_thread]] T atomic_update(T* word, Update update) {
     before_shared_word();
     const T old = *word;
     const T changed = update(old);

@@ -102,8 +102,13 @@ KERNEL(self_test_ballot)(const uint32_t* __restrict__ values, uint32_t* odd, uin
     }
 }
 
-// What must end in a message, for one block of at least 64 threads. Not for a GPU, where it hangs.
+// What must end in a message but for the last, for one block of 64 threads. Not for a GPU, where it hangs.
 KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
+    struct Storage {
+        uint32_t words[64];
+        uint32_t sum;
+    };
+    SHARED(Storage, storage);
     const uint32_t lane = threadIdx.x & 31;
     switch (kind) {
         case 0:  // a lane exits
@@ -126,6 +131,33 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             break;
         case 4:  // nobody writes the word
             while (load_acquire(zero) == 0) spin_pause();
+            break;
+        case 5:  // no barrier between warps
+            storage.words[threadIdx.x] = threadIdx.x;
+            __syncwarp();
+            if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
+            break;
+        case 6:  // nothing between lanes
+            storage.words[threadIdx.x] = threadIdx.x;
+            if (storage.words[threadIdx.x ^ 1] == 64) *zero = 1;
+            break;
+        case 7:  // the same word, and not the same value
+            storage.sum = threadIdx.x;
+            break;
+        case 8:  // words of others are read after the barrier, and one is written again
+            storage.words[threadIdx.x] = threadIdx.x;
+            __syncthreads();
+            if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
+            if (threadIdx.x == 0) storage.words[0] = 1;
+            break;
+        case 9:  // the same value, sums, words of the warp, words of the block
+            storage.sum = 0;
+            storage.words[threadIdx.x] = threadIdx.x;
+            __syncwarp();
+            if (storage.words[threadIdx.x ^ 1] == 64) *zero = 1;
+            __syncthreads();
+            if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
+            atomicAdd(&storage.sum, threadIdx.x);
             break;
     }
 }
