@@ -3,7 +3,8 @@
 //
 // Every lane (CUDA thread) is a coroutine; all lanes of a launch run on the calling OS thread, in an
 // order drawn from a seed. A lane runs until it meets a collective, a barrier or a word that other
-// blocks may write. Misuse that hangs or is undefined on a GPU ends the launch with a message.
+// blocks may write. Misuse that hangs or is undefined on a GPU ends the launch with a message, and so do races in shared storage,
+// if the kernels are compiled with -fsanitize=thread.
 #pragma once
 
 #include <cmath>

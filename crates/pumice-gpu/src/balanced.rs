@@ -540,6 +540,18 @@ pub(crate) struct Encoded<'a> {
     pub(crate) payload: DevicePtr,
     pub(crate) payload_bytes: usize,
     pub(crate) values: DevicePtr,
+    /// The byte `order` of the payload, if there is nothing before it but the origin.
+    pub(crate) order: Option<u8>,
+}
+
+/// In the byte `order`: differences of differences.
+const REPEATED: u8 = 1 << 4;
+
+/// The byte `order` of a payload, whose front this is, if there is nothing before it but the origin.
+pub(crate) fn order_of(front: &[u8]) -> Option<u8> {
+    let [0, rest @ ..] = front else { return None };
+    let end_of_origin = rest.iter().position(|byte| *byte < 0x80)?;
+    rest.get(end_of_origin + 1).copied()
 }
 
 /// Everything on the device that decoding these chunks needs, for any number of times.
@@ -554,6 +566,8 @@ pub(crate) struct BalancedDecoder<T: Kernels> {
     gathered: Gathered,
     /// Whether some chunk may need sums across its rows that are not those of patches.
     has_across: bool,
+    /// Whether some chunk may need any sums but those of patches.
+    has_general: bool,
     states: Buffer<State>,
     /// Held because the work refers to them.
     _table: Buffer<Chunk>,
@@ -571,8 +585,10 @@ impl<T: Kernels> BalancedDecoder<T> {
         let mut tables = Tables::default();
         let mut numbers = Vec::new();
         let mut gathered = Gathered::new();
+        let mut has_repeated_differences = false;
         for (number, chunk) in encoded.iter().enumerate() {
             let Some(view) = view_on_device(chunk.extents).filter(|_| step.is_some()) else { continue };
+            has_repeated_differences |= chunk.order.is_none_or(|order| order >= REPEATED);
             gathered.push(numbers.len(), &view, size_of::<T>());
             let Encoded { values, payload, payload_bytes, .. } = *chunk;
             tables
@@ -615,13 +631,13 @@ impl<T: Kernels> BalancedDecoder<T> {
             edge_sums: memory.room(tables.n_edges * 4)?,
             differences: memory.room_for_differences(&tables)?,
         };
+        let has_across =
+            tables.chunks.iter().any(|chunk| chunk.dims[0] > 1 || !(chunk.has_whole_rows() || tables.has_cut_rows));
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
-            has_across: tables
-                .chunks
-                .iter()
-                .any(|chunk| chunk.dims[0] > 1 || !(chunk.has_whole_rows() || tables.has_cut_rows)),
+            has_across,
+            has_general: has_across || has_repeated_differences,
             tables,
             numbers,
             n_given: encoded.len(),
@@ -678,14 +694,16 @@ impl<T: Kernels> BalancedDecoder<T> {
                     to.run(kernel, patches, 128, &mut job)?;
                 }
             }
-            to.run(of_type::<T>("balanced_join_f32", "balanced_join_f64"), sums, 256, &mut job)?;
-            to.run(of_type::<T>("balanced_starts_f32", "balanced_starts_f64"), sums, 256, &mut job)?;
-            to.run(of_type::<T>("balanced_rows_f32", "balanced_rows_f64"), sums, 256, &mut job)?;
-            for axis in 0..if self.has_across { 3 } else { 0 } {
-                job.axis = axis;
-                to.run(of_type::<T>("balanced_across_f32", "balanced_across_f64"), sums, 256, &mut job)?;
+            if self.has_general {
+                to.run(of_type::<T>("balanced_join_f32", "balanced_join_f64"), sums, 256, &mut job)?;
+                to.run(of_type::<T>("balanced_starts_f32", "balanced_starts_f64"), sums, 256, &mut job)?;
+                to.run(of_type::<T>("balanced_rows_f32", "balanced_rows_f64"), sums, 256, &mut job)?;
+                for axis in 0..if self.has_across { 3 } else { 0 } {
+                    job.axis = axis;
+                    to.run(of_type::<T>("balanced_across_f32", "balanced_across_f64"), sums, 256, &mut job)?;
+                }
+                to.run(of_type::<T>("balanced_restore_f32", "balanced_restore_f64"), sums, 256, &mut job)?;
             }
-            to.run(of_type::<T>("balanced_restore_f32", "balanced_restore_f64"), sums, 256, &mut job)?;
             self.gathered.copy(&to, true)
         }
     }

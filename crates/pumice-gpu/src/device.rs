@@ -584,10 +584,10 @@ impl<'a, T: Element> Decoder<'a, T> {
         }
         let mut encoded_balanced = Vec::with_capacity(balanced_parts.len());
         for (number, payload) in balanced_parts.iter().zip(&mut placed) {
-            let Placed { at: payload, n_bytes: payload_bytes, .. } = payload;
+            let Placed { at: payload, n_bytes: payload_bytes, front } = payload;
             let part = &parts[*number];
-            let extents = &part.chunk.extents;
-            encoded_balanced.push(balanced::Encoded { extents, payload, payload_bytes, values: part.at });
+            let (extents, order) = (&part.chunk.extents, balanced::order_of(&front));
+            encoded_balanced.push(balanced::Encoded { extents, payload, payload_bytes, values: part.at, order });
         }
         let raw = placed.collect();
         let (step, fills) = (frames.step::<T>()?, frames.fills::<T>()?);
