@@ -623,6 +623,11 @@ inline void note_access(const void* at, size_t n_bytes, bool is_write, const voi
     Block& block = *warp.block;
     const size_t first = static_cast<const char*>(at) - block.shared;
     if (first >= block.shared_bytes) return;
+    if (n_bytes > block.shared_bytes - first) {
+        machine->fail("block %u: thread %u reaches beyond the end of shared storage", here->block_index.x,
+                      here->thread_index.x);
+        abandon_launch();
+    }
     const uint32_t thread = lane.thread_index.x, now = block.n_barriers, own_warp = 1u << warp.index;
     const auto has_no_order = [&](uint32_t other, uint32_t n_collectives) {
         return other != thread && (other / LANES != warp.index || n_collectives == warp.n_collectives);
