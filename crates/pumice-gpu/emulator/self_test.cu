@@ -150,9 +150,11 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
             if (threadIdx.x == 0) storage.words[0] = 1;
             break;
-        case 9:  // more than there is
-            if (*(const uint64_t*)&storage.sum == 0) *zero = 1;
+        case 9: {  // more than there is
+            typedef uint64_t Any __attribute__((may_alias));
+            if (*(const Any*)&storage.sum == 0) *zero = 1;
             break;
+        }
         case 10:  // the same value, sums, words of the warp, words of the block
             storage.sum = 0;
             storage.words[threadIdx.x] = threadIdx.x;
