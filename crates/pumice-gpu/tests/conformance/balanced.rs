@@ -59,6 +59,19 @@ fn many_chunks_in_one_launch() {
     }
 }
 
+/// Chunks whose groups are sorted by several blocks.
+#[test]
+fn many_tiles_in_one_chunk() {
+    let shape = [75, 64, 128];
+    let device = device(4);
+    let values: Vec<f32> = Field::Turbulence.generate(&shape, 2);
+    check_all_on_device(&device, &values, &shape, &balanced(Bound::Rel(1e-3)), "turbulence");
+    // Runs of empty groups that go on from tile to tile.
+    let value = |i: usize| if (50_000..400_000).contains(&i) || i % 7001 >= 90 { 0.0 } else { (i % 90) as f32 };
+    let values: Vec<f32> = (0..values.len()).map(value).collect();
+    check_all_on_device(&device, &values, &shape, &balanced(Bound::Abs(0.25)), "mostly zeros");
+}
+
 /// Sums along every set of axes, with edges inside patches and outside of them.
 #[test]
 fn all_orders_of_differences() {
