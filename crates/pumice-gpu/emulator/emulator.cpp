@@ -1,4 +1,5 @@
-// The scheduler behind emulator.h: coroutines, collectives, barriers and the order in which they run.
+// The scheduler behind emulator.h: coroutines, collectives, barriers, the order in which they run, and accesses to shared
+// storage that have none.
 #include "emulator.h"
 
 #include <dlfcn.h>

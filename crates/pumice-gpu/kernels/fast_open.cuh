@@ -10,8 +10,8 @@ constexpr uint32_t WRONG_TILE = 3;
 // Not wrong, but nothing that our encoders write: such tiles are larger than raw ones.
 constexpr uint32_t NEEDS_HOST = 4;
 
-// Where payloads are, as far as they are that few and have as many slots: with the parameters of a launch, since reading those takes no way
-// to device memory, where stores stand in line.
+// Payloads whose places come with the parameters of a launch, since reading those takes no way to device memory, where stores
+// stand in line.
 constexpr uint32_t N_NEAR = 128;
 
 struct Payload {
@@ -21,6 +21,7 @@ struct Payload {
 template <class T>
 struct DecodeJob {
     Coding<T> coding;
+    // Those of the first chunks.
     Payload near[N_NEAR];
     const Chunk* chunks;
     // One for each chunk.
@@ -33,8 +34,6 @@ struct DecodeJob {
     uint32_t slots_per_chunk;
     // Tiles of all chunks.
     uint32_t n_slots;
-    // Whether `near` tells of all chunks.
-    uint32_t are_near;
     // How many blocks are at work at a time: the one that comes after this many is the next to start.
     uint32_t n_resident;
 };
@@ -67,7 +66,7 @@ struct Place {
     template <class T>
     DEVICE Place(const DecodeJob<T>& job, uint32_t slot) {
         const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
-        if (job.are_near) {
+        if (job.slots_per_chunk > 0 && job.n_chunks <= N_NEAR) {
             const uint32_t first = number * job.slots_per_chunk;
             index = slot - first;
             n_tiles = number + 1 == job.n_chunks ? job.n_slots - first : job.slots_per_chunk;

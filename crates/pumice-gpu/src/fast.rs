@@ -208,8 +208,8 @@ pub(crate) struct FastDecoder<T: Kernels> {
     n_chunks: u32,
     n_slots: u32,
     slots_per_chunk: u32,
-    /// Where payloads are, if they are few and their numbers of slots the same.
-    near: Option<[Payload; N_NEAR]>,
+    /// Where the payloads of the first chunks are.
+    near: [Payload; N_NEAR],
     n_resident: u32,
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
@@ -245,17 +245,14 @@ impl<T: Kernels> FastDecoder<T> {
             true => Some(Buffer::with(runtime, &wanted_slots(encoded, &chunks), stream)?),
             false => None,
         };
-        let slots_per_chunk = regular_slots(&chunks, n_slots);
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
             n_chunks: chunks.len() as u32,
             n_slots,
-            slots_per_chunk,
-            near: (slots_per_chunk > 0 && chunks.len() <= N_NEAR).then(|| {
-                array::from_fn(|i| {
-                    chunks.get(i).map_or(Payload::default(), |c| Payload { at: c.payload, n_bytes: c.payload_bytes })
-                })
+            slots_per_chunk: regular_slots(&chunks, n_slots),
+            near: array::from_fn(|i| {
+                chunks.get(i).map_or(Payload::default(), |c| Payload { at: c.payload, n_bytes: c.payload_bytes })
             }),
             n_resident: runtime.resident_blocks(T::FAST_DECODE, T::DECODE_THREADS)?,
             table: Buffer::with(runtime, &chunks, stream)?,
@@ -278,7 +275,7 @@ impl<T: Kernels> FastDecoder<T> {
         }
         let mut job = DecodeJob {
             coding: self.coding,
-            near: self.near.unwrap_or([Payload::default(); N_NEAR]),
+            near: self.near,
             chunks: self.table.at(),
             choices: self.choices.at(),
             errors: self.errors.at(),
@@ -286,7 +283,6 @@ impl<T: Kernels> FastDecoder<T> {
             n_chunks: self.n_chunks,
             slots_per_chunk: self.slots_per_chunk,
             n_slots: self.n_slots,
-            are_near: self.near.is_some().into(),
             n_resident: self.n_resident,
         };
         let shape = Shape { blocks: n_blocks, threads: T::DECODE_THREADS };

@@ -258,7 +258,6 @@ pub(crate) struct DecodeJob<T: Kernels> {
     pub(crate) n_chunks: u32,
     pub(crate) slots_per_chunk: u32,
     pub(crate) n_slots: u32,
-    pub(crate) are_near: u32,
     pub(crate) n_resident: u32,
 }
 
