@@ -156,6 +156,15 @@ struct Lane : Position {
     uint32_t bit() const { return 1u << index; }
 };
 
+// A copy that has not landed yet.
+struct Copy {
+    void* to;
+    const void* from;
+    size_t n_bytes;
+    uint32_t batch;
+    const void* code;
+};
+
 struct Warp {
     Block* block;
     uint32_t index;
@@ -178,6 +187,9 @@ struct Warp {
     uint32_t source[LANES];
     uint64_t value[LANES];
     uint64_t result[LANES];
+
+    std::vector<Copy> copies[LANES];
+    uint32_t n_batches[LANES];
 
     Context context[LANES];
     Lane lanes[LANES];
@@ -427,6 +439,11 @@ void lane_main() {
     const Lane& lane = this_lane();
     Warp& warp = *lane.warp;
     Block& block = *warp.block;
+    if (!warp.copies[lane.index].empty()) {
+        machine->fail("block %u: thread %u exits before its copies to shared storage are done", lane.block_index.x,
+                      lane.thread_index.x);
+        abandon_launch();
+    }
     warp.live &= ~lane.bit();
     warp.ready &= ~lane.bit();
     block.n_live--;
@@ -485,6 +502,8 @@ void Machine::start_warp(Block& block, uint32_t index) {
         lane.grid_dim = grid_dim;
         lane.warp = &warp;
         lane.index = i;
+        warp.copies[i].clear();
+        warp.n_batches[i] = 0;
         prepare(warp.context[i], block.stacks.stack(thread), Stacks::stack_bytes(thread), lane_main);
     }
     enqueue(warp);
@@ -664,7 +683,44 @@ inline void note_access(const void* at, size_t n_bytes, bool is_write, const voi
     }
 }
 
+// Lets copies of the running lane land, up to those of a batch.
+void land_copies(uint64_t end_batch) {
+    const Lane& lane = this_lane();
+    std::vector<Copy>& copies = lane.warp->copies[lane.index];
+    size_t n = 0;
+    for (; n < copies.size() && copies[n].batch < end_batch; n++) {
+        const Copy& copy = copies[n];
+        note_access(copy.to, copy.n_bytes, true, copy.code);
+        std::memcpy(copy.to, copy.from, copy.n_bytes);
+    }
+    copies.erase(copies.begin(), copies.begin() + std::ptrdiff_t(n));
+}
+
 }  // namespace
+
+void copy_later(void* to, const void* from, size_t bytes) {
+    const Lane& lane = this_lane();
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0) {
+        machine->fail("block %u: thread %u copies %zu bytes that are not aligned to as many", lane.block_index.x,
+                      lane.thread_index.x, bytes);
+        abandon_launch();
+    }
+    Warp& warp = *lane.warp;
+    warp.copies[lane.index].push_back({to, from, bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
+}
+
+void end_batch() {
+    const Lane& lane = this_lane();
+    lane.warp->n_batches[lane.index]++;
+}
+
+void await_batches(uint32_t n_left) {
+    const Lane& lane = this_lane();
+    const uint32_t n_batches = lane.warp->n_batches[lane.index];
+    land_copies(n_batches - min(n_left, n_batches));
+}
+
+void await_copies() { land_copies(UINT64_MAX); }
 
 uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t source) {
     settle_rewrite();

@@ -117,6 +117,13 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
 // Waits for the whole block.
 int barrier(Operation operation, int predicate);
 
+// A copy to shared storage that goes on beside the lane. It lands when it must, and not before: copies are in batches, and all
+// batches but the last few are awaited, or all copies.
+void copy_later(void* to, const void* from, size_t bytes);
+void end_batch();
+void await_batches(uint32_t n_left);
+void await_copies();
+
 void spin_pause();
 // Lets other lanes run, now and then, before a word that blocks share is read or written.
 void before_shared_word();
@@ -319,6 +326,10 @@ inline unsigned int __byte_perm(unsigned int x, unsigned int y, unsigned int sel
         result |= unsigned(bytes >> (8 * selector) & 0xff) << (8 * i);
     }
     return result;
+}
+inline unsigned int __dp4a(unsigned int x, unsigned int y, unsigned int sum) {
+    for (int i = 0; i < 4; i++) sum += (x >> 8 * i & 0xff) * (y >> 8 * i & 0xff);
+    return sum;
 }
 inline unsigned int __funnelshift_l(unsigned int low, unsigned int high, unsigned int shift) {
     return (uint64_t(high) << 32 | low) << (shift & 31) >> 32;

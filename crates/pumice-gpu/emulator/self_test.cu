@@ -155,7 +155,18 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             if (*(const Any*)&storage.sum == 0) *zero = 1;
             break;
         }
-        case 10:  // the same value, sums, words of the warp, words of the block
+        case 10:  // a copy is not waited for
+            copy_word(storage.words + threadIdx.x, (const uint32_t*)zero);
+            break;
+        case 11:  // nor is one of the last batch, which leaves what was there
+            storage.words[threadIdx.x] = 1;
+            copy_word(storage.words + threadIdx.x, (const uint32_t*)zero);
+            end_batch();
+            await_batches<1>();
+            if (storage.words[threadIdx.x] == 1) return;
+            await_batches<0>();
+            break;
+        case 12:  // the same value, sums, words of the warp, words of the block, a copy that is waited for
             storage.sum = 0;
             storage.words[threadIdx.x] = threadIdx.x;
             __syncwarp();
@@ -163,6 +174,11 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             __syncthreads();
             if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
             atomicAdd(&storage.sum, threadIdx.x);
+            __syncthreads();
+            copy_word(storage.words + threadIdx.x, (const uint32_t*)zero);
+            end_batch();
+            await_batches<0>();
+            if (storage.words[threadIdx.x] != 0) *zero = 1;
             break;
     }
 }

@@ -37,6 +37,8 @@ constexpr uint32_t STREAMS = 4;
 
 // Blocks whose streams a block of threads decodes, a thread a stream.
 constexpr uint32_t UNIT_BLOCKS = 32;
+// Of classes: so few that all of a device work on them, since there are not many.
+constexpr uint32_t CLASS_BLOCKS = 8;
 
 // Groups of a tile, which one block of threads sorts.
 constexpr uint32_t TILE = 4096;
@@ -151,24 +153,17 @@ DEVICE uint32_t n_zero_bytes(uint32_t word) {
     return __popc(~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080);
 }
 
+// Not 0 if a byte is 0.
+DEVICE uint32_t has_zero_byte(uint32_t word) { return (word - 0x01010101) & ~word & 0x80808080; }
+
 // Digits of the length of a run of empty groups.
 DEVICE uint32_t n_digits(uint32_t n_empty) { return bit_length(n_empty + 1) - 1; }
-
-// Inclusive sum over the lanes of a warp.
-DEVICE uint32_t prefix_of_warp(uint32_t sum, uint32_t lane) {
-#pragma unroll
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        uint32_t other = __shfl_up_sync(ALL_LANES, sum, distance);
-        if (lane >= distance) sum += other;
-    }
-    return sum;
-}
 
 // Sum over the threads before this one; `all` becomes the sum over all. `sums` has a place for each warp and one more.
 template <uint32_t THREADS>
 DEVICE uint32_t prefix_of_block(uint32_t value, uint32_t* sums, uint32_t& all) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t upto = prefix_of_warp(value, lane);
+    uint32_t upto = prefix_of_warp(value);
     if (lane == 31) sums[warp] = upto;
     __syncthreads();
     uint32_t before = 0;

@@ -112,26 +112,32 @@ DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
     return s.n_codebooks > 0 && s.n_codebooks <= N_BOOKS && 2 * s.n_codebooks <= chunk.payload_bytes - at;
 }
 
-// The bits of packed lengths.
+// The bits of packed lengths, from bit `at` of some words up to bit `end`.
 struct PackedReader {
-    const uint8_t* bytes;
+    const uint32_t* words;
     uint32_t at, end;
 
-    // Beyond the end there may be anything: `at` tells.
+    // The next 32 bits; beyond the end there may be anything: `at` tells.
+    DEVICE uint32_t next() const { return __funnelshift_r(words[at / 32], words[at / 32 + 1], at); }
     DEVICE uint32_t take(uint32_t n) {
-        uint32_t bits = 0;
-#pragma unroll
-        for (uint32_t i = 0; i < 3; ++i) bits |= uint32_t(bytes[at / 8 + i]) << 8 * i;
-        bits = bits >> at % 8 & ((1u << n) - 1);
+        const uint32_t bits = next() & ((1u << n) - 1);
         at += n;
         return bits;
     }
-    // Ones, and the zero behind them; more than 15 are 15.
-    DEVICE uint32_t take_ones() {
-        const uint32_t n = __ffs(int(~take(16) | 1u << 15)) - 1;
-        at -= 15 - n;
-        return n;
+    // How many symbols a run has. What is too long to be one does not end in the alphabet.
+    DEVICE uint32_t take_run() {
+        const uint32_t bits = next(), n = n_ones(bits);
+        at += 2 * n + 1;
+        return n > 8 ? MAX_SYMBOLS + 1 : (1u << n) + (bits >> (n + 1) & ((1u << n) - 1));
     }
+    // What a length has more than the one before.
+    DEVICE int32_t take_rise() {
+        const uint32_t bits = next(), n = n_ones(bits);
+        at += n + (n > 0 ? 2 : 1);
+        return bits >> (n + 1) & 1 ? -int32_t(n) : int32_t(n);
+    }
+    // Ones before the first zero; more than 15 are 15.
+    DEVICE static uint32_t n_ones(uint32_t bits) { return __ffs(int(~bits | 1u << 15)) - 1; }
 };
 
 // Unpacks the lengths of a codebook; `lengths` are all without code before. By one thread; false if they are damaged.
@@ -141,29 +147,23 @@ DEVICE bool unpack_lengths(PackedReader from, uint32_t n_symbols, uint8_t* lengt
     int32_t length = int32_t(from.take(4));
     if (from.at > from.end || at >= n_symbols || length > int32_t(MAX_BITS)) return false;
     lengths[at] = uint8_t(length);
-    // What is too long to be a run does not end in the alphabet.
-    auto take_run = [&] {
-        const uint32_t n = from.take_ones();
-        return n > 8 ? MAX_SYMBOLS + 1 : (1u << n) + from.take(n);
-    };
     while (from.at < from.end) {
-        const uint32_t run = take_run();
+        const uint32_t run = from.take_run();
         if (run > n_symbols - at) return false;
         for (const uint32_t end = at + run; at < end; ++at) {
             if (at == first) continue;
-            const uint32_t size = from.take_ones();
-            length += size > 0 && from.take(1) ? -int32_t(size) : int32_t(size);
+            length += from.take_rise();
             if (length < 1 || length > int32_t(MAX_BITS) || from.at > from.end) return false;
             lengths[at] = uint8_t(length);
         }
         if (from.at >= from.end) break;
         // One without codes, which is not the last.
-        const uint32_t n_without = take_run();
+        const uint32_t n_without = from.take_run();
         if (n_without >= n_symbols - at || from.at >= from.end) return false;
         at += n_without;
     }
     // The rest of the last byte is 0.
-    return from.at == from.end && (from.end % 8 == 0 || from.bytes[from.end / 8] >> from.end % 8 == 0);
+    return from.at == from.end && (from.next() & ((1u << ((0 - from.end) & 7)) - 1)) == 0;
 }
 
 DEVICE void open(const DecodeWork& work, OpenShared& s) {
@@ -204,7 +204,8 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
     if (is_fine && t < n_codebooks) {
         work.heads[number * N_BOOKS + t] = head;
         const uint32_t n_symbols = t == 0 ? CLASS_ALPHABET : alphabet_size(alphabet);
-        is_fine = unpack_lengths(PackedReader{s.packed + before, 0, n_bits}, n_symbols, lengths + t * MAX_SYMBOLS);
+        const PackedReader from{(const uint32_t*)s.packed, 8 * before, 8 * before + n_bits};
+        is_fine = unpack_lengths(from, n_symbols, lengths + t * MAX_SYMBOLS);
     }
     is_fine = __syncthreads_and(is_fine);
     at += n_packed;
@@ -352,7 +353,7 @@ DEVICE void find_ends(const DecodeWork& work) {
     for (uint32_t i = 0; i < chunk.n_tiles; i += 32) {
         Tile& tile = work.tiles[chunk.first_tile + i + lane];
         const bool exists = i + lane < chunk.n_tiles;
-        const uint32_t own = exists ? tile.n_wide : 0, upto = prefix_of_warp(own, lane);
+        const uint32_t own = exists ? tile.n_wide : 0, upto = prefix_of_warp(own);
         if (exists) tile.wide_before = n_wide + upto - own;
         n_wide += __shfl_sync(ALL_LANES, upto, 31);
     }

@@ -132,7 +132,7 @@ DEVICE void lay_out(const Work& job) {
             if (n_groups > 0) n_symbols = n_groups * (GROUP >> width_log2(state.alphabets[book]));
         }
         uint32_t n_blocks = (n_symbols + BLOCK - 1) / BLOCK;
-        uint32_t upto = prefix_of_warp(n_blocks, lane);
+        uint32_t upto = prefix_of_warp(n_blocks);
         if (book < REST_BOOK) {
             state.n_symbols[book] = n_symbols;
             state.first_block[book] = before + upto - n_blocks;
@@ -428,7 +428,7 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
         uint32_t code = s.codes[symbols.at(i)];
         if (i < symbols.n) n_bits += code & 0xFF;
     }
-    const uint32_t upto = prefix_of_warp(n_bits, lane);
+    const uint32_t upto = prefix_of_warp(n_bits);
     if (lane == 31) s.stream_bits[stream] = upto;
     __syncthreads();
     // Streams are whole bytes.

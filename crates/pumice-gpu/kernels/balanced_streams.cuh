@@ -8,159 +8,194 @@ namespace balanced {
 
 constexpr uint32_t UNIT_THREADS = UNIT_BLOCKS * STREAMS;
 
+// Symbols for which a thread asks for bytes of its stream at a time, and the bytes that it has room for: those of the symbols
+// that it decodes, and of those for which bytes are under way.
+constexpr uint32_t ROUND = 32;
+constexpr uint32_t RING_BYTES = 128;
+constexpr uint32_t PIECE_BYTES = sizeof(Piece<uint32_t>);
+static_assert(RING_BYTES >= 2 * ROUND * MAX_BITS / 8 + PIECE_BYTES, "a round is there when the next is asked for");
+
 struct StreamsShared {
     // By the next bits: a symbol above the length of its code.
     uint16_t table[1 << MAX_BITS];
     // Bytes of symbols of several.
     uint32_t low[MAX_SYMBOLS], high[MAX_SYMBOLS];
+    // Of each thread the next bytes of its stream.
+    alignas(16) uint8_t ring[UNIT_THREADS * RING_BYTES];
     uint8_t order[MAX_SYMBOLS];
     uint32_t counts[MAX_SYMBOLS / 32][MAX_BITS + 1];
     uint32_t limits[MAX_BITS + 1], offsets[MAX_BITS + 1];
 };
 
+constexpr uint32_t LENGTH_BITS = 8;
+
 // The table of a codebook; false if its code is not complete. By a block.
 DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
-    constexpr uint32_t ROUNDS = MAX_SYMBOLS / UNIT_THREADS;
-    uint32_t length[ROUNDS], rank[ROUNDS], n_used = 0, share = 0;
-    for (uint32_t i = t; i < MAX_SYMBOLS / 32 * (MAX_BITS + 1); i += UNIT_THREADS) ((uint32_t*)s.counts)[i] = 0;
+    constexpr uint32_t PARTS = MAX_SYMBOLS / 32, ROUNDS = MAX_SYMBOLS / UNIT_THREADS;
+    uint32_t length[ROUNDS], rank[ROUNDS];
+    for (uint32_t i = t; i < PARTS * (MAX_BITS + 1); i += UNIT_THREADS) ((uint32_t*)s.counts)[i] = 0;
     __syncthreads();
 #pragma unroll
     for (uint32_t i = 0; i < ROUNDS; ++i) {
         const uint32_t part = warp * ROUNDS + i;
-        uint32_t n_bits = lengths[part * 32 + lane];
-        bool is_used = n_bits != NO_CODE;
-        if (n_bits > MAX_BITS) n_bits = 0;
-        length[i] = n_bits;
-        n_used += is_used;
-        share += is_used ? 1u << (MAX_BITS - n_bits) : 0;
-        // Of those that have no code and of those that have one of no bits none is counted.
-        uint32_t same = __match_any_sync(ALL_LANES, n_bits);
+        length[i] = lengths[part * 32 + lane];
+        const uint32_t same = __match_any_sync(ALL_LANES, length[i]);
         rank[i] = __popc(same & ((1u << lane) - 1));
-        if (rank[i] == 0 && n_bits > 0) s.counts[part][n_bits] = __popc(same);
-        // A symbol that is alone.
-        if (is_used && n_bits == 0) s.order[0] = uint8_t(part * 32 + lane);
+        if (rank[i] == 0 && length[i] <= MAX_BITS) s.counts[part][length[i]] = __popc(same);
     }
-    n_used = __syncthreads_count(n_used > 0);
-    uint32_t total = __reduce_add_sync(ALL_LANES, share);
-    // Whether the shares of all add up: each warp knows its own.
-    if (lane == 0) s.limits[warp] = total;
     __syncthreads();
-    total = 0;
+    if (warp == 0) {
+        // A lane a length; of no bits is the code of a symbol that is alone.
+        const bool is_length = lane <= MAX_BITS;
+        const uint32_t n_free = is_length ? MAX_BITS - lane : 0;
+        uint32_t n[PARTS], sum = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < UNIT_THREADS / 32; ++i) total += s.limits[i];
-    __syncthreads();
-    if (total != 1u << MAX_BITS) return false;
-    if (t == 0) {
-        uint32_t code = 0, n_before = 0;
-        for (uint32_t bits = 1; bits <= MAX_BITS; ++bits) {
-            uint32_t n = 0;
-            for (uint32_t i = 0; i < MAX_SYMBOLS / 32; ++i) n += s.counts[i][bits];
-            s.offsets[bits] = n_before - code;
-            n_before += n;
-            s.limits[bits] = (code + n) << (MAX_BITS - bits);
-            code = (code + n) << 1;
+        for (uint32_t i = 0; i < PARTS; ++i) {
+            n[i] = is_length ? s.counts[i][lane] : 0;
+            sum += n[i];
         }
-        s.offsets[0] = n_before;
-    }
-    __syncthreads();
-    const bool is_alone = s.offsets[0] == 0;
-    if (t <= MAX_BITS && t > 0 && !is_alone) {
-        // From here on: where symbols of a length and a part begin in their order.
-        uint32_t at = 0;
-        for (uint32_t bits = 1; bits < t; ++bits) {
-            for (uint32_t i = 0; i < MAX_SYMBOLS / 32; ++i) at += s.counts[i][bits];
-        }
-        // Other threads may still read the counts of this length.
-        __syncwarp((1u << (MAX_BITS + 1)) - 2);
-        for (uint32_t i = 0; i < MAX_SYMBOLS / 32; ++i) {
-            uint32_t n = s.counts[i][t];
-            s.counts[i][t] = at;
-            at += n;
+        // Symbols of all lengths up to this one, and which part of all codes they have.
+        const uint32_t upto = prefix_of_warp(sum), limit = prefix_of_warp(sum << n_free);
+        if (is_length) {
+            s.limits[lane] = limit;
+            s.offsets[lane] = upto - sum - ((limit - (sum << n_free)) >> n_free);
+            // From here on: where symbols of a length and a part begin in their order.
+            uint32_t at = upto - sum;
+#pragma unroll
+            for (uint32_t i = 0; i < PARTS; ++i) {
+                s.counts[i][lane] = at;
+                at += n[i];
+            }
         }
     }
     __syncthreads();
+    uint32_t limits[MAX_BITS + 1];
+#pragma unroll
+    for (uint32_t k = 0; k <= MAX_BITS; ++k) limits[k] = s.limits[k];
+    if (limits[MAX_BITS] != 1u << MAX_BITS) return false;
 #pragma unroll
     for (uint32_t i = 0; i < ROUNDS; ++i) {
         const uint32_t part = warp * ROUNDS + i;
-        if (length[i] > 0) s.order[s.counts[part][length[i]] + rank[i]] = uint8_t(part * 32 + lane);
+        if (length[i] <= MAX_BITS) s.order[s.counts[part][length[i]] + rank[i]] = uint8_t(part * 32 + lane);
     }
     __syncthreads();
     for (uint32_t i = t; i < 1u << MAX_BITS; i += UNIT_THREADS) {
         const uint32_t bits = __brev(i) >> (32 - MAX_BITS);
-        uint32_t n_bits = 1;
+        uint32_t n_bits = 0;
 #pragma unroll
-        for (uint32_t k = 1; k < MAX_BITS; ++k) n_bits += bits >= s.limits[k];
-        uint32_t symbol = is_alone ? s.order[0] : s.order[(s.offsets[n_bits] + (bits >> (MAX_BITS - n_bits))) % MAX_SYMBOLS];
-        s.table[i] = uint16_t(symbol << 4 | (is_alone ? 0 : n_bits));
+        for (uint32_t k = 0; k < MAX_BITS; ++k) n_bits += bits >= limits[k];
+        const uint32_t symbol = s.order[(s.offsets[n_bits] + (bits >> (MAX_BITS - n_bits))) % MAX_SYMBOLS];
+        s.table[i] = uint16_t(symbol << LENGTH_BITS | n_bits);
     }
     __syncthreads();
     return true;
 }
 
-// The bits of a stream.
-struct BitReader {
-    const uint32_t* next;
-    const uint32_t* end;
-    uint64_t held;
-    uint32_t ahead;
-    int32_t n_held;
-    uint64_t start;
+// The symbol of an entry of the table.
+DEVICE uint32_t symbol_of(uint32_t entry) { return entry >> LENGTH_BITS; }
 
-    // `end` is that of the payload: beyond it, there are zeros.
-    DEVICE BitReader(const uint8_t* at, const uint8_t* end_of_all) {
-        start = uint64_t(at);
-        next = (const uint32_t*)(start & ~uint64_t(3));
-        end = (const uint32_t*)((uint64_t(end_of_all) + 3) & ~uint64_t(3));
-        const uint32_t n_skipped = 8 * uint32_t(start & 3);
-        held = load() >> n_skipped;
-        n_held = 32 - int32_t(n_skipped);
-        ahead = load();
+// The bits of a stream. A thread asks for bytes long before it needs them, and they wait in shared memory: lanes of a warp are at
+// different places of their streams, so that with each of their loads from device memory all would wait.
+struct BitReader {
+    StreamsShared& shared;
+    // Bytes asked for and taken are counted from here on, and the piece beyond which nothing is read.
+    const uint8_t* from;
+    uint32_t last;
+    uint32_t ring;
+    uint32_t n_asked, n_taken;
+    uint32_t n_bits_before;
+    // Words of the stream, and from which bit of the first on the next code begins, less one: so bits that are taken from there are
+    // twice the number of an entry, which is where it is.
+    uint32_t low, high, ahead;
+    uint32_t shift;
+
+    // Pieces with bytes of the payload are read, and no others.
+    DEVICE BitReader(StreamsShared& s, const uint8_t* at, const uint8_t* end) : shared(s) {
+        // Threads begin at different places of their rings, which are in different banks then.
+        n_asked = threadIdx.x * PIECE_BYTES % RING_BYTES;
+        ring = threadIdx.x * RING_BYTES;
+        const uint32_t n_skipped = uint32_t(uint64_t(at) % PIECE_BYTES);
+        from = at - n_skipped - n_asked;
+        last = uint32_t(end - 1 - from) / PIECE_BYTES * PIECE_BYTES;
+        n_bits_before = 8 * (n_asked + n_skipped);
+        n_taken = (n_asked + n_skipped) / 4 * 4;
+        ask();
+        await_batches<0>();
+        low = 0;
+        high = take();
+        ahead = take();
+        shift = n_bits_before % 32 + 31;
     }
-    DEVICE uint32_t load() {
-        uint32_t word = next < end ? *in_device_memory(next) : 0;
-        ++next;
+    // Asks for as much as there is room for. To be called before every ROUND symbols.
+    DEVICE void ask() {
+        while (n_asked + PIECE_BYTES <= n_taken + RING_BYTES) {
+            copy_piece(shared.ring + (ring | n_asked % RING_BYTES), in_device_memory(from + min(n_asked, last)));
+            n_asked += PIECE_BYTES;
+        }
+        end_batch();
+        await_batches<1>();
+    }
+    DEVICE uint32_t take() {
+        const uint32_t word = *(const uint32_t*)(shared.ring + (ring | n_taken % RING_BYTES));
+        n_taken += 4;
         return word;
     }
-    // Afterwards there are at least 32 bits.
-    DEVICE void refill() {
-        if (n_held < 32) {
-            held |= uint64_t(ahead) << n_held;
-            n_held += 32;
-            ahead = load();
+    DEVICE uint32_t window() {
+        if (shift >= 32) {
+            low = high;
+            high = ahead;
+            ahead = take();
+            shift -= 32;
         }
+        return __funnelshift_r(low, high, shift);
     }
-    DEVICE uint32_t symbol(const uint16_t* table) {
-        uint32_t entry = table[uint32_t(held) & ((1u << MAX_BITS) - 1)];
-        held >>= entry & 15;
-        n_held -= entry & 15;
-        return entry >> 4;
+    DEVICE uint32_t entry(uint32_t window) const {
+        return *(const uint16_t*)((const uint8_t*)shared.table + (window & ((2u << MAX_BITS) - 2)));
+    }
+    // The entries of two symbols.
+    DEVICE void take_two(uint32_t& a, uint32_t& b) {
+        const uint32_t both = window();
+        a = entry(both);
+        // Shifts count by five bits.
+        b = entry(__funnelshift_r(both, 0, a));
+        shift += (a + b) & 31;
+    }
+    DEVICE uint32_t take_one() {
+        const uint32_t a = entry(window());
+        shift += a & 31;
+        return a;
+    }
+    // Four symbols that are bytes.
+    DEVICE uint32_t take_bytes() {
+        uint32_t a, b, c, d;
+        take_two(a, b);
+        take_two(c, d);
+        return __byte_perm(__byte_perm(a, b, 0x0051), __byte_perm(c, d, 0x0051), 0x5410);
     }
     // Whether just these bytes were used, and the rest of the last is 0.
     DEVICE bool is_used_up(uint32_t n_bytes) {
-        refill();
-        // One word was read ahead.
-        int64_t n_bits = 8 * (int64_t(uint64_t(next - 1)) - int64_t(start)) - n_held;
-        uint32_t n_rest = uint32_t(-n_bits) & 7;
-        return (n_bits + 7) / 8 == int64_t(n_bytes) && (uint32_t(held) & ((1u << n_rest) - 1)) == 0;
+        await_batches<0>();
+        const uint32_t next = window() >> 1;
+        const uint32_t n_bits = 8 * (n_taken - 12) + shift + 1 - n_bits_before, n_rest = (0 - n_bits) & 7;
+        return (n_bits + 7) / 8 == n_bytes && (next & ((1u << n_rest) - 1)) == 0;
     }
 };
+static_assert(LENGTH_BITS == 8 && 2 * MAX_BITS < 32, "entries of two symbols are added, and their symbols are bytes");
 
-// Symbols that are bytes, one after the other.
-DEVICE void decode_bytes(BitReader& reader, const StreamsShared& s, uint32_t n_symbols, uint8_t* to) {
-    uint32_t at = 0;
-    for (; at + 4 <= n_symbols; at += 4) {
-        uint32_t word = 0;
+// Symbols that are bytes, one after the other; `to` is aligned to 16 bytes.
+DEVICE void decode_bytes(BitReader& reader, uint32_t n_symbols, uint8_t* to) {
+    for (uint32_t first = 0; first < n_symbols; first += ROUND) {
+        reader.ask();
+        const uint32_t n = min(ROUND, n_symbols - first);
+        uint32_t at = first;
+        for (; at + PIECE_BYTES <= first + n; at += PIECE_BYTES) {
+            Piece<uint32_t> piece;
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) {
-            if (k % 2 == 0) reader.refill();
-            word |= reader.symbol(s.table) << 8 * k;
+            for (uint32_t i = 0; i < 4; ++i) piece.of[i] = reader.take_bytes();
+            *(Piece<uint32_t>*)(to + at) = piece;
         }
-        *(uint32_t*)(to + at) = word;
-    }
-    for (; at < n_symbols; ++at) {
-        reader.refill();
-        to[at] = uint8_t(reader.symbol(s.table));
+        for (; at < first + n; ++at) to[at] = uint8_t(symbol_of(reader.take_one()));
     }
 }
 
@@ -176,29 +211,24 @@ template <uint32_t ALPHABET>
 DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State& state, BitReader& reader,
                               const StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols) {
     constexpr uint32_t WIDTH_LOG2 = ALPHABET == ONES ? 5 : ALPHABET;
-    constexpr uint32_t PER_GROUP = GROUP >> WIDTH_LOG2;
+    constexpr uint32_t PER_GROUP = GROUP >> WIDTH_LOG2, PER_ROUND = ROUND / PER_GROUP;
     const uint64_t first_sorted = chunk.first_group + state.starts[book] + first / PER_GROUP;
-    const uint32_t* sorted = work.sorted + first_sorted;
+    const uint32_t* sorted = in_device_memory(work.sorted) + first_sorted;
+    uint8_t* bytes = in_device_memory(work.bytes) + chunk.first_group * GROUP;
     uint16_t* escaped = work.escapes + ESCAPES_PER_GROUP * first_sorted;
     const uint32_t n_groups = n_symbols / PER_GROUP;
-    const uint32_t escape = escape_of(ALPHABET);
-    uint32_t n_escapes = 0;
-    // Two codes fit into what a refill leaves.
-    auto next = [&](bool refills) {
-        if (refills) reader.refill();
-        return reader.symbol(s.table);
-    };
+    uint32_t n_escapes = 0, following = n_groups > 0 ? sorted[0] : 0;
     for (uint32_t i = 0; i < n_groups; ++i) {
-        const uint32_t group = sorted[i];
+        if (i % PER_ROUND == 0) reader.ask();
+        // Which group comes next takes its time to come.
+        const uint32_t group = following;
+        if (i + 1 < n_groups) following = sorted[i + 1];
         uint32_t words[8], n_wide = 0, escapes = 0;
         if (ALPHABET == SINGLES) {
 #pragma unroll
             for (uint32_t w = 0; w < 8; ++w) {
-                uint32_t word = 0;
-#pragma unroll
-                for (uint32_t k = 0; k < 4; ++k) word |= next(k % 2 == 0) << 8 * k;
-                words[w] = word;
-                n_wide |= (word - 0x01010101) & ~word & 0x80808080;
+                words[w] = reader.take_bytes();
+                n_wide |= has_zero_byte(words[w]);
             }
             if (n_wide != 0) {
                 n_wide = 0;
@@ -206,35 +236,47 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
                 for (uint32_t w = 0; w < 8; ++w) n_wide += n_zero_bytes(words[w]);
                 mark_wide(work, chunk, group, n_wide);
             }
-        } else if (ALPHABET == PAIRS) {
-#pragma unroll
-            for (uint32_t w = 0; w < 8; ++w) {
-                uint32_t a = next(true), b = next(false);
-                words[w] = s.low[a] | s.low[b] << 16;
-                escapes |= (a == escape ? 1u : 0) << 2 * w | (b == escape ? 2u : 0) << 2 * w;
-            }
-        } else if (ALPHABET == FOURS) {
-#pragma unroll
-            for (uint32_t w = 0; w < 8; ++w) {
-                uint32_t a = next(w % 2 == 0);
-                words[w] = s.low[a];
-                escapes |= (a == escape ? 1u : 0) << w;
-            }
-        } else if (ALPHABET == EIGHTS) {
-#pragma unroll
-            for (uint32_t w = 0; w < 8; w += 2) {
-                uint32_t a = next(w % 4 == 0);
-                words[w] = s.low[a];
-                words[w + 1] = s.high[a];
-                escapes |= (a == escape ? 1u : 0) << w / 2;
-            }
-        } else {
-            uint32_t a = next(true);
-            escapes = a == escape;
+        } else if (ALPHABET == ONES) {
+            const uint32_t a = symbol_of(reader.take_one());
+            escapes = a == escape_of(ALPHABET);
 #pragma unroll
             for (uint32_t w = 0; w < 8; ++w) words[w] = a / 8 == w ? s.low[a] : 0x80808080;
+        } else {
+            // Bytes of escapes, and no others, are 0 until they are patched.
+            uint32_t has_escapes = 0;
+#pragma unroll
+            for (uint32_t w = 0; w < 8;) {
+                uint32_t a, b;
+                reader.take_two(a, b);
+                a = symbol_of(a);
+                b = symbol_of(b);
+                if (ALPHABET == PAIRS) {
+                    words[w] = s.low[a] | s.low[b] << 16;
+                    has_escapes |= has_zero_byte(words[w]);
+                    w += 1;
+                } else if (ALPHABET == FOURS) {
+                    words[w] = s.low[a];
+                    words[w + 1] = s.low[b];
+                    has_escapes |= has_zero_byte(words[w]) | has_zero_byte(words[w + 1]);
+                    w += 2;
+                } else {
+                    words[w] = s.low[a];
+                    words[w + 1] = s.high[a];
+                    words[w + 2] = s.low[b];
+                    words[w + 3] = s.high[b];
+                    has_escapes |= has_zero_byte(words[w]) | has_zero_byte(words[w + 2]);
+                    w += 4;
+                }
+            }
+            if (has_escapes != 0) {
+#pragma unroll
+                for (uint32_t k = 0; k < PER_GROUP; ++k) {
+                    const uint32_t first_byte = k << WIDTH_LOG2;
+                    escapes |= (words[first_byte / 4] >> 8 * (first_byte % 4) & 0xFF) == 0 ? 1u << k : 0;
+                }
+            }
         }
-        Piece<uint32_t>* to = (Piece<uint32_t>*)(work.bytes + (chunk.first_group + group) * GROUP);
+        Piece<uint32_t>* to = (Piece<uint32_t>*)(bytes + uint64_t(group) * GROUP);
         to[0] = Piece<uint32_t>{{words[0], words[1], words[2], words[3]}};
         to[1] = Piece<uint32_t>{{words[4], words[5], words[6], words[7]}};
         while (escapes != 0) {
@@ -251,12 +293,14 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
 DEVICE void make_bytes(StreamsShared& s, uint32_t alphabet) {
     for (uint32_t symbol = threadIdx.x; symbol < alphabet_size(alphabet); symbol += UNIT_THREADS) {
         uint32_t low = 0x80808080, high = 0x80808080;
-        const bool is_escape = symbol == escape_of(alphabet);
-        if (alphabet == PAIRS) {
-            low = is_escape ? 0x8080 : (125 + symbol / 7) | (125 + symbol % 7) << 8;
-        } else if (alphabet == FOURS && !is_escape) {
+        if (symbol == escape_of(alphabet)) {
+            low = 0;
+            high = 0;
+        } else if (alphabet == PAIRS) {
+            low = (125 + symbol / 7) | (125 + symbol % 7) << 8;
+        } else if (alphabet == FOURS) {
             low = (127 + symbol / 27) | (127 + symbol / 9 % 3) << 8 | (127 + symbol / 3 % 3) << 16 | (127 + symbol % 3) << 24;
-        } else if (alphabet == EIGHTS && !is_escape && symbol > 0) {
+        } else if (alphabet == EIGHTS && symbol > 0) {
             uint32_t first = (symbol - 1) / 2, second = 8, signs = (symbol - 1) % 2;
             if (symbol >= 17) {
                 uint32_t pair = (symbol - 17) / 4;
@@ -270,7 +314,7 @@ DEVICE void make_bytes(StreamsShared& s, uint32_t alphabet) {
             if (second < 8) all |= uint64_t(signs & 2 ? 0x01 : 0xFF) << 8 * second;
             low ^= uint32_t(all);
             high ^= uint32_t(all >> 32);
-        } else if (alphabet == ONES && !is_escape) {
+        } else if (alphabet == ONES) {
             // The word that is not all zeros.
             low ^= (symbol % 2 == 1 ? 0x01u : 0xFFu) << 8 * (symbol / 2 % 4);
         }
@@ -280,8 +324,10 @@ DEVICE void make_bytes(StreamsShared& s, uint32_t alphabet) {
     __syncthreads();
 }
 
-// Decodes up to UNIT_BLOCKS blocks of a codebook, from `block` of the chunk on. By a block.
+// Decodes up to N_BLOCKS blocks of a codebook, from block N_BLOCKS `unit` of its own on. By a block.
+template <uint32_t N_BLOCKS>
 DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, uint32_t unit, StreamsShared& s) {
+    static_assert(N_BLOCKS <= UNIT_BLOCKS, "a thread a stream");
     const uint32_t t = threadIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
@@ -293,8 +339,8 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     const bool is_plain = book == CLASS_BOOK || book == REST_BOOK;
     const uint32_t alphabet = is_plain ? SINGLES : state.alphabets[book];
     if (alphabet != SINGLES) make_bytes(s, alphabet);
-    const uint32_t block = unit * UNIT_BLOCKS + t / STREAMS, stream = t % STREAMS;
-    if (block * BLOCK >= state.n_symbols[book]) return;
+    const uint32_t block = unit * N_BLOCKS + t / STREAMS, stream = t % STREAMS;
+    if (t >= N_BLOCKS * STREAMS || block * BLOCK >= state.n_symbols[book]) return;
     const uint32_t n_block = min(state.n_symbols[book] - block * BLOCK, BLOCK);
     const uint32_t start = min(stream_start(n_block, stream) * 32, n_block);
     const uint32_t n_symbols = min(stream_start(n_block, stream + 1) * 32, n_block) - start;
@@ -302,11 +348,11 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     const uint32_t in_chunk = (book == CLASS_BOOK ? block : state.first_block[book] + block) * STREAMS + stream;
     const uint64_t in_all = uint64_t(chunk.first_slot) * STREAMS + in_chunk;
     const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
-    BitReader reader(payload + work.stream_at[in_all], payload + chunk.payload_bytes);
+    BitReader reader(s, payload + work.stream_at[in_all], payload + chunk.payload_bytes);
     uint32_t n_escapes = 0;
     if (is_plain) {
         uint8_t* to = book == CLASS_BOOK ? work.class_symbols + chunk.first_group : work.rest + chunk.first_group * GROUP;
-        decode_bytes(reader, s, n_symbols, to + first);
+        decode_bytes(reader, n_symbols, in_device_memory(to) + first);
     } else if (alphabet == SINGLES) {
         decode_groups<SINGLES>(work, chunk, state, reader, s, book, first, n_symbols);
     } else if (alphabet == PAIRS) {
@@ -326,8 +372,8 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
 DEVICE void decode_classes(const DecodeWork& work, StreamsShared& s) {
     const uint32_t number = blockIdx.x / work.class_units, unit = blockIdx.x % work.class_units;
     const State& state = work.states[number];
-    if (is_odd(state) || unit * UNIT_BLOCKS * BLOCK >= state.n_class_symbols) return;
-    decode_unit(work, number, CLASS_BOOK, unit, s);
+    if (is_odd(state) || unit * CLASS_BLOCKS * BLOCK >= state.n_class_symbols) return;
+    decode_unit<CLASS_BLOCKS>(work, number, CLASS_BOOK, unit, s);
 }
 
 DEVICE void decode_books(const DecodeWork& work, StreamsShared& s) {
@@ -340,7 +386,7 @@ DEVICE void decode_books(const DecodeWork& work, StreamsShared& s) {
         if (state.first_unit[middle] <= unit) book = middle;
         else end = middle;
     }
-    decode_unit(work, number, book, unit - state.first_unit[book], s);
+    decode_unit<UNIT_BLOCKS>(work, number, book, unit - state.first_unit[book], s);
 }
 
 }  // namespace balanced

@@ -1,12 +1,12 @@
 // Codec `balanced`, decoding: differences to values, by sums along the axes of an order.
 //
-// Plain chunks (balanced.cuh) are taken in patches of 8 rows of 128 values:
-//   edges       a warp a patch: sums of its columns, and of its rows
-//   columns     a thread four columns: sums of all patches above
-//   strips      a warp a row, or a block where rows are long: sums of all strips before
+// Plain chunks (balanced.cuh) are taken in patches of 8 rows of 128 values, and stacks of four patches above each other:
+//   edges       a block a stack, a warp a patch: sums of columns of the stack, and of rows
+//   columns     a thread four columns: sums of all stacks above
+//   strips      a thread a row, or a block where rows are long: sums of all strips before
 //   lines       a block a strip of all rows of a plane: sums of all rows above, or before in a line
-//   sum         a warp a patch, plane after plane: along z in registers, along y from row to row, along x between lanes;
-//               what is outside of the patch is in the sums made before. Values are written once.
+//   sum         a block a stack, a warp a patch, plane after plane: along z in registers, along y from row to row and between
+//               warps, along x between lanes; what is outside of the stack is in the sums made before. Values are written once.
 //
 // Where rows cut groups, differences are put in order before (part), and taken from there.
 //
@@ -61,7 +61,7 @@ DEVICE void sum_starts(const DecodeJob<T>& job) {
         for (uint32_t i = 0; i < n_repeats; i += 32) {
             const uint64_t at = (uint64_t(chain) * n_repeats + i + lane) * extent;
             const bool exists = i + lane < n_repeats;
-            const uint32_t sum = before + prefix_of_warp(exists ? uint32_t(out[at]) : 0, lane);
+            const uint32_t sum = before + prefix_of_warp(exists ? uint32_t(out[at]) : 0);
             if (exists) out[at] = sum;
             before = __shfl_sync(ALL_LANES, sum, 31);
         }
@@ -167,21 +167,42 @@ DEVICE void restore_values(const DecodeJob<T>& job) {
 
 // ---- Plain chunks ----
 
-// Rows of a patch.
+// Rows of a patch, and patches of a stack.
 constexpr uint32_t PATCH = 8;
-constexpr uint32_t PLAIN_THREADS = 128;
+constexpr uint32_t STACK = 4;
+constexpr uint32_t PLAIN_THREADS = 32 * STACK;
 
 // Where the patches of a plain chunk are.
 struct Patches : Plain {
-    uint32_t n_segments;
+    uint32_t n_stacks;
 
-    DEVICE Patches(const Chunk& chunk, uint32_t order) : Plain(chunk, order) { n_segments = (ny + PATCH - 1) / PATCH; }
+    DEVICE Patches(const Chunk& chunk, uint32_t order) : Plain(chunk, order) {
+        n_stacks = (ny + STACK * PATCH - 1) / (STACK * PATCH);
+    }
 
-    // In the sums of rows: rows of a strip of a plane follow each other. Behind the last strip are the starts of rows.
-    DEVICE uint32_t edge(uint32_t z, uint32_t strip, uint32_t y) const { return (z * (n_strips + 1) + strip) * ny + y; }
+    // In the sums of rows: rows of a strip of a plane follow each other.
+    DEVICE uint32_t edge(uint32_t z, uint32_t strip, uint32_t y) const { return (z * n_strips + strip) * ny + y; }
     // In the sums of columns, of which there are whole fours.
-    DEVICE uint32_t column(uint32_t z, uint32_t segment, uint32_t x) const { return 4 * ((z * n_segments + segment) * fours()) + x; }
+    DEVICE uint32_t column(uint32_t z, uint32_t stack, uint32_t x) const { return 4 * ((z * n_stacks + stack) * fours()) + x; }
     DEVICE uint32_t fours() const { return (nx + 3) / 4; }
+    // How many rows from this one on have a value at x, in a patch.
+    DEVICE uint32_t n_rows_at(uint32_t y0, uint32_t x) const {
+        const uint32_t at = y0 * nx + x;
+        return x < nx && at < n_plane ? min(PATCH, (n_plane - 1 - at) / nx + 1) : 0;
+    }
+};
+
+// Where the groups of a chunk are, or its differences: what would be read again after each store if it were not said by value.
+struct Groups {
+    const uint8_t* classes;
+    const uint8_t* bytes;
+    const uint32_t* differences;
+
+    DEVICE Groups(const DecodeWork& work, const Chunk& chunk) {
+        classes = in_device_memory(work.classes) + chunk.first_group;
+        bytes = in_device_memory(work.bytes) + chunk.first_group * GROUP;
+        differences = in_device_memory(work.differences) + chunk.first_group * GROUP;
+    }
 };
 
 // A lane's part of each row of a patch, from where it is until it is needed: classes and bytes.
@@ -189,27 +210,52 @@ template <bool HAS_WHOLE_ROWS>
 struct PatchRows {
     uint32_t flags[PATCH], bytes[PATCH];
 
-    // Zeros where there is nothing.
-    DEVICE PatchRows(const DecodeWork& work, const Chunk& chunk, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x) {
-        const uint8_t *all_classes = work.classes + chunk.first_group, *all_bytes = work.bytes + chunk.first_group * GROUP;
+    // Zeros where there is nothing. The lane has `n_rows` rows from row y0 of plane z on.
+    DEVICE void load(const Groups& groups, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x, uint32_t n_rows) {
         const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
             flags[r] = 0;
             bytes[r] = 0x80808080;
-            if (patches.n_at(y0 + r, x) > 0) {
+            if (r < n_rows) {
                 const uint32_t at = first + r * patches.nx;
-                flags[r] = all_classes[at / GROUP];
-                bytes[r] = *(const uint32_t*)(all_bytes + at);
+                flags[r] = groups.classes[at / GROUP];
+                bytes[r] = *(const uint32_t*)(groups.bytes + at);
             }
-            // Empty groups have no bytes.
-            if (flags[r] == 0) bytes[r] = 0x80808080;
         }
     }
 
-    // The differences of row r, whose place among all values is `at`.
-    DEVICE void differences(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t r, uint32_t (&d)[4]) const {
-        load_four_differences(work, chunk, at, flags[r], bytes[r], d);
+    // The differences of row r, whose place among those of the chunk is `at`.
+    DEVICE void differences(const DecodeWork& work, const Chunk& chunk, uint32_t at, uint32_t r, uint32_t (&d)[4]) const {
+        const uint32_t own = used_bytes(r);
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) d[k] = (own >> 8 * k & 0xFF) - ZERO;
+        if (flags[r] >= FIRST_WITH_LOW) {
+            const Piece<uint32_t> careful = load_careful(work, chunk, chunk.first_group * GROUP + at, flags[r], own);
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) d[k] = careful.of[k];
+        }
+    }
+
+    // Empty groups have no bytes.
+    DEVICE uint32_t used_bytes(uint32_t r) const { return flags[r] == 0 ? 0x80808080 : bytes[r]; }
+
+    // Sums of the columns and of the lane's part of each row, if no difference has more than its byte.
+    DEVICE bool sum_bytes(uint32_t (&columns)[4], uint32_t (&of_rows)[PATCH]) const {
+        uint32_t most = 0, even = 0, odd = 0;
+#pragma unroll
+        for (uint32_t r = 0; r < PATCH; ++r) {
+            const uint32_t own = used_bytes(r);
+            most = max(most, flags[r]);
+            even += own & 0x00FF00FF;
+            odd += own >> 8 & 0x00FF00FF;
+            of_rows[r] = __dp4a(own, 0x01010101u, 0 - 4 * ZERO);
+        }
+        columns[0] = (even & 0xFFFF) - PATCH * ZERO;
+        columns[1] = (odd & 0xFFFF) - PATCH * ZERO;
+        columns[2] = (even >> 16) - PATCH * ZERO;
+        columns[3] = (odd >> 16) - PATCH * ZERO;
+        return most < FIRST_WITH_LOW;
     }
 };
 
@@ -218,21 +264,37 @@ template <>
 struct PatchRows<false> {
     uint32_t all[PATCH][4];
 
-    DEVICE PatchRows(const DecodeWork& work, const Chunk& chunk, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x) {
-        const uint32_t* from = work.differences + chunk.first_group * GROUP + ((z * patches.ny + y0) * patches.nx + x);
+    DEVICE void load(const Groups& groups, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x, uint32_t n_rows) {
+        const uint32_t* from = groups.differences + ((z * patches.ny + y0) * patches.nx + x);
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
-            const uint32_t n = patches.n_at(y0 + r, x);
+            const uint32_t n = r < n_rows ? patches.n_at(y0 + r, x) : 0;
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) all[r][k] = k < n ? from[r * patches.nx + k] : 0;
         }
     }
 
-    DEVICE void differences(const DecodeWork&, const Chunk&, uint64_t, uint32_t r, uint32_t (&d)[4]) const {
+    DEVICE void differences(const DecodeWork&, const Chunk&, uint32_t, uint32_t r, uint32_t (&d)[4]) const {
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) d[k] = all[r][k];
     }
+
+    DEVICE bool sum_bytes(uint32_t (&)[4], uint32_t (&)[PATCH]) const { return false; }
 };
+
+// Four differences of a plain chunk, which are no part of a patch.
+DEVICE void load_single(const DecodeWork& work, const Chunk& chunk, const State& state, const Patches& patches, uint32_t z,
+                        uint32_t y, uint32_t x, uint32_t (&d)[4]) {
+    const uint64_t at = chunk.first_group * GROUP + (z * patches.ny + y) * patches.nx + x;
+    if (state.is_plain == WHOLE_ROWS) {
+        const uint32_t flags = work.classes[at / GROUP];
+        load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + at), d);
+    } else {
+        const uint32_t n = patches.n_at(y, x);
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) d[k] = k < n ? work.differences[at + k] : 0;
+    }
+}
 
 // Puts the differences of chunks whose rows cut groups in order.
 DEVICE void part_groups(const DecodeWork& work) {
@@ -253,51 +315,72 @@ DEVICE void part_groups(const DecodeWork& work) {
     }
 }
 
+struct EdgesShared {
+    Piece<uint32_t> columns[2][STACK][32];
+};
+
 template <uint32_t KIND>
-DEVICE void find_edges(const DecodeWork& work) {
-    const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / work.patch_blocks;
+DEVICE void find_edges(const DecodeWork& work, EdgesShared& s) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, number = blockIdx.x / work.patch_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
     if (state.is_odd || state.is_plain != KIND) return;
     const Patches patches(chunk, state.order);
     // Where neither is of use, there is nothing to do.
     if (!patches.has_x && !patches.has_y) return;
-    const uint64_t first_value = chunk.first_group * GROUP;
-    uint32_t *all_columns = work.columns + chunk.first_column, *edges = work.edges + chunk.first_edge;
-    const uint32_t n_units = patches.nz * patches.n_segments * patches.n_strips;
-    for (uint32_t unit = blockIdx.x % work.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
-         unit += work.patch_blocks * (PLAIN_THREADS / 32)) {
+    const Groups groups(work, chunk);
+    uint32_t *all_columns = in_device_memory(work.columns) + chunk.first_column;
+    uint32_t *edges = in_device_memory(work.edges) + chunk.first_edge;
+    const uint32_t n_units = patches.nz * patches.n_stacks * patches.n_strips;
+    uint32_t turn = 0;
+    for (uint32_t unit = blockIdx.x % work.patch_blocks; unit < n_units; unit += work.patch_blocks) {
         const uint32_t strip = unit % patches.n_strips, rest = unit / patches.n_strips;
-        const uint32_t segment = rest % patches.n_segments, z = rest / patches.n_segments;
-        const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
-        const PatchRows<KIND == WHOLE_ROWS> rows(work, chunk, patches, z, y0, x);
-        const uint64_t first = first_value + (z * patches.ny + y0) * patches.nx + x;
-        uint32_t columns[4] = {0, 0, 0, 0}, own = 0, start = 0;
+        const uint32_t stack = rest % patches.n_stacks, z = rest / patches.n_stacks;
+        const uint32_t y0 = (stack * STACK + warp) * PATCH, x = strip * STRIP + 4 * lane;
+        PatchRows<KIND == WHOLE_ROWS> rows;
+        rows.load(groups, patches, z, y0, x, patches.n_rows_at(y0, x));
+        uint32_t columns[4], of_rows[PATCH];
+        if (!rows.sum_bytes(columns, of_rows)) {
+            const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
-        for (uint32_t r = 0; r < PATCH; ++r) {
-            uint32_t d[4];
-            rows.differences(work, chunk, first + r * patches.nx, r, d);
+            for (uint32_t k = 0; k < 4; ++k) columns[k] = 0;
 #pragma unroll
-            for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
-            const uint32_t sum = __reduce_add_sync(ALL_LANES, d[0] + d[1] + d[2] + d[3]);
-            const uint32_t first_of_row = __shfl_sync(ALL_LANES, d[0], 0);
-            if (lane == r) {
-                own = sum;
-                start = first_of_row;
+            for (uint32_t r = 0; r < PATCH; ++r) {
+                uint32_t d[4];
+                rows.differences(work, chunk, first + r * patches.nx, r, d);
+                of_rows[r] = d[0] + d[1] + d[2] + d[3];
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
             }
         }
-        if (patches.has_y && x < patches.nx) {
-            *(Piece<uint32_t>*)(all_columns + patches.column(z, segment, x)) =
-                Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+        if (patches.has_y) {
+            s.columns[turn][warp][lane] = Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+            __syncthreads();
+            if (warp == 0 && x < patches.nx) {
+#pragma unroll
+                for (uint32_t i = 1; i < STACK; ++i) {
+                    const Piece<uint32_t> other = s.columns[turn][i][lane];
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) columns[k] += other.of[k];
+                }
+                *(Piece<uint32_t>*)(all_columns + patches.column(z, stack, x)) =
+                    Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+            }
+            turn = 1 - turn;
         }
-        if (patches.has_x && lane < PATCH && y0 + lane < patches.ny) {
-            edges[patches.edge(z, strip, y0 + lane)] = own;
-            if (strip == 0) edges[patches.edge(z, patches.n_strips, y0 + lane)] = start;
+        if (patches.has_x) {
+            uint32_t own = 0;
+#pragma unroll
+            for (uint32_t r = 0; r < PATCH; ++r) {
+                const uint32_t sum = __reduce_add_sync(ALL_LANES, of_rows[r]);
+                if (lane == r) own = sum;
+            }
+            if (lane < PATCH && y0 + lane < patches.ny) edges[patches.edge(z, strip, y0 + lane)] = own;
         }
     }
 }
 
-// Sums of columns become those of all patches above.
+// Sums of columns become those of all stacks above.
 DEVICE void sum_columns(const DecodeWork& work) {
     const uint32_t number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
@@ -314,31 +397,23 @@ DEVICE void sum_columns(const DecodeWork& work) {
         if (!patches.has_z) {
             // The first row of a plane comes after that of the plane before.
             for (uint32_t behind = 0; behind < z; ++behind) {
-                const uint64_t at = chunk.first_group * GROUP + uint64_t(behind) * patches.ny * patches.nx + x;
-                uint32_t d[4] = {0, 0, 0, 0};
-                if (state.is_plain == WHOLE_ROWS) {
-                    const uint32_t flags = work.classes[at / GROUP];
-                    load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + at), d);
-                } else {
-                    const uint32_t n = patches.n_at(0, x);
-#pragma unroll
-                    for (uint32_t k = 0; k < 4; ++k) d[k] = k < n ? work.differences[at + k] : 0;
-                }
+                uint32_t d[4];
+                load_single(work, chunk, state, patches, behind, 0, x, d);
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) sum[k] += d[k];
             }
         }
         Piece<uint32_t>* at = (Piece<uint32_t>*)(columns + patches.column(z, 0, x));
         constexpr uint32_t AT_ONCE = 4;
-        for (uint32_t segment = 0; segment < patches.n_segments; segment += AT_ONCE) {
+        for (uint32_t stack = 0; stack < patches.n_stacks; stack += AT_ONCE) {
             Piece<uint32_t> own[AT_ONCE];
 #pragma unroll
             for (uint32_t j = 0; j < AT_ONCE; ++j) {
-                if (segment + j < patches.n_segments) own[j] = at[uint64_t(j) * fours];
+                if (stack + j < patches.n_stacks) own[j] = at[uint64_t(j) * fours];
             }
 #pragma unroll
             for (uint32_t j = 0; j < AT_ONCE; ++j) {
-                if (segment + j < patches.n_segments) {
+                if (stack + j < patches.n_stacks) {
                     at[uint64_t(j) * fours] = Piece<uint32_t>{{sum[0], sum[1], sum[2], sum[3]}};
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) sum[k] += own[j].of[k];
@@ -354,7 +429,7 @@ constexpr uint32_t MANY_STRIPS = 256;
 
 // Sums of rows become those of all strips before.
 DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
-    const uint32_t t = threadIdx.x, lane = t % 32, number = blockIdx.x / work.edge_blocks;
+    const uint32_t t = threadIdx.x, number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
     if (is_odd(state) || !state.is_plain) return;
@@ -376,15 +451,20 @@ DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
         }
         return;
     }
-    for (uint32_t row = block * (SUM_THREADS / 32) + t / 32; row < n_rows; row += work.edge_blocks * (SUM_THREADS / 32)) {
+    for (uint32_t row = block * SUM_THREADS + t; row < n_rows; row += work.edge_blocks * SUM_THREADS) {
+        uint32_t* at = edges + patches.edge(row / patches.ny, 0, row % patches.ny);
+        constexpr uint32_t AT_ONCE = 4;
         uint32_t before = 0;
-        for (uint32_t i = 0; i < patches.n_strips; i += 32) {
-            const bool exists = i + lane < patches.n_strips;
-            const uint64_t at = patches.edge(row / patches.ny, i + lane, row % patches.ny);
-            const uint32_t own = exists ? edges[at] : 0;
-            const uint32_t upto = before + prefix_of_warp(own, lane);
-            if (exists) edges[at] = upto - own;
-            before = __shfl_sync(ALL_LANES, upto, 31);
+        for (uint32_t i = 0; i < patches.n_strips; i += AT_ONCE) {
+            uint32_t own[AT_ONCE];
+#pragma unroll
+            for (uint32_t j = 0; j < AT_ONCE; ++j) own[j] = i + j < patches.n_strips ? at[j * patches.ny] : 0;
+#pragma unroll
+            for (uint32_t j = 0; j < AT_ONCE; ++j) {
+                if (i + j < patches.n_strips) at[j * patches.ny] = before;
+                before += own[j];
+            }
+            at += AT_ONCE * patches.ny;
         }
     }
 }
@@ -412,7 +492,12 @@ DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
             const bool exists = y < patches.ny;
             const uint32_t own = exists ? edges[patches.edge(z, strip, y)] : 0;
             const bool adds_own = patches.has_y || patches.is_line;
-            const uint32_t added = adds_own ? own : exists ? edges[patches.edge(z, patches.n_strips, y)] : 0;
+            uint32_t added = own;
+            if (!adds_own) {
+                uint32_t d[4] = {0, 0, 0, 0};
+                if (exists) load_single(work, chunk, state, patches, z, y, 0, d);
+                added = d[0];
+            }
             const uint32_t sum = before + prefix_of_block<SUM_THREADS>(added, s.sums, all);
             if (exists) sums[patches.edge(z, strip, y)] = patches.is_line ? sum : sum + own;
             before += all;
@@ -432,66 +517,115 @@ DEVICE void store_four(T* to, const T (&x)[4]) {
     }
 }
 
-// Values of a patch; by one warp.
-template <class T, bool HAS_WHOLE_ROWS>
-DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t segment,
-                      uint32_t strip) {
+// What a stack takes from the sums made before, and from plane to plane.
+struct PatchEdges {
+    Piece<uint32_t> above;
+    uint32_t left;
+
+    DEVICE void load(const uint32_t* columns, const uint32_t* edges, const Patches& patches, uint32_t z, uint32_t stack,
+                     uint32_t strip, uint32_t y0, uint32_t x) {
+        above = Piece<uint32_t>{};
+        left = 0;
+        if (patches.has_y && x < patches.nx) above = *(const Piece<uint32_t>*)(columns + patches.column(z, stack, x));
+        const uint32_t lane = threadIdx.x % 32;
+        if (patches.has_x && lane < PATCH && y0 + lane < patches.ny) left = edges[patches.edge(z, strip, y0 + lane)];
+    }
+};
+
+struct StackShared {
+    Piece<uint32_t> columns[2][STACK][32];
+};
+
+// Values of a stack; by a block. Most chunks have differences along all axes, which `HAS_ALL` says.
+template <class T, bool HAS_WHOLE_ROWS, bool HAS_ALL>
+DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t stack,
+                      uint32_t strip, StackShared& s) {
     using Int = typename Real<T>::Int;
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t y0 = segment * PATCH, x = strip * STRIP + 4 * lane;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t y0 = (stack * STACK + warp) * PATCH, x = strip * STRIP + 4 * lane, n_rows = patches.n_rows_at(y0, x);
+    const bool has_x = HAS_ALL || patches.has_x, has_y = HAS_ALL || patches.has_y, has_z = HAS_ALL || patches.has_z;
+    const Groups groups(job, chunk);
     T* values = in_device_memory((T*)chunk.values);
     const Int base = Int(origin) + Real<T>::MAGIC_BITS;
-    const uint32_t* columns = job.columns + chunk.first_column;
-    const uint32_t* edges = job.edge_sums + chunk.first_edge;
-    const uint64_t first_value = chunk.first_group * GROUP;
-    // What is kept from plane to plane, and from row to row.
-    const uint32_t kept_z = patches.has_z ? ALL_LANES : 0, kept_y = patches.has_y ? ALL_LANES : 0;
+    const uint32_t* columns = in_device_memory(job.columns) + chunk.first_column;
+    const uint32_t* edges = in_device_memory(job.edge_sums) + chunk.first_edge;
 
-    // Along z: of the lane's values, of the columns above, and in lane r of what is left of row r.
+    // Along z: of the lane's values, of the columns above the stack, and in lane r of what is left of row r.
     uint32_t sums[PATCH][4], above[4] = {0, 0, 0, 0}, left = 0;
 #pragma unroll
     for (uint32_t r = 0; r < PATCH; ++r) {
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
     }
+    // The next plane is asked for before this one is summed, if its bytes do not take too many registers.
+    PatchRows<HAS_WHOLE_ROWS> rows, next_rows;
+    PatchEdges next_edges;
+    next_edges.load(columns, edges, patches, 0, stack, strip, y0, x);
+    if (HAS_WHOLE_ROWS) next_rows.load(groups, patches, 0, y0, x, n_rows);
     for (uint32_t z = 0; z < patches.nz; ++z) {
-        const PatchRows<HAS_WHOLE_ROWS> rows(job, chunk, patches, z, y0, x);
-        if (patches.has_y && x < patches.nx) {
-            const Piece<uint32_t> piece = *(const Piece<uint32_t>*)(columns + patches.column(z, segment, x));
+        if (!HAS_WHOLE_ROWS) next_rows.load(groups, patches, z, y0, x, n_rows);
+        rows = next_rows;
+        if (!has_z) {
+            left = 0;
 #pragma unroll
-            for (uint32_t k = 0; k < 4; ++k) above[k] = (above[k] & kept_z) + piece.of[k];
-        }
-        if (patches.has_x && lane < PATCH && y0 + lane < patches.ny) {
-            left = (left & kept_z) + edges[patches.edge(z, strip, y0 + lane)];
-        }
-        uint32_t upto[4];
+            for (uint32_t k = 0; k < 4; ++k) above[k] = 0;
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) upto[k] = above[k];
+            for (uint32_t r = 0; r < PATCH; ++r) {
+#pragma unroll
+                for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
+            }
+        }
+        left += next_edges.left;
+#pragma unroll
+        for (uint32_t k = 0; k < 4; ++k) above[k] += next_edges.above.of[k];
+        if (z + 1 < patches.nz) {
+            next_edges.load(columns, edges, patches, z + 1, stack, strip, y0, x);
+            if (HAS_WHOLE_ROWS) next_rows.load(groups, patches, z + 1, y0, x, n_rows);
+        }
         const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
+        uint32_t upto[4] = {0, 0, 0, 0};
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
-            if (y0 + r >= patches.ny) break;
             uint32_t d[4];
-            const uint32_t at = first + r * patches.nx;
-            rows.differences(job, chunk, first_value + at, r, d);
+            rows.differences(job, chunk, first + r * patches.nx, r, d);
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) {
-                sums[r][k] = (sums[r][k] & kept_z) + d[k];
-                upto[k] = (upto[k] & kept_y) + sums[r][k];
+                sums[r][k] += d[k];
+                upto[k] += sums[r][k];
             }
+        }
+        if (has_y) {
+            s.columns[z % 2][warp][lane] = Piece<uint32_t>{{upto[0], upto[1], upto[2], upto[3]}};
+            __syncthreads();
+#pragma unroll
+            for (uint32_t k = 0; k < 4; ++k) upto[k] = above[k];
+#pragma unroll
+            for (uint32_t i = 0; i + 1 < STACK; ++i) {
+                if (i < warp) {
+                    const Piece<uint32_t> other = s.columns[z % 2][i][lane];
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) upto[k] += other.of[k];
+                }
+            }
+        }
+        T* to = values + first;
+#pragma unroll
+        for (uint32_t r = 0; r < PATCH; ++r) {
             uint32_t along[4];
 #pragma unroll
-            for (uint32_t k = 0; k < 4; ++k) along[k] = upto[k];
-            if (patches.has_x) {
+            for (uint32_t k = 0; k < 4; ++k) {
+                upto[k] = has_y ? upto[k] + sums[r][k] : sums[r][k];
+                along[k] = upto[k];
+            }
+            if (has_x) {
                 along[1] += along[0];
                 along[2] += along[1];
                 along[3] += along[2];
-                const uint32_t before = prefix_of_warp(along[3], lane) - along[3] + __shfl_sync(ALL_LANES, left, r);
+                const uint32_t before = prefix_of_warp(along[3]) - along[3] + __shfl_sync(ALL_LANES, left, r);
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) along[k] += before;
             }
-            const uint32_t n = patches.n_at(y0 + r, x);
-            if (n > 0) {
+            if (r < n_rows) {
                 T restored[4];
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) {
@@ -499,29 +633,36 @@ DEVICE void sum_patch(const DecodeJob<T>& job, const Chunk& chunk, const Patches
                     restored[k] = job.coding.restored(of_bits<T>(q));
                 }
                 if constexpr (HAS_WHOLE_ROWS) {
-                    store_four(values + at, restored);
+                    store_four(to, restored);
                 } else {
+                    const uint32_t n = patches.n_at(y0 + r, x);
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) {
-                        if (k < n) values[at + k] = restored[k];
+                        if (k < n) to[k] = restored[k];
                     }
                 }
             }
+            to += patches.nx;
         }
     }
 }
 
 template <class T, uint32_t KIND>
-DEVICE void sum_plain(const DecodeJob<T>& job) {
+DEVICE void sum_plain(const DecodeJob<T>& job, StackShared& s) {
     const uint32_t number = blockIdx.x / job.patch_blocks;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
     if (state.is_odd || state.is_plain != KIND) return;
     const Patches patches(chunk, state.order);
-    const uint32_t n_units = patches.n_segments * patches.n_strips;
-    for (uint32_t unit = blockIdx.x % job.patch_blocks * (PLAIN_THREADS / 32) + threadIdx.x / 32; unit < n_units;
-         unit += job.patch_blocks * (PLAIN_THREADS / 32)) {
-        sum_patch<T, KIND == WHOLE_ROWS>(job, chunk, patches, state.origin, unit / patches.n_strips, unit % patches.n_strips);
+    const int64_t origin = state.origin;
+    const bool has_all = patches.has_x && patches.has_y && (patches.has_z || patches.nz == 1);
+    const uint32_t n_units = patches.n_stacks * patches.n_strips;
+    for (uint32_t unit = blockIdx.x % job.patch_blocks; unit < n_units; unit += job.patch_blocks) {
+        // Sums of the stack before are still read.
+        __syncthreads();
+        const uint32_t stack = unit / patches.n_strips, strip = unit % patches.n_strips;
+        if (has_all) sum_stack<T, KIND == WHOLE_ROWS, true>(job, chunk, patches, origin, stack, strip, s);
+        else sum_stack<T, KIND == WHOLE_ROWS, false>(job, chunk, patches, origin, stack, strip, s);
     }
 }
 
@@ -531,9 +672,15 @@ using namespace balanced;
 
 KERNEL_BOUNDED(256, 4, balanced_part)(const __grid_constant__ DecodeWork work) { part_groups(work); }
 
-KERNEL_BOUNDED(128, 6, balanced_edges)(const __grid_constant__ DecodeWork work) { find_edges<WHOLE_ROWS>(work); }
+KERNEL_BOUNDED(128, 6, balanced_edges)(const __grid_constant__ DecodeWork work) {
+    SHARED(EdgesShared, shared);
+    find_edges<WHOLE_ROWS>(work, shared);
+}
 
-KERNEL_BOUNDED(128, 6, balanced_edges_cut)(const __grid_constant__ DecodeWork work) { find_edges<CUT_ROWS>(work); }
+KERNEL_BOUNDED(128, 6, balanced_edges_cut)(const __grid_constant__ DecodeWork work) {
+    SHARED(EdgesShared, shared);
+    find_edges<CUT_ROWS>(work, shared);
+}
 
 KERNEL_BOUNDED(256, 4, balanced_columns)(const __grid_constant__ DecodeWork work) { sum_columns(work); }
 
@@ -559,10 +706,12 @@ REGISTER_KERNEL(balanced_lines);
         join_groups(job);                                                                           \
     }                                                                                               \
     KERNEL_BOUNDED(128, 4, balanced_sum_##Suffix)(const __grid_constant__ DecodeJob<T> job) {       \
-        sum_plain<T, WHOLE_ROWS>(job);                                                              \
+        SHARED(StackShared, shared);                                                                \
+        sum_plain<T, WHOLE_ROWS>(job, shared);                                                      \
     }                                                                                               \
     KERNEL_BOUNDED(128, 4, balanced_sum_cut_##Suffix)(const __grid_constant__ DecodeJob<T> job) {   \
-        sum_plain<T, CUT_ROWS>(job);                                                                \
+        SHARED(StackShared, shared);                                                                \
+        sum_plain<T, CUT_ROWS>(job, shared);                                                        \
     }                                                                                               \
     KERNEL_BOUNDED(256, 4, balanced_starts_##Suffix)(const __grid_constant__ DecodeJob<T> job) {    \
         sum_starts(job);                                                                            \

@@ -173,7 +173,7 @@ DEVICE_CALL void put_holes(EncodeShared<T>& s, const Tile<T>& tile, uint8_t* bod
     uint32_t n_before = 0;
     for (uint32_t first = 0; first < MASK_WORDS; first += 32) {
         uint32_t bits = s.escapes[first + lane];
-        uint32_t upto = prefix_of_warp(uint32_t(__popc(bits)), lane);
+        uint32_t upto = prefix_of_warp(uint32_t(__popc(bits)));
         uint32_t rank = n_before + upto - __popc(bits);
         for (; bits != 0; bits &= bits - 1, ++rank) {
             uint32_t index = (first + lane) * 32 + __ffs(int(bits)) - 1;

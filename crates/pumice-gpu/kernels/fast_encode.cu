@@ -378,7 +378,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
             amounts[i] |= n_delta << 16 | 1u << 25;
         }
     }
-    const uint32_t upto = prefix_of_warp(amounts[0] + amounts[1], lane);
+    const uint32_t upto = prefix_of_warp(amounts[0] + amounts[1]);
     const uint32_t all = __shfl_sync(ALL_LANES, upto, 31);
     const uint32_t n_planes = all & 0xFFFF, n_deltas = all >> 16 & 0x1FF, n_present = all >> 25;
     const bool is_too_wide = !careful && __any_sync(ALL_LANES, is_wider);

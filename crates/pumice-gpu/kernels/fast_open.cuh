@@ -251,7 +251,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
             }
             n_deltas += headers[i] >> LEAST_BITS;
         }
-        const uint32_t deltas_upto = prefix_of_warp(n_deltas, lane);
+        const uint32_t deltas_upto = prefix_of_warp(n_deltas);
         const uint32_t planes_at = deltas_at + __shfl_sync(ALL_LANES, deltas_upto, 31);
         if (planes_at > n_bytes) return WRONG_TILE;
         uint32_t from = deltas_at + deltas_upto - n_deltas;
@@ -288,7 +288,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
             ((uint32_t*)s.widths)[2 * super + 1] = high;
             n_planes[i] = sum_of_bytes(low) + sum_of_bytes(high);
         }
-        const uint32_t upto = prefix_of_warp(n_planes[0] + n_planes[1], lane);
+        const uint32_t upto = prefix_of_warp(n_planes[0] + n_planes[1]);
         end = planes_at + __shfl_sync(ALL_LANES, upto, 31);
         const uint32_t before = planes_at + upto - n_planes[0] - n_planes[1];
         s.planes_at[2 * lane] = uint16_t(before);

@@ -96,18 +96,12 @@ DEVICE void read_group(const DecodeShared<T>& s, const Neighbours& neighbours, u
 // Partial sums along x of rows whose groups are with so many neighbouring lanes.
 template <uint32_t LANES, class Int, uint32_t N>
 DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
-    const uint32_t in_row = threadIdx.x % LANES;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
         // What the groups before in the row add up to.
-        Int before = 0;
-#pragma unroll
-        for (uint32_t distance = 1; distance < LANES; distance *= 2) {
-            const Int other = __shfl_up_sync(ALL_LANES, before + v[i][GROUP - 1], distance);
-            before += in_row >= distance ? other : 0;
-        }
+        const Int before = prefix_of_warp<LANES>(v[i][GROUP - 1]) - v[i][GROUP - 1];
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += before;
     }
@@ -124,13 +118,13 @@ DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
-        const Int upto = prefix_of_warp(v[i][GROUP - 1], lane);
+        const Int upto = prefix_of_warp(v[i][GROUP - 1]);
         sums[i] = upto - v[i][GROUP - 1];
         if (lane == 31) tails_of_all[i * WARPS + warp] = upto;
     }
     __syncthreads();
     // 16 tails, in the order of groups.
-    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? tails_of_all[lane] : Int(0), lane);
+    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? tails_of_all[lane] : Int(0));
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t number = i * WARPS + warp;

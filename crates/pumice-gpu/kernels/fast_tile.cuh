@@ -346,14 +346,3 @@ struct Neighbours {
         return dot_of_bytes(high, before_high, dot_of_bytes(low, before_low, sum));
     }
 };
-
-// Inclusive sum over the lanes of a warp.
-template <class N>
-DEVICE N prefix_of_warp(N sum, uint32_t lane) {
-#pragma unroll
-    for (uint32_t distance = 1; distance < 32; distance *= 2) {
-        N other = __shfl_up_sync(ALL_LANES, sum, distance);
-        if (lane >= distance) sum += other;
-    }
-    return sum;
-}

@@ -62,6 +62,18 @@ DEVICE void copy_word(uint32_t* to, const uint32_t* from) {
                  : "memory");
 }
 DEVICE void await_words() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Copies 16 bytes likewise, both addresses being aligned to that. What was copied since the last `end_batch` is a batch;
+// `await_batches` waits for all of them but the last few.
+DEVICE void copy_piece(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+DEVICE void end_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <uint32_t N_LEFT>
+DEVICE void await_batches() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N_LEFT) : "memory");
+}
 
 // Says that an address is one of device memory. Of addresses that come from tables or from shared memory the compiler cannot know that,
 // takes them for any, and reads again what is in shared memory after each store.
@@ -87,6 +99,38 @@ DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b) {
     uint32_t bytes;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "n"(DIGITS));
     return bytes;
+}
+
+// Adds what the lane `DISTANCE` below has, if that is one of the same SEGMENT lanes: the shuffle itself says so. By a whole warp.
+template <uint32_t DISTANCE, uint32_t SEGMENT>
+DEVICE uint32_t add_from_below(uint32_t sum) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred is_there;\n\t"
+        ".reg .u32 below;\n\t"
+        "shfl.sync.up.b32 below|is_there, %0, %1, %2, 0xffffffff;\n\t"
+        "@is_there add.u32 %0, %0, below;\n\t"
+        "}"
+        : "+r"(sum)
+        : "n"(DISTANCE), "n"((32 - SEGMENT) << 8));
+    return sum;
+}
+template <uint32_t DISTANCE, uint32_t SEGMENT>
+DEVICE uint64_t add_from_below(uint64_t sum) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred is_there;\n\t"
+        ".reg .u32 low, high;\n\t"
+        ".reg .u64 below;\n\t"
+        "mov.b64 {low, high}, %0;\n\t"
+        "shfl.sync.up.b32 low|is_there, low, %1, %2, 0xffffffff;\n\t"
+        "shfl.sync.up.b32 high, high, %1, %2, 0xffffffff;\n\t"
+        "mov.b64 below, {low, high};\n\t"
+        "@is_there add.u64 %0, %0, below;\n\t"
+        "}"
+        : "+l"(sum)
+        : "n"(DISTANCE), "n"((32 - SEGMENT) << 8));
+    return sum;
 }
 
 // Operations the compiler may not fuse: decoders on all machines must round alike.
@@ -122,8 +166,14 @@ DEVICE void store_release(uint64_t* word, uint64_t value) { ::pumice_emulator::s
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
 DEVICE void spin_pause() { ::pumice_emulator::spin_pause(); }
 DEVICE void prefetch(const void*) {}
-DEVICE void copy_word(uint32_t* to, const uint32_t* from) { *to = *from; }
-DEVICE void await_words() {}
+DEVICE void copy_word(uint32_t* to, const uint32_t* from) { ::pumice_emulator::copy_later(to, from, 4); }
+DEVICE void await_words() { ::pumice_emulator::await_copies(); }
+DEVICE void copy_piece(void* to, const void* from) { ::pumice_emulator::copy_later(to, from, 16); }
+DEVICE void end_batch() { ::pumice_emulator::end_batch(); }
+template <uint32_t N_LEFT>
+DEVICE void await_batches() {
+    ::pumice_emulator::await_batches(N_LEFT);
+}
 template <class V>
 DEVICE V* in_device_memory(V* at) {
     return at;
@@ -141,6 +191,11 @@ DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b) {
         bytes |= (digit < 8 ? byte : byte >> 7 ? 0xFFu : 0u) << 8 * k;
     }
     return bytes;
+}
+template <uint32_t DISTANCE, uint32_t SEGMENT, class N>
+DEVICE N add_from_below(N sum) {
+    const N below = __shfl_up_sync(0xFFFFFFFF, sum, DISTANCE);
+    return threadIdx.x % SEGMENT >= DISTANCE ? sum + below : sum;
 }
 
 // These rely on -ffp-contract=off.

@@ -6,6 +6,17 @@
 
 constexpr uint32_t ALL_LANES = 0xFFFFFFFF;
 
+// Inclusive sum over the lanes of a warp, or of each SEGMENT neighbouring ones.
+template <uint32_t SEGMENT = 32, class N>
+DEVICE N prefix_of_warp(N sum) {
+    if (SEGMENT > 1) sum = add_from_below<1, SEGMENT>(sum);
+    if (SEGMENT > 2) sum = add_from_below<2, SEGMENT>(sum);
+    if (SEGMENT > 4) sum = add_from_below<4, SEGMENT>(sum);
+    if (SEGMENT > 8) sum = add_from_below<8, SEGMENT>(sum);
+    if (SEGMENT > 16) sum = add_from_below<16, SEGMENT>(sum);
+    return sum;
+}
+
 template <class T>
 struct Real;
 

@@ -22,12 +22,13 @@ const N_BOOKS: usize = 66;
 const MAX_SYMBOLS: usize = 256;
 const COUNT_SLOTS: usize = 8;
 const UNIT_BLOCKS: usize = 32;
+const CLASS_BLOCKS: usize = 8;
 const RESERVE: usize = 32768;
 const SAMPLE_BLOCKS: usize = 48;
 const N_ORDERS: usize = 16;
 const STRIP: usize = 128;
 const SPLIT_ROWS: usize = 4;
-const PATCH: usize = 8;
+const STACK_ROWS: usize = 32;
 const ESCAPES_PER_GROUP: usize = GROUP / 2;
 const PACKED_BYTES: usize = 512;
 const TILE_BYTES: usize = 76 * 4;
@@ -292,15 +293,15 @@ impl Tables {
         self.n_groups += n_groups.next_multiple_of(GROUP);
         self.n_slots += n_slots;
         self.max_slots = self.max_slots.max(n_slots);
-        self.max_class_units = self.max_class_units.max(n_groups.div_ceil(BLOCK).div_ceil(UNIT_BLOCKS));
+        self.max_class_units = self.max_class_units.max(n_groups.div_ceil(BLOCK).div_ceil(CLASS_BLOCKS));
         // A chunk of one axis is folded.
         let (ny, nx, n_strips) = if nz * ny == 1 { (nx.div_ceil(STRIP), STRIP, 1) } else { (ny, nx, n_strips) };
-        let n_segments = ny.div_ceil(PATCH);
+        let n_stacks = ny.div_ceil(STACK_ROWS);
         if is_plain {
-            self.n_columns += nz * n_segments * nx.next_multiple_of(4);
-            self.n_edges += nz * (n_strips + 1) * ny;
+            self.n_columns += nz * n_stacks * nx.next_multiple_of(4);
+            self.n_edges += nz * n_strips * ny;
             self.split_blocks = self.split_blocks.max((ny.div_ceil(SPLIT_ROWS) * n_strips).div_ceil(4));
-            self.patch_blocks = self.patch_blocks.max((n_segments * n_strips).div_ceil(4));
+            self.patch_blocks = self.patch_blocks.max(n_stacks * n_strips);
         }
         let fits = |n: usize| u32::try_from(n).is_ok();
         if fits(self.n_slots * STREAMS) && fits(self.chunks.len() * 128) && fits(self.tile_chunks.len()) {
