@@ -36,7 +36,7 @@ constexpr uint32_t BLOCK = 4096;
 constexpr uint32_t STREAMS = 4;
 
 // Blocks whose streams a block of threads decodes, a thread a stream.
-constexpr uint32_t UNIT_BLOCKS = 32;
+constexpr uint32_t UNIT_BLOCKS = 16;
 // Of classes: so few that all of a device work on them, since there are not many.
 constexpr uint32_t CLASS_BLOCKS = 8;
 

@@ -57,12 +57,15 @@ DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32
 
 // ---- open ----
 
-constexpr uint32_t OPEN_THREADS = 256;
+// Many, so that few codebooks are with one warp: its lanes would wait for each other.
+constexpr uint32_t OPEN_THREADS = 1024;
 
 struct OpenShared {
     alignas(16) uint8_t packed[N_BOOKS * PACKED_BYTES];
     uint32_t sums[OPEN_THREADS / 32 + 1];
     uint32_t is_odd, at, n_streams, n_codebooks;
+    // Of each codebook.
+    uint32_t heads[N_BOOKS], packed_at[N_BOOKS];
 };
 
 // A number of the format's variable-length integers; false if it is not one.
@@ -199,13 +202,20 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
     is_fine = __syncthreads_and(is_fine && n_packed <= chunk.payload_bytes - at);
     if (is_fine) {
         for (uint32_t i = t; i < n_packed; i += OPEN_THREADS) s.packed[i] = payload[at + i];
+        if (t < n_codebooks) {
+            work.heads[number * N_BOOKS + t] = head;
+            s.heads[t] = head;
+            s.packed_at[t] = before;
+        }
     }
     __syncthreads();
-    if (is_fine && t < n_codebooks) {
-        work.heads[number * N_BOOKS + t] = head;
-        const uint32_t n_symbols = t == 0 ? CLASS_ALPHABET : alphabet_size(alphabet);
-        const PackedReader from{(const uint32_t*)s.packed, 8 * before, 8 * before + n_bits};
-        is_fine = unpack_lengths(from, n_symbols, lengths + t * MAX_SYMBOLS);
+    constexpr uint32_t WARPS = OPEN_THREADS / 32;
+    const uint32_t own = t % 32 * WARPS + t / 32;
+    if (is_fine && own < n_codebooks) {
+        const uint32_t n_symbols = own == 0 ? CLASS_ALPHABET : alphabet_size(s.heads[own] >> SIZE_BITS);
+        const uint32_t first_bit = 8 * s.packed_at[own], n_own = s.heads[own] & ((1u << SIZE_BITS) - 1);
+        const PackedReader from{(const uint32_t*)s.packed, first_bit, first_bit + n_own};
+        is_fine = unpack_lengths(from, n_symbols, lengths + own * MAX_SYMBOLS);
     }
     is_fine = __syncthreads_and(is_fine);
     at += n_packed;
@@ -410,12 +420,12 @@ DEVICE void find_offsets(const DecodeWork& work, OffsetsShared& s) {
 
 using namespace balanced;
 
-KERNEL_BOUNDED(256, 1, balanced_open)(const __grid_constant__ DecodeWork work) {
+KERNEL_BOUNDED(1024, 1, balanced_open)(const __grid_constant__ DecodeWork work) {
     SHARED(OpenShared, shared);
     open(work, shared);
 }
 
-KERNEL_BOUNDED(128, 4, balanced_classes)(const __grid_constant__ DecodeWork work) {
+KERNEL_BOUNDED(64, 4, balanced_classes)(const __grid_constant__ DecodeWork work) {
     SHARED(StreamsShared, shared);
     decode_classes(work, shared);
 }
@@ -448,7 +458,7 @@ KERNEL_BOUNDED(256, 2, balanced_decode_place)(const __grid_constant__ DecodeWork
     if (!is_odd(work.states[work.tile_chunks[blockIdx.x]])) place<false>(work, shared);
 }
 
-KERNEL_BOUNDED(128, 8, balanced_streams)(const __grid_constant__ DecodeWork work) {
+KERNEL_BOUNDED(64, 10, balanced_streams)(const __grid_constant__ DecodeWork work) {
     SHARED(StreamsShared, shared);
     decode_books(work, shared);
 }

@@ -15,13 +15,24 @@ constexpr uint32_t RING_BYTES = 128;
 constexpr uint32_t PIECE_BYTES = sizeof(Piece<uint32_t>);
 static_assert(RING_BYTES >= 2 * ROUND * MAX_BITS / 8 + PIECE_BYTES, "a round is there when the next is asked for");
 
+// Groups whose numbers a thread asks for at a time.
+constexpr uint32_t MAX_ROUND_GROUPS = 8;
+
+// Bytes of a symbol of alphabet EIGHTS; of ONES, those of the word that is not all zeros.
+struct alignas(8) Eight {
+    uint32_t low, high;
+};
+
+constexpr uint32_t MAX_EIGHTS = 130;
+
 struct StreamsShared {
-    // By the next bits: a symbol above the length of its code.
+    // By the next bits: a symbol, or how to make its bytes, above the length of its code.
     uint16_t table[1 << MAX_BITS];
-    // Bytes of symbols of several.
-    uint32_t low[MAX_SYMBOLS], high[MAX_SYMBOLS];
+    Eight eights[MAX_EIGHTS];
     // Of each thread the next bytes of its stream.
     alignas(16) uint8_t ring[UNIT_THREADS * RING_BYTES];
+    // And the numbers of the groups of this round and of the next.
+    uint32_t groups[2][MAX_ROUND_GROUPS][UNIT_THREADS];
     uint8_t order[MAX_SYMBOLS];
     uint32_t counts[MAX_SYMBOLS / 32][MAX_BITS + 1];
     uint32_t limits[MAX_BITS + 1], offsets[MAX_BITS + 1];
@@ -29,8 +40,24 @@ struct StreamsShared {
 
 constexpr uint32_t LENGTH_BITS = 8;
 
+// What the table has for a symbol. Symbols of two bytes are two digits of four bits, the numbers of their bytes among 125 to 131, and of
+// four bytes four digits of two bits, among 127 to 129; digits of escapes are all ones.
+DEVICE uint32_t in_table(uint32_t alphabet, uint32_t symbol) {
+    const bool is_escape = symbol == escape_of(alphabet);
+    if (alphabet == PAIRS) return is_escape ? 0x77 : symbol / 7 | symbol % 7 << 4;
+    if (alphabet == FOURS) return is_escape ? 0xFF : symbol / 27 | symbol / 9 % 3 << 2 | symbol / 3 % 3 << 4 | symbol % 3 << 6;
+    return symbol;
+}
+
+// Bytes of two symbols of PAIRS, and of one of FOURS; those of escapes are 0.
+DEVICE uint32_t bytes_of_pairs(uint32_t a, uint32_t b) { return __byte_perm(0x807F7E7D, 0x00838281, a | b << 8); }
+DEVICE uint32_t bytes_of_four(uint32_t digits) {
+    digits = (digits | digits << 4) & 0x0F0F;
+    return __byte_perm(0x0081807F, 0, (digits | digits << 2) & 0x3333);
+}
+
 // The table of a codebook; false if its code is not complete. By a block.
-DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths) {
+DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths, uint32_t alphabet) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     constexpr uint32_t PARTS = MAX_SYMBOLS / 32, ROUNDS = MAX_SYMBOLS / UNIT_THREADS;
     uint32_t length[ROUNDS], rank[ROUNDS];
@@ -77,7 +104,7 @@ DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths) {
 #pragma unroll
     for (uint32_t i = 0; i < ROUNDS; ++i) {
         const uint32_t part = warp * ROUNDS + i;
-        if (length[i] <= MAX_BITS) s.order[s.counts[part][length[i]] + rank[i]] = uint8_t(part * 32 + lane);
+        if (length[i] <= MAX_BITS) s.order[s.counts[part][length[i]] + rank[i]] = uint8_t(in_table(alphabet, part * 32 + lane));
     }
     __syncthreads();
     for (uint32_t i = t; i < 1u << MAX_BITS; i += UNIT_THREADS) {
@@ -209,20 +236,30 @@ DEVICE void mark_wide(const DecodeWork& work, const Chunk& chunk, uint32_t group
 // Symbols of a stream of a book, from its symbol `first` on, to the bytes of groups. Returns how many are escapes.
 template <uint32_t ALPHABET>
 DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State& state, BitReader& reader,
-                              const StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols) {
+                              StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols) {
     constexpr uint32_t WIDTH_LOG2 = ALPHABET == ONES ? 5 : ALPHABET;
-    constexpr uint32_t PER_GROUP = GROUP >> WIDTH_LOG2, PER_ROUND = ROUND / PER_GROUP;
+    constexpr uint32_t PER_GROUP = GROUP >> WIDTH_LOG2;
+    constexpr uint32_t PER_ROUND = ROUND / PER_GROUP < MAX_ROUND_GROUPS ? ROUND / PER_GROUP : MAX_ROUND_GROUPS;
     const uint64_t first_sorted = chunk.first_group + state.starts[book] + first / PER_GROUP;
     const uint32_t* sorted = in_device_memory(work.sorted) + first_sorted;
     uint8_t* bytes = in_device_memory(work.bytes) + chunk.first_group * GROUP;
     uint16_t* escaped = work.escapes + ESCAPES_PER_GROUP * first_sorted;
     const uint32_t n_groups = n_symbols / PER_GROUP;
-    uint32_t n_escapes = 0, following = n_groups > 0 ? sorted[0] : 0;
+    uint32_t n_escapes = 0;
+    const auto ask_for_groups = [&](uint32_t from) {
+#pragma unroll
+        for (uint32_t k = 0; k < PER_ROUND; ++k) {
+            if (from + k < n_groups) copy_word(&s.groups[from / PER_ROUND % 2][k][threadIdx.x], sorted + from + k);
+        }
+    };
+    ask_for_groups(0);
+    end_batch();
     for (uint32_t i = 0; i < n_groups; ++i) {
-        if (i % PER_ROUND == 0) reader.ask();
-        // Which group comes next takes its time to come.
-        const uint32_t group = following;
-        if (i + 1 < n_groups) following = sorted[i + 1];
+        if (i % PER_ROUND == 0) {
+            ask_for_groups(i + PER_ROUND);
+            reader.ask();
+        }
+        const uint32_t group = s.groups[i / PER_ROUND % 2][i % PER_ROUND][threadIdx.x];
         uint32_t words[8], n_wide = 0, escapes = 0;
         if (ALPHABET == SINGLES) {
 #pragma unroll
@@ -240,7 +277,7 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
             const uint32_t a = symbol_of(reader.take_one());
             escapes = a == escape_of(ALPHABET);
 #pragma unroll
-            for (uint32_t w = 0; w < 8; ++w) words[w] = a / 8 == w ? s.low[a] : 0x80808080;
+            for (uint32_t w = 0; w < 8; ++w) words[w] = a / 8 == w ? s.eights[a].low : 0x80808080;
         } else {
             // Bytes of escapes, and no others, are 0 until they are patched.
             uint32_t has_escapes = 0;
@@ -251,19 +288,20 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
                 a = symbol_of(a);
                 b = symbol_of(b);
                 if (ALPHABET == PAIRS) {
-                    words[w] = s.low[a] | s.low[b] << 16;
+                    words[w] = bytes_of_pairs(a, b);
                     has_escapes |= has_zero_byte(words[w]);
                     w += 1;
                 } else if (ALPHABET == FOURS) {
-                    words[w] = s.low[a];
-                    words[w + 1] = s.low[b];
+                    words[w] = bytes_of_four(a);
+                    words[w + 1] = bytes_of_four(b);
                     has_escapes |= has_zero_byte(words[w]) | has_zero_byte(words[w + 1]);
                     w += 2;
                 } else {
-                    words[w] = s.low[a];
-                    words[w + 1] = s.high[a];
-                    words[w + 2] = s.low[b];
-                    words[w + 3] = s.high[b];
+                    const Eight first_eight = s.eights[a], second_eight = s.eights[b];
+                    words[w] = first_eight.low;
+                    words[w + 1] = first_eight.high;
+                    words[w + 2] = second_eight.low;
+                    words[w + 3] = second_eight.high;
                     has_escapes |= has_zero_byte(words[w]) | has_zero_byte(words[w + 2]);
                     w += 4;
                 }
@@ -289,17 +327,13 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
     return n_escapes;
 }
 
-// Bytes of the symbols of an alphabet. By a block.
-DEVICE void make_bytes(StreamsShared& s, uint32_t alphabet) {
+// Bytes of the symbols of EIGHTS or ONES. By a block.
+DEVICE void make_eights(StreamsShared& s, uint32_t alphabet) {
     for (uint32_t symbol = threadIdx.x; symbol < alphabet_size(alphabet); symbol += UNIT_THREADS) {
         uint32_t low = 0x80808080, high = 0x80808080;
         if (symbol == escape_of(alphabet)) {
             low = 0;
             high = 0;
-        } else if (alphabet == PAIRS) {
-            low = (125 + symbol / 7) | (125 + symbol % 7) << 8;
-        } else if (alphabet == FOURS) {
-            low = (127 + symbol / 27) | (127 + symbol / 9 % 3) << 8 | (127 + symbol / 3 % 3) << 16 | (127 + symbol % 3) << 24;
         } else if (alphabet == EIGHTS && symbol > 0) {
             uint32_t first = (symbol - 1) / 2, second = 8, signs = (symbol - 1) % 2;
             if (symbol >= 17) {
@@ -318,8 +352,7 @@ DEVICE void make_bytes(StreamsShared& s, uint32_t alphabet) {
             // The word that is not all zeros.
             low ^= (symbol % 2 == 1 ? 0x01u : 0xFFu) << 8 * (symbol / 2 % 4);
         }
-        s.low[symbol] = low;
-        s.high[symbol] = high;
+        s.eights[symbol] = Eight{low, high};
     }
     __syncthreads();
 }
@@ -332,13 +365,13 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
     const uint32_t codebook = book == CLASS_BOOK ? 0 : state.codebooks[book];
-    if (!make_table(s, work.lengths + (uint64_t(number) * N_BOOKS + codebook) * MAX_SYMBOLS)) {
+    const bool is_plain = book == CLASS_BOOK || book == REST_BOOK;
+    const uint32_t alphabet = is_plain ? SINGLES : state.alphabets[book];
+    if (!make_table(s, work.lengths + (uint64_t(number) * N_BOOKS + codebook) * MAX_SYMBOLS, alphabet)) {
         if (t == 0) state.is_odd = 1;
         return;
     }
-    const bool is_plain = book == CLASS_BOOK || book == REST_BOOK;
-    const uint32_t alphabet = is_plain ? SINGLES : state.alphabets[book];
-    if (alphabet != SINGLES) make_bytes(s, alphabet);
+    if (alphabet == EIGHTS || alphabet == ONES) make_eights(s, alphabet);
     const uint32_t block = unit * N_BLOCKS + t / STREAMS, stream = t % STREAMS;
     if (t >= N_BLOCKS * STREAMS || block * BLOCK >= state.n_symbols[book]) return;
     const uint32_t n_block = min(state.n_symbols[book] - block * BLOCK, BLOCK);

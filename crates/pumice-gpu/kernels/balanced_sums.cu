@@ -187,8 +187,9 @@ struct Patches : Plain {
     DEVICE uint32_t fours() const { return (nx + 3) / 4; }
     // How many rows from this one on have a value at x, in a patch.
     DEVICE uint32_t n_rows_at(uint32_t y0, uint32_t x) const {
-        const uint32_t at = y0 * nx + x;
-        return x < nx && at < n_plane ? min(PATCH, (n_plane - 1 - at) / nx + 1) : 0;
+        const uint32_t at = y0 * STRIP + x;
+        if (is_line) return at < n_plane ? min(PATCH, (n_plane - 1 - at) / STRIP + 1) : 0;
+        return x < nx && y0 < ny ? min(PATCH, ny - y0) : 0;
     }
 };
 
@@ -315,6 +316,9 @@ DEVICE void part_groups(const DecodeWork& work) {
     }
 }
 
+// Stacks that a block goes through, one after the other.
+constexpr uint32_t RUN_STACKS = 8;
+
 struct EdgesShared {
     Piece<uint32_t> columns[2][STACK][32];
 };
@@ -331,51 +335,65 @@ DEVICE void find_edges(const DecodeWork& work, EdgesShared& s) {
     const Groups groups(work, chunk);
     uint32_t *all_columns = in_device_memory(work.columns) + chunk.first_column;
     uint32_t *edges = in_device_memory(work.edges) + chunk.first_edge;
-    const uint32_t n_units = patches.nz * patches.n_stacks * patches.n_strips;
+    // Several stacks one after the other: the next is asked for while this one is summed.
+    const uint32_t n_all = patches.nz * patches.n_stacks, n_runs = (n_all + RUN_STACKS - 1) / RUN_STACKS;
     uint32_t turn = 0;
-    for (uint32_t unit = blockIdx.x % work.patch_blocks; unit < n_units; unit += work.patch_blocks) {
-        const uint32_t strip = unit % patches.n_strips, rest = unit / patches.n_strips;
-        const uint32_t stack = rest % patches.n_stacks, z = rest / patches.n_stacks;
-        const uint32_t y0 = (stack * STACK + warp) * PATCH, x = strip * STRIP + 4 * lane;
+    for (uint32_t unit = blockIdx.x % work.patch_blocks; unit < n_runs * patches.n_strips; unit += work.patch_blocks) {
+        const uint32_t strip = unit % patches.n_strips, first_stack = unit / patches.n_strips * RUN_STACKS;
+        const uint32_t x = strip * STRIP + 4 * lane, end = min(first_stack + RUN_STACKS, n_all);
+        uint32_t next_z = first_stack / patches.n_stacks, next_stack = first_stack % patches.n_stacks;
         PatchRows<KIND == WHOLE_ROWS> rows;
-        rows.load(groups, patches, z, y0, x, patches.n_rows_at(y0, x));
-        uint32_t columns[4], of_rows[PATCH];
-        if (!rows.sum_bytes(columns, of_rows)) {
-            const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
+        const auto load_next = [&] {
+            const uint32_t y0 = (next_stack * STACK + warp) * PATCH;
+            rows.load(groups, patches, next_z, y0, x, patches.n_rows_at(y0, x));
+        };
+        load_next();
+        for (uint32_t i = first_stack; i < end; ++i) {
+            const uint32_t z = next_z, stack = next_stack, y0 = (stack * STACK + warp) * PATCH;
+            uint32_t columns[4], of_rows[PATCH];
+            if (!rows.sum_bytes(columns, of_rows)) {
+                const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
-            for (uint32_t k = 0; k < 4; ++k) columns[k] = 0;
+                for (uint32_t k = 0; k < 4; ++k) columns[k] = 0;
 #pragma unroll
-            for (uint32_t r = 0; r < PATCH; ++r) {
-                uint32_t d[4];
-                rows.differences(work, chunk, first + r * patches.nx, r, d);
-                of_rows[r] = d[0] + d[1] + d[2] + d[3];
+                for (uint32_t r = 0; r < PATCH; ++r) {
+                    uint32_t d[4];
+                    rows.differences(work, chunk, first + r * patches.nx, r, d);
+                    of_rows[r] = d[0] + d[1] + d[2] + d[3];
 #pragma unroll
-                for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
-            }
-        }
-        if (patches.has_y) {
-            s.columns[turn][warp][lane] = Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
-            __syncthreads();
-            if (warp == 0 && x < patches.nx) {
-#pragma unroll
-                for (uint32_t i = 1; i < STACK; ++i) {
-                    const Piece<uint32_t> other = s.columns[turn][i][lane];
-#pragma unroll
-                    for (uint32_t k = 0; k < 4; ++k) columns[k] += other.of[k];
+                    for (uint32_t k = 0; k < 4; ++k) columns[k] += d[k];
                 }
-                *(Piece<uint32_t>*)(all_columns + patches.column(z, stack, x)) =
-                    Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
             }
-            turn = 1 - turn;
-        }
-        if (patches.has_x) {
-            uint32_t own = 0;
+            ++next_stack;
+            if (next_stack == patches.n_stacks) {
+                next_stack = 0;
+                ++next_z;
+            }
+            if (i + 1 < end) load_next();
+            if (patches.has_x) {
+                uint32_t own = 0;
 #pragma unroll
-            for (uint32_t r = 0; r < PATCH; ++r) {
-                const uint32_t sum = __reduce_add_sync(ALL_LANES, of_rows[r]);
-                if (lane == r) own = sum;
+                for (uint32_t r = 0; r < PATCH; ++r) {
+                    const uint32_t sum = __reduce_add_sync(ALL_LANES, of_rows[r]);
+                    if (lane == r) own = sum;
+                }
+                if (lane < PATCH && y0 + lane < patches.ny) edges[patches.edge(z, strip, y0 + lane)] = own;
             }
-            if (lane < PATCH && y0 + lane < patches.ny) edges[patches.edge(z, strip, y0 + lane)] = own;
+            if (patches.has_y) {
+                s.columns[turn][warp][lane] = Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+                __syncthreads();
+                if (warp == 0 && x < patches.nx) {
+#pragma unroll
+                    for (uint32_t w = 1; w < STACK; ++w) {
+                        const Piece<uint32_t> other = s.columns[turn][w][lane];
+#pragma unroll
+                        for (uint32_t k = 0; k < 4; ++k) columns[k] += other.of[k];
+                    }
+                    *(Piece<uint32_t>*)(all_columns + patches.column(z, stack, x)) =
+                        Piece<uint32_t>{{columns[0], columns[1], columns[2], columns[3]}};
+                }
+                turn = 1 - turn;
+            }
         }
     }
 }
@@ -488,19 +506,31 @@ DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
             for (uint32_t i = t; i < z; i += SUM_THREADS) sum += edges[patches.edge(i, strip, 0)];
             prefix_of_block<SUM_THREADS>(sum, s.sums, before);
         }
-        for (uint32_t y = t; y < patches.ny + t; y += SUM_THREADS) {
-            const bool exists = y < patches.ny;
-            const uint32_t own = exists ? edges[patches.edge(z, strip, y)] : 0;
-            const bool adds_own = patches.has_y || patches.is_line;
-            uint32_t added = own;
-            if (!adds_own) {
-                uint32_t d[4] = {0, 0, 0, 0};
-                if (exists) load_single(work, chunk, state, patches, z, y, 0, d);
-                added = d[0];
+        // Several rows a thread, since a line may have very many.
+        constexpr uint32_t EACH = 8;
+        const bool adds_own = patches.has_y || patches.is_line;
+        for (uint32_t first = 0; first < patches.ny; first += SUM_THREADS * EACH) {
+            const uint32_t y0 = first + t * EACH;
+            uint32_t own[EACH], added[EACH], sum = 0;
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; ++k) own[k] = y0 + k < patches.ny ? edges[patches.edge(z, strip, y0 + k)] : 0;
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; ++k) {
+                added[k] = own[k];
+                if (!adds_own) {
+                    uint32_t d[4] = {0, 0, 0, 0};
+                    if (y0 + k < patches.ny) load_single(work, chunk, state, patches, z, y0 + k, 0, d);
+                    added[k] = d[0];
+                }
+                sum += added[k];
             }
-            const uint32_t sum = before + prefix_of_block<SUM_THREADS>(added, s.sums, all);
-            if (exists) sums[patches.edge(z, strip, y)] = patches.is_line ? sum : sum + own;
+            uint32_t upto = before + prefix_of_block<SUM_THREADS>(sum, s.sums, all);
             before += all;
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; ++k) {
+                if (y0 + k < patches.ny) sums[patches.edge(z, strip, y0 + k)] = patches.is_line ? upto : upto + own[k];
+                upto += added[k];
+            }
         }
     }
 }
@@ -536,13 +566,14 @@ struct StackShared {
     Piece<uint32_t> columns[2][STACK][32];
 };
 
-// Values of a stack; by a block. Most chunks have differences along all axes, which `HAS_ALL` says.
+// Values of a stack in all planes, or of several stacks of a single plane; by a block. Most chunks have differences along all axes,
+// which `HAS_ALL` says.
 template <class T, bool HAS_WHOLE_ROWS, bool HAS_ALL>
-DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t stack,
-                      uint32_t strip, StackShared& s) {
+DEVICE void sum_stacks(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t stack,
+                       uint32_t strip, StackShared& s) {
     using Int = typename Real<T>::Int;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t y0 = (stack * STACK + warp) * PATCH, x = strip * STRIP + 4 * lane, n_rows = patches.n_rows_at(y0, x);
+    const uint32_t x = strip * STRIP + 4 * lane;
     const bool has_x = HAS_ALL || patches.has_x, has_y = HAS_ALL || patches.has_y, has_z = HAS_ALL || patches.has_z;
     const Groups groups(job, chunk);
     T* values = in_device_memory((T*)chunk.values);
@@ -557,15 +588,16 @@ DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
     }
-    // The next plane is asked for before this one is summed, if its bytes do not take too many registers.
-    PatchRows<HAS_WHOLE_ROWS> rows, next_rows;
-    PatchEdges next_edges;
-    next_edges.load(columns, edges, patches, 0, stack, strip, y0, x);
-    if (HAS_WHOLE_ROWS) next_rows.load(groups, patches, 0, y0, x, n_rows);
-    for (uint32_t z = 0; z < patches.nz; ++z) {
-        if (!HAS_WHOLE_ROWS) next_rows.load(groups, patches, z, y0, x, n_rows);
-        rows = next_rows;
-        if (!has_z) {
+    // The next plane is asked for as soon as what was known of this one is in its sums, and comes while values are written.
+    const bool goes_down = patches.nz == 1;
+    const uint32_t n_steps = goes_down ? min(RUN_STACKS, patches.n_stacks - stack) : patches.nz;
+    uint32_t z = 0, y0 = (stack * STACK + warp) * PATCH, n_rows = patches.n_rows_at(y0, x);
+    PatchRows<HAS_WHOLE_ROWS> rows;
+    PatchEdges outside;
+    rows.load(groups, patches, z, y0, x, n_rows);
+    outside.load(columns, edges, patches, z, stack, strip, y0, x);
+    for (uint32_t step = 0; step < n_steps; ++step) {
+        if (!has_z || goes_down) {
             left = 0;
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) above[k] = 0;
@@ -575,14 +607,11 @@ DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches
                 for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
             }
         }
-        left += next_edges.left;
+        left += outside.left;
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) above[k] += next_edges.above.of[k];
-        if (z + 1 < patches.nz) {
-            next_edges.load(columns, edges, patches, z + 1, stack, strip, y0, x);
-            if (HAS_WHOLE_ROWS) next_rows.load(groups, patches, z + 1, y0, x, n_rows);
-        }
-        const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
+        for (uint32_t k = 0; k < 4; ++k) above[k] += outside.above.of[k];
+        const uint32_t first = (z * patches.ny + y0) * patches.nx + x, n_rows_here = n_rows;
+        const uint32_t y_here = y0;
         uint32_t upto[4] = {0, 0, 0, 0};
 #pragma unroll
         for (uint32_t r = 0; r < PATCH; ++r) {
@@ -594,15 +623,26 @@ DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches
                 upto[k] += sums[r][k];
             }
         }
+        if (step + 1 < n_steps) {
+            if (goes_down) {
+                ++stack;
+                y0 += STACK * PATCH;
+                n_rows = patches.n_rows_at(y0, x);
+            } else {
+                ++z;
+            }
+            rows.load(groups, patches, z, y0, x, n_rows);
+            outside.load(columns, edges, patches, z, stack, strip, y0, x);
+        }
         if (has_y) {
-            s.columns[z % 2][warp][lane] = Piece<uint32_t>{{upto[0], upto[1], upto[2], upto[3]}};
+            s.columns[step % 2][warp][lane] = Piece<uint32_t>{{upto[0], upto[1], upto[2], upto[3]}};
             __syncthreads();
 #pragma unroll
             for (uint32_t k = 0; k < 4; ++k) upto[k] = above[k];
 #pragma unroll
             for (uint32_t i = 0; i + 1 < STACK; ++i) {
                 if (i < warp) {
-                    const Piece<uint32_t> other = s.columns[z % 2][i][lane];
+                    const Piece<uint32_t> other = s.columns[step % 2][i][lane];
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) upto[k] += other.of[k];
                 }
@@ -625,7 +665,7 @@ DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) along[k] += before;
             }
-            if (r < n_rows) {
+            if (r < n_rows_here) {
                 T restored[4];
 #pragma unroll
                 for (uint32_t k = 0; k < 4; ++k) {
@@ -635,7 +675,7 @@ DEVICE void sum_stack(const DecodeJob<T>& job, const Chunk& chunk, const Patches
                 if constexpr (HAS_WHOLE_ROWS) {
                     store_four(to, restored);
                 } else {
-                    const uint32_t n = patches.n_at(y0 + r, x);
+                    const uint32_t n = patches.n_at(y_here + r, x);
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) {
                         if (k < n) to[k] = restored[k];
@@ -656,13 +696,14 @@ DEVICE void sum_plain(const DecodeJob<T>& job, StackShared& s) {
     const Patches patches(chunk, state.order);
     const int64_t origin = state.origin;
     const bool has_all = patches.has_x && patches.has_y && (patches.has_z || patches.nz == 1);
-    const uint32_t n_units = patches.n_stacks * patches.n_strips;
+    const uint32_t at_once = patches.nz == 1 ? RUN_STACKS : 1;
+    const uint32_t n_units = (patches.n_stacks + at_once - 1) / at_once * patches.n_strips;
     for (uint32_t unit = blockIdx.x % job.patch_blocks; unit < n_units; unit += job.patch_blocks) {
         // Sums of the stack before are still read.
         __syncthreads();
-        const uint32_t stack = unit / patches.n_strips, strip = unit % patches.n_strips;
-        if (has_all) sum_stack<T, KIND == WHOLE_ROWS, true>(job, chunk, patches, origin, stack, strip, s);
-        else sum_stack<T, KIND == WHOLE_ROWS, false>(job, chunk, patches, origin, stack, strip, s);
+        const uint32_t stack = unit / patches.n_strips * at_once, strip = unit % patches.n_strips;
+        if (has_all) sum_stacks<T, KIND == WHOLE_ROWS, true>(job, chunk, patches, origin, stack, strip, s);
+        else sum_stacks<T, KIND == WHOLE_ROWS, false>(job, chunk, patches, origin, stack, strip, s);
     }
 }
 
@@ -672,7 +713,7 @@ using namespace balanced;
 
 KERNEL_BOUNDED(256, 4, balanced_part)(const __grid_constant__ DecodeWork work) { part_groups(work); }
 
-KERNEL_BOUNDED(128, 6, balanced_edges)(const __grid_constant__ DecodeWork work) {
+KERNEL_BOUNDED(128, 5, balanced_edges)(const __grid_constant__ DecodeWork work) {
     SHARED(EdgesShared, shared);
     find_edges<WHOLE_ROWS>(work, shared);
 }

@@ -21,7 +21,7 @@ const STREAMS: usize = 4;
 const N_BOOKS: usize = 66;
 const MAX_SYMBOLS: usize = 256;
 const COUNT_SLOTS: usize = 8;
-const UNIT_BLOCKS: usize = 32;
+const UNIT_BLOCKS: usize = 16;
 const CLASS_BLOCKS: usize = 8;
 const RESERVE: usize = 32768;
 const SAMPLE_BLOCKS: usize = 48;
@@ -29,6 +29,7 @@ const N_ORDERS: usize = 16;
 const STRIP: usize = 128;
 const SPLIT_ROWS: usize = 4;
 const STACK_ROWS: usize = 32;
+const RUN_STACKS: usize = 8;
 const ESCAPES_PER_GROUP: usize = GROUP / 2;
 const PACKED_BYTES: usize = 512;
 const TILE_BYTES: usize = 76 * 4;
@@ -38,6 +39,9 @@ const SPLIT_BLOCKS: u32 = 64;
 const SUM_BLOCKS: u32 = 64;
 const PATCH_BLOCKS: u32 = 64;
 const EDGE_BLOCKS: u32 = 64;
+/// Threads that open a chunk, and that decode a unit.
+const OPEN_THREADS: u32 = 1024;
+const UNIT_THREADS: u32 = (UNIT_BLOCKS * STREAMS) as u32;
 /// Launches are told apart by 30 bits, so that states of earlier ones need not be cleared.
 const MAX_LAUNCHES: u32 = (1 << 30) - 1;
 
@@ -301,7 +305,8 @@ impl Tables {
             self.n_columns += nz * n_stacks * nx.next_multiple_of(4);
             self.n_edges += nz * n_strips * ny;
             self.split_blocks = self.split_blocks.max((ny.div_ceil(SPLIT_ROWS) * n_strips).div_ceil(4));
-            self.patch_blocks = self.patch_blocks.max(n_stacks * n_strips);
+            let n_runs = if nz == 1 { n_stacks.div_ceil(RUN_STACKS) } else { n_stacks };
+            self.patch_blocks = self.patch_blocks.max(n_runs * n_strips);
         }
         let fits = |n: usize| u32::try_from(n).is_ok();
         if fits(self.n_slots * STREAMS) && fits(self.chunks.len() * 128) && fits(self.tile_chunks.len()) {
@@ -665,14 +670,14 @@ impl<T: Kernels> BalancedDecoder<T> {
         let to = Launcher { runtime: &*self.runtime, stream };
         // SAFETY: the kernels take such jobs; all that they refer to was made for these chunks.
         unsafe {
-            to.run("balanced_open", n_chunks, 256, &mut work)?;
-            to.run("balanced_classes", n_chunks * self.work.class_units, 128, &mut work)?;
+            to.run("balanced_open", n_chunks, OPEN_THREADS, &mut work)?;
+            to.run("balanced_classes", n_chunks * self.work.class_units, UNIT_THREADS, &mut work)?;
             to.run("balanced_runs", n_tiles, 256, &mut work)?;
             to.run("balanced_spread", n_tiles, 256, &mut work)?;
             to.run("balanced_decode_tally", n_tiles, 256, &mut work)?;
             to.run("balanced_decode_books", n_chunks, 128, &mut work)?;
             to.run("balanced_decode_place", n_tiles, 256, &mut work)?;
-            to.run("balanced_streams", n_chunks * self.work.units, 128, &mut work)?;
+            to.run("balanced_streams", n_chunks * self.work.units, UNIT_THREADS, &mut work)?;
             to.run("balanced_apart", n_chunks, 256, &mut work)?;
             to.run("balanced_patch", n_chunks * PATCH_BLOCKS, 256, &mut work)?;
             to.run("balanced_ends", n_chunks, 32, &mut work)?;
