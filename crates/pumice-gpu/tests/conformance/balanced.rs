@@ -75,7 +75,17 @@ fn many_tiles_in_one_chunk() {
 /// Sums along every set of axes, with edges inside patches and outside of them.
 #[test]
 fn all_orders_of_differences() {
-    let whole = [vec![5, 19, 160], vec![3, 8, 128], vec![6, 9, 288], vec![37, 416], vec![40_064]];
+    let whole = [
+        vec![5, 19, 160],
+        vec![3, 8, 128],
+        vec![6, 9, 288],
+        vec![37, 416],
+        vec![40_064],
+        // Several stacks of patches in each of a few planes, more in one plane than a block takes, and rows of many strips.
+        vec![3, 70, 160],
+        vec![290, 544],
+        vec![3, 33_024],
+    ];
     // Groups of 32 values that run on from row to row, and batches.
     let cut = [
         vec![5, 19, 157],
