@@ -139,8 +139,9 @@ struct BitReader {
 
     // Pieces with bytes of the payload are read, and no others.
     DEVICE BitReader(StreamsShared& s, const uint8_t* at, const uint8_t* end) : shared(s) {
-        // Threads begin at different places of their rings, which are in different banks then.
-        n_asked = threadIdx.x * PIECE_BYTES % RING_BYTES;
+        // Threads begin at different places of their rings, which are in different banks then. The last piece of the payload is one of
+        // those counted even where a stream that is damaged begins behind it.
+        n_asked = RING_BYTES + threadIdx.x * PIECE_BYTES % RING_BYTES;
         ring = threadIdx.x * RING_BYTES;
         const uint32_t n_skipped = uint32_t(uint64_t(at) % PIECE_BYTES);
         from = at - n_skipped - n_asked;
