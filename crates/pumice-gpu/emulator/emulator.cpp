@@ -160,7 +160,7 @@ struct Lane : Position {
 struct Copy {
     void* to;
     const void* from;
-    size_t n_bytes;
+    size_t n_bytes, all_bytes;
     uint32_t batch;
     const void* code;
 };
@@ -690,7 +690,8 @@ void land_copies(uint64_t end_batch) {
     size_t n = 0;
     for (; n < copies.size() && copies[n].batch < end_batch; n++) {
         const Copy& copy = copies[n];
-        note_access(copy.to, copy.n_bytes, true, copy.code);
+        note_access(copy.to, copy.all_bytes, true, copy.code);
+        std::memset(copy.to, 0, copy.all_bytes);
         std::memcpy(copy.to, copy.from, copy.n_bytes);
     }
     copies.erase(copies.begin(), copies.begin() + std::ptrdiff_t(n));
@@ -698,15 +699,15 @@ void land_copies(uint64_t end_batch) {
 
 }  // namespace
 
-void copy_later(void* to, const void* from, size_t bytes) {
+void copy_later(void* to, const void* from, size_t bytes, size_t all_bytes) {
     const Lane& lane = this_lane();
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0) {
-        machine->fail("block %u: thread %u copies %zu bytes that are not aligned to as many", lane.block_index.x,
-                      lane.thread_index.x, bytes);
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % all_bytes != 0 || bytes > all_bytes) {
+        machine->fail("block %u: thread %u copies %zu of %zu bytes that are not aligned to as many", lane.block_index.x,
+                      lane.thread_index.x, bytes, all_bytes);
         abandon_launch();
     }
     Warp& warp = *lane.warp;
-    warp.copies[lane.index].push_back({to, from, bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
+    warp.copies[lane.index].push_back({to, from, bytes, all_bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
 }
 
 void end_batch() {

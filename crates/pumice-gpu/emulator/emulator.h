@@ -117,9 +117,9 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
 // Waits for the whole block.
 int barrier(Operation operation, int predicate);
 
-// A copy to shared storage that goes on beside the lane. It lands when it must, and not before: copies are in batches, and all
-// batches but the last few are awaited, or all copies.
-void copy_later(void* to, const void* from, size_t bytes);
+// A copy to shared storage that goes on beside the lane, with zeros up to `all_bytes`. It lands when it must, and not before: copies are
+// in batches, and all batches but the last few are awaited, or all copies.
+void copy_later(void* to, const void* from, size_t bytes, size_t all_bytes);
 void end_batch();
 void await_batches(uint32_t n_left);
 void await_copies();

@@ -126,9 +126,9 @@ DEVICE uint32_t symbol_of(uint32_t entry) { return entry >> LENGTH_BITS; }
 // different places of their streams, so that with each of their loads from device memory all would wait.
 struct BitReader {
     StreamsShared& shared;
-    // Bytes asked for and taken are counted from here on, and the piece beyond which nothing is read.
+    // Bytes asked for and taken are counted from here on, and so are those up to the end of the payload.
     const uint8_t* from;
-    uint32_t last;
+    uint32_t n_there;
     uint32_t ring;
     uint32_t n_asked, n_taken;
     uint32_t n_bits_before;
@@ -137,15 +137,14 @@ struct BitReader {
     uint32_t low, high, ahead;
     uint32_t shift;
 
-    // Pieces with bytes of the payload are read, and no others.
+    // Behind the end of the payload there are zeros.
     DEVICE BitReader(StreamsShared& s, const uint8_t* at, const uint8_t* end) : shared(s) {
-        // Threads begin at different places of their rings, which are in different banks then. The last piece of the payload is one of
-        // those counted even where a stream that is damaged begins behind it.
-        n_asked = RING_BYTES + threadIdx.x * PIECE_BYTES % RING_BYTES;
+        // Threads begin at different places of their rings, which are in different banks then.
+        n_asked = threadIdx.x * PIECE_BYTES % RING_BYTES;
         ring = threadIdx.x * RING_BYTES;
         const uint32_t n_skipped = uint32_t(uint64_t(at) % PIECE_BYTES);
         from = at - n_skipped - n_asked;
-        last = uint32_t(end - 1 - from) / PIECE_BYTES * PIECE_BYTES;
+        n_there = uint32_t(end - from);
         n_bits_before = 8 * (n_asked + n_skipped);
         n_taken = (n_asked + n_skipped) / 4 * 4;
         ask();
@@ -158,7 +157,8 @@ struct BitReader {
     // Asks for as much as there is room for. To be called before every ROUND symbols.
     DEVICE void ask() {
         while (n_asked + PIECE_BYTES <= n_taken + RING_BYTES) {
-            copy_piece(shared.ring + (ring | n_asked % RING_BYTES), in_device_memory(from + min(n_asked, last)));
+            const uint32_t n_bytes = n_asked < n_there ? min(PIECE_BYTES, n_there - n_asked) : 0;
+            copy_piece(shared.ring + (ring | n_asked % RING_BYTES), from + n_asked, n_bytes);
             n_asked += PIECE_BYTES;
         }
         end_batch();
