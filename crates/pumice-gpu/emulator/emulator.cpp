@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <map>
@@ -160,7 +161,7 @@ struct Lane : Position {
 struct Copy {
     void* to;
     const void* from;
-    size_t n_bytes, all_bytes;
+    size_t n_bytes;
     uint32_t batch;
     const void* code;
 };
@@ -256,6 +257,10 @@ struct Machine {
     std::vector<Warp*> runnable;
     std::vector<uint32_t> block_order;
     size_t n_started;
+
+    const PumiceEmulatorBuffer* buffers;
+    size_t n_buffers;
+    const PumiceEmulatorBuffer* last_buffer;  // that was found; most accesses are near the one before
 
     Rewrite rewrite;
     uint64_t random_state;
@@ -634,6 +639,32 @@ void settle_rewrite() {
     report_race(rewrite.offset, "writes", rewrite.other, "writes, too,", rewrite.code);
 }
 
+}  // namespace
+
+void check_device_memory(const void* at, size_t n_bytes) {
+    const uint64_t first = reinterpret_cast<uint64_t>(at);
+    const auto holds = [=](const PumiceEmulatorBuffer& buffer) {
+        return first >= buffer.start && first <= buffer.end && n_bytes <= buffer.end - first;
+    };
+    Machine& m = *machine;
+    if (m.last_buffer != nullptr && holds(*m.last_buffer)) return;
+    const auto is_before = [](uint64_t place, const PumiceEmulatorBuffer& buffer) {
+        return place < buffer.start - PUMICE_EMULATOR_GUARD_BYTES;
+    };
+    const PumiceEmulatorBuffer* end = m.buffers + m.n_buffers;
+    const PumiceEmulatorBuffer* next = std::upper_bound(m.buffers, end, first, is_before);
+    // What is far from all buffers is memory of the lane itself.
+    if (next == m.buffers || first >= next[-1].end + PUMICE_EMULATOR_GUARD_BYTES) return;
+    m.last_buffer = next - 1;
+    if (holds(next[-1])) return;
+    m.fail("block %u: thread %u reaches for %zu bytes from byte %lld of a buffer on that has %llu", here->block_index.x,
+           here->thread_index.x, n_bytes, (long long)(first - next[-1].start),
+           (unsigned long long)(next[-1].end - next[-1].start));
+    abandon_launch();
+}
+
+namespace {
+
 // Finds accesses to shared storage without an order: by lanes of two warps with no barrier between, or of one with no collective.
 inline void note_access(const void* at, size_t n_bytes, bool is_write, const void* code) {
     if (here == nullptr) return;
@@ -642,7 +673,7 @@ inline void note_access(const void* at, size_t n_bytes, bool is_write, const voi
     const Warp& warp = *lane.warp;
     Block& block = *warp.block;
     const size_t first = static_cast<const char*>(at) - block.shared;
-    if (first >= block.shared_bytes) return;
+    if (first >= block.shared_bytes) return check_device_memory(at, n_bytes);
     if (n_bytes > block.shared_bytes - first) {
         machine->fail("block %u: thread %u reaches beyond the end of shared storage", here->block_index.x,
                       here->thread_index.x);
@@ -690,8 +721,8 @@ void land_copies(uint64_t end_batch) {
     size_t n = 0;
     for (; n < copies.size() && copies[n].batch < end_batch; n++) {
         const Copy& copy = copies[n];
-        note_access(copy.to, copy.all_bytes, true, copy.code);
-        std::memset(copy.to, 0, copy.all_bytes);
+        check_device_memory(copy.from, copy.n_bytes);
+        note_access(copy.to, copy.n_bytes, true, copy.code);
         std::memcpy(copy.to, copy.from, copy.n_bytes);
     }
     copies.erase(copies.begin(), copies.begin() + std::ptrdiff_t(n));
@@ -699,15 +730,15 @@ void land_copies(uint64_t end_batch) {
 
 }  // namespace
 
-void copy_later(void* to, const void* from, size_t bytes, size_t all_bytes) {
+void copy_later(void* to, const void* from, size_t bytes) {
     const Lane& lane = this_lane();
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % all_bytes != 0 || bytes > all_bytes) {
-        machine->fail("block %u: thread %u copies %zu of %zu bytes that are not aligned to as many", lane.block_index.x,
-                      lane.thread_index.x, bytes, all_bytes);
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0) {
+        machine->fail("block %u: thread %u copies %zu bytes that are not aligned to as many", lane.block_index.x,
+                      lane.thread_index.x, bytes);
         abandon_launch();
     }
     Warp& warp = *lane.warp;
-    warp.copies[lane.index].push_back({to, from, bytes, all_bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
+    warp.copies[lane.index].push_back({to, from, bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
 }
 
 void end_batch() {
@@ -813,7 +844,8 @@ void __tsan_write_range(void* at, size_t n_bytes) {
 }
 
 extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid, uint32_t block, uint64_t seed,
-                                              uint32_t resident, void** arguments) {
+                                              uint32_t resident, void** arguments, const PumiceEmulatorBuffer* buffers,
+                                              size_t n_buffers) {
     using namespace pumice_emulator;
     static thread_local Machine own_machine;
     Machine& m = own_machine;
@@ -825,6 +857,9 @@ extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid,
     machine = &m;
     m.kernel = found->second;
     m.arguments = arguments;
+    m.buffers = buffers;
+    m.n_buffers = n_buffers;
+    m.last_buffer = nullptr;
     m.grid_dim = {grid, 1, 1};
     m.block_dim = {block, 1, 1};
     m.runnable.clear();

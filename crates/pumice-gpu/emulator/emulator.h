@@ -3,8 +3,8 @@
 //
 // Every lane (CUDA thread) is a coroutine; all lanes of a launch run on the calling OS thread, in an
 // order drawn from a seed. A lane runs until it meets a collective, a barrier or a word that other
-// blocks may write. Misuse that hangs or is undefined on a GPU ends the launch with a message, and so do races in shared storage,
-// if the kernels are compiled with -fsanitize=thread.
+// blocks may write. Misuse that hangs or is undefined on a GPU ends the launch with a message, and so do races in shared storage and
+// accesses next to buffers of device memory, if the kernels are compiled with -fsanitize=thread.
 #pragma once
 
 #include <cmath>
@@ -14,11 +14,18 @@
 #include <type_traits>
 #include <utility>
 
+// A buffer of device memory. Kernels do not reach into the GUARD_BYTES on either side of it.
+struct PumiceEmulatorBuffer {
+    uint64_t start, end;
+};
+const uint64_t PUMICE_EMULATOR_GUARD_BYTES = 256;
+
 // Runs `kernel` on a grid of `grid` blocks of `block` threads, at most `resident` blocks at a time.
-// `arguments` points to the value of each parameter, as for cuLaunchKernel. Returns null, or a message
-// which stays valid until the next launch on the same OS thread. May be called from several OS threads.
+// `arguments` points to the value of each parameter, as for cuLaunchKernel; `buffers` are in the order of their addresses.
+// Returns null, or a message which stays valid until the next launch on the same OS thread. May be called from several OS threads.
 extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid, uint32_t block, uint64_t seed,
-                                              uint32_t resident, void** arguments);
+                                              uint32_t resident, void** arguments, const PumiceEmulatorBuffer* buffers,
+                                              size_t n_buffers);
 
 #define __device__
 #define __host__
@@ -117,9 +124,9 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
 // Waits for the whole block.
 int barrier(Operation operation, int predicate);
 
-// A copy to shared storage that goes on beside the lane, with zeros up to `all_bytes`. It lands when it must, and not before: copies are
-// in batches, and all batches but the last few are awaited, or all copies.
-void copy_later(void* to, const void* from, size_t bytes, size_t all_bytes);
+// A copy to shared storage that goes on beside the lane. It lands when it must, and not before: copies are in batches, and all
+// batches but the last few are awaited, or all copies.
+void copy_later(void* to, const void* from, size_t bytes);
 void end_batch();
 void await_batches(uint32_t n_left);
 void await_copies();
@@ -140,10 +147,14 @@ inline void store_word(uint64_t* word, uint64_t value) {
     progressed();
 }
 
+// Ends the launch if these bytes are next to a buffer of device memory, and not in it.
+void check_device_memory(const void* at, size_t n_bytes);
+
 // What atomics do has an order of its own, so that it is kept from the search for races.
 template <typename T, typename Update>
 [[gnu::noinline, gnu::no_sanitize_thread]] T atomic_update(T* word, Update update) {
     before_shared_word();
+    check_device_memory(word, sizeof(T));
     const T old = *word;
     const T changed = update(old);
     if (std::memcmp(&changed, &old, sizeof(T)) != 0) {

@@ -166,7 +166,17 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             if (storage.words[threadIdx.x] == 1) return;
             await_batches<0>();
             break;
-        case 12:  // the same value, sums, words of the warp, words of the block, a copy that is waited for
+        case 12:  // behind the end of a buffer, which has 16 bytes
+            if (threadIdx.x == 5 && zero[2] == 5) *zero = 1;
+            break;
+        case 13:  // before its start, in part
+            if (threadIdx.x == 40) *(uint32_t*)((uint8_t*)zero - 2) = 1;
+            break;
+        case 14:  // copied from behind the end
+            copy_word(storage.words + threadIdx.x, (const uint32_t*)(zero + 2));
+            await_words();
+            break;
+        case 15:  // the same value, sums, words of the warp, words of the block, a copy that is waited for
             storage.sum = 0;
             storage.words[threadIdx.x] = threadIdx.x;
             __syncwarp();

@@ -157,8 +157,17 @@ struct BitReader {
     // Asks for as much as there is room for. To be called before every ROUND symbols.
     DEVICE void ask() {
         while (n_asked + PIECE_BYTES <= n_taken + RING_BYTES) {
-            const uint32_t n_bytes = n_asked < n_there ? min(PIECE_BYTES, n_there - n_asked) : 0;
-            copy_piece(shared.ring + (ring | n_asked % RING_BYTES), from + n_asked, n_bytes);
+            uint8_t* to = shared.ring + (ring | n_asked % RING_BYTES);
+            if (n_asked + PIECE_BYTES <= n_there) {
+                copy_piece(to, in_device_memory(from + n_asked));
+            } else {
+                // The last piece may be at the end of memory: words that have a byte of the payload, and zeros for all others.
+#pragma unroll
+                for (uint32_t k = 0; k < PIECE_BYTES; k += 4) {
+                    if (n_asked + k < n_there) copy_word((uint32_t*)(to + k), (const uint32_t*)(from + n_asked + k));
+                    else *(uint32_t*)(to + k) = 0;
+                }
+            }
             n_asked += PIECE_BYTES;
         }
         end_batch();

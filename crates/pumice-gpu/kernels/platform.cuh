@@ -62,11 +62,11 @@ DEVICE void copy_word(uint32_t* to, const uint32_t* from) {
                  : "memory");
 }
 DEVICE void await_words() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-// Copies up to 16 bytes likewise, both addresses being aligned to that, and zeros in the place of the others. What was copied since
-// the last `end_batch` is a batch; `await_batches` waits for all of them but the last few.
-DEVICE void copy_piece(void* to, const void* from, uint32_t n_bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
-                 "l"(__cvta_generic_to_global(from)), "r"(n_bytes)
+// Copies 16 bytes likewise, both addresses being aligned to that. What was copied since the last `end_batch` is a batch;
+// `await_batches` waits for all of them but the last few.
+DEVICE void copy_piece(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from))
                  : "memory");
 }
 DEVICE void end_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -166,11 +166,9 @@ DEVICE void store_release(uint64_t* word, uint64_t value) { ::pumice_emulator::s
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
 DEVICE void spin_pause() { ::pumice_emulator::spin_pause(); }
 DEVICE void prefetch(const void*) {}
-DEVICE void copy_word(uint32_t* to, const uint32_t* from) { ::pumice_emulator::copy_later(to, from, 4, 4); }
+DEVICE void copy_word(uint32_t* to, const uint32_t* from) { ::pumice_emulator::copy_later(to, from, 4); }
 DEVICE void await_words() { ::pumice_emulator::await_copies(); }
-DEVICE void copy_piece(void* to, const void* from, uint32_t n_bytes) {
-    ::pumice_emulator::copy_later(to, from, n_bytes, 16);
-}
+DEVICE void copy_piece(void* to, const void* from) { ::pumice_emulator::copy_later(to, from, 16); }
 DEVICE void end_batch() { ::pumice_emulator::end_batch(); }
 template <uint32_t N_LEFT>
 DEVICE void await_batches() {

@@ -1,7 +1,7 @@
 //! The kernels on the host: memory is the host's, and blocks run in an order drawn from a seed.
 
 use std::alloc::{self, Layout};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,11 +20,29 @@ unsafe extern "C" {
         seed: u64,
         resident: u32,
         arguments: *mut *mut c_void,
+        buffers: *const Allocated,
+        n_buffers: usize,
     ) -> *const c_char;
+}
+
+/// Where a buffer of device memory starts and ends.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Allocated {
+    start: DevicePtr,
+    end: DevicePtr,
 }
 
 /// Device memory is aligned at least like this.
 const ALIGNMENT: usize = 256;
+/// Bytes on either side of a buffer that kernels must not reach into; as in `emulator.h`.
+const GUARD: usize = 256;
+
+/// Of a buffer and its guards.
+fn layout(n_bytes: usize) -> Result<Layout> {
+    let guarded = n_bytes.checked_add(2 * GUARD).and_then(|n| Layout::from_size_align(n, ALIGNMENT).ok());
+    guarded.ok_or_else(|| Error::device("too much memory"))
+}
 
 /// Blocks that run at the same time.
 const RESIDENT: u32 = 5;
@@ -32,7 +50,8 @@ const RESIDENT: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Emulated {
     seed: AtomicU64,
-    sizes: Mutex<HashMap<DevicePtr, usize>>,
+    /// Sizes of buffers, by their starts.
+    sizes: Mutex<BTreeMap<DevicePtr, usize>>,
 }
 
 impl Emulated {
@@ -56,15 +75,15 @@ unsafe impl Runtime for Emulated {
     }
 
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr> {
-        let layout = Layout::from_size_align(n_bytes, ALIGNMENT).map_err(|_| Error::device("too much memory"))?;
+        let layout = layout(n_bytes)?;
         // SAFETY: no allocation is of 0 bytes. Bytes that nobody sets show in results.
         let at = unsafe {
             let at = alloc::alloc(layout);
             if at.is_null() {
                 return Err(Error::device(format!("the emulated device cannot allocate {n_bytes} bytes")));
             }
-            at.write_bytes(0xA5, n_bytes);
-            at as DevicePtr
+            at.write_bytes(0xA5, layout.size());
+            at.add(GUARD) as DevicePtr
         };
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner).insert(at, n_bytes);
         Ok(at)
@@ -73,8 +92,9 @@ unsafe impl Runtime for Emulated {
     unsafe fn free(&self, at: DevicePtr) {
         let n_bytes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner).remove(&at);
         let n_bytes = n_bytes.expect("only what was allocated is freed, and once");
+        let layout = layout(n_bytes).expect("it was allocated");
         // SAFETY: allocated with this layout.
-        unsafe { alloc::dealloc(at as *mut u8, Layout::from_size_align_unchecked(n_bytes, ALIGNMENT)) }
+        unsafe { alloc::dealloc((at as *mut u8).sub(GUARD), layout) }
     }
 
     unsafe fn copy_in(&self, to: DevicePtr, from: *const u8, n_bytes: usize, _: Stream) -> Result<()> {
@@ -110,10 +130,17 @@ unsafe impl Runtime for Emulated {
     ) -> Result<()> {
         let name = CString::new(kernel).expect("names are text");
         let seed = self.seed.fetch_add(1, Ordering::Relaxed);
+        let allocated =
+            |(start, n_bytes): (&DevicePtr, &usize)| Allocated { start: *start, end: *start + *n_bytes as u64 };
+        let buffers: Vec<Allocated> =
+            self.sizes.lock().unwrap_or_else(PoisonError::into_inner).iter().map(allocated).collect();
         // SAFETY: the caller's contract; the message is copied before the next launch.
         unsafe {
             let to = arguments.as_mut_ptr();
-            let message = pumice_emulator_launch(name.as_ptr(), shape.blocks, shape.threads, seed, RESIDENT, to);
+            let (blocks, threads, n_buffers) = (shape.blocks, shape.threads, buffers.len());
+            let buffers = buffers.as_ptr();
+            let message =
+                pumice_emulator_launch(name.as_ptr(), blocks, threads, seed, RESIDENT, to, buffers, n_buffers);
             match message.is_null() {
                 true => Ok(()),
                 false => Err(Error::device(format!("{kernel}: {}", CStr::from_ptr(message).to_string_lossy()))),
@@ -263,19 +290,20 @@ mod tests {
 
     #[test]
     fn misuse_ends_in_a_message() {
-        for mut kind in 0..13_u32 {
+        for mut kind in 0..16_u32 {
             let runtime = emulated(u64::from(kind));
             let zero = Buffer::with(&runtime, &[0_u64], STREAM).unwrap();
             let mut at = zero.at();
             let mut arguments = [(&raw mut kind).cast(), (&raw mut at).cast()];
             let result = launch(&runtime, "self_test_misuse", (1, 64), &mut arguments);
-            if kind == 12 {
+            if kind == 15 {
                 result.unwrap();
                 continue;
             }
-            let error = result.unwrap_err().to_string();
+            let error = result.expect_err(&format!("misuse {kind}")).to_string();
             assert!(error.starts_with("self_test_misuse: "), "{error}");
             assert_eq!(error.contains("with no barrier between"), (5..9).contains(&kind), "{error}");
+            assert_eq!(error.contains("of a buffer on"), (12..15).contains(&kind), "{error}");
         }
         assert!(launch(&emulated(0), "no_such_kernel", (1, 32), &mut []).is_err());
     }
