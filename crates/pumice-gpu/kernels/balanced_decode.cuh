@@ -87,7 +87,7 @@ DEVICE uint32_t load_unaligned(const uint8_t* from, const uint8_t* end) {
     return __funnelshift_r(low, high, 8 * uint32_t(uint64_t(from) & 3));
 }
 
-// Differences of four values that have low bits, or of which some are wide; `bytes` are their bytes.
+// Differences of four values, of which `at` is the first among those of all chunks, that have low bits, or of which some are wide; `bytes` are their bytes.
 DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes) {
     uint32_t d[4];
 #pragma unroll
@@ -133,13 +133,13 @@ DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& ch
 // Differences of classes below this have no low bits.
 constexpr uint32_t FIRST_WITH_LOW = 17;
 
-// The differences of four values of a group, of which `at` is the first among all values.
-DEVICE void load_four_differences(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes,
+// The differences of four values of a group, of which `at` is the first among those of the chunk.
+DEVICE void load_four_differences(const DecodeWork& work, const Chunk& chunk, uint32_t at, uint32_t flags, uint32_t bytes,
                                   uint32_t (&d)[4]) {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) d[i] = (bytes >> 8 * i & 0xFF) - ZERO;
     if (flags >= FIRST_WITH_LOW) {
-        const Piece<uint32_t> careful = load_careful(work, chunk, at, flags, bytes);
+        const Piece<uint32_t> careful = load_careful(work, chunk, chunk.first_group * GROUP + at, flags, bytes);
 #pragma unroll
         for (uint32_t i = 0; i < 4; ++i) d[i] = careful.of[i];
     }

@@ -23,6 +23,7 @@ struct alignas(8) Eight {
     uint32_t low, high;
 };
 
+// Symbols of EIGHTS; ONES have fewer.
 constexpr uint32_t MAX_EIGHTS = 130;
 
 struct StreamsShared {

@@ -228,14 +228,7 @@ struct PatchRows {
 
     // The differences of row r, whose place among those of the chunk is `at`.
     DEVICE void differences(const DecodeWork& work, const Chunk& chunk, uint32_t at, uint32_t r, uint32_t (&d)[4]) const {
-        const uint32_t own = used_bytes(r);
-#pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) d[k] = (own >> 8 * k & 0xFF) - ZERO;
-        if (flags[r] >= FIRST_WITH_LOW) {
-            const Piece<uint32_t> careful = load_careful(work, chunk, chunk.first_group * GROUP + at, flags[r], own);
-#pragma unroll
-            for (uint32_t k = 0; k < 4; ++k) d[k] = careful.of[k];
-        }
+        load_four_differences(work, chunk, at, flags[r], used_bytes(r), d);
     }
 
     // Empty groups have no bytes.
@@ -286,14 +279,15 @@ struct PatchRows<false> {
 // Four differences of a plain chunk, which are no part of a patch.
 DEVICE void load_single(const DecodeWork& work, const Chunk& chunk, const State& state, const Patches& patches, uint32_t z,
                         uint32_t y, uint32_t x, uint32_t (&d)[4]) {
-    const uint64_t at = chunk.first_group * GROUP + (z * patches.ny + y) * patches.nx + x;
+    const Groups groups(work, chunk);
+    const uint32_t at = (z * patches.ny + y) * patches.nx + x;
     if (state.is_plain == WHOLE_ROWS) {
-        const uint32_t flags = work.classes[at / GROUP];
-        load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + at), d);
+        const uint32_t flags = groups.classes[at / GROUP];
+        load_four_differences(work, chunk, at, flags, flags == 0 ? 0x80808080 : *(const uint32_t*)(groups.bytes + at), d);
     } else {
         const uint32_t n = patches.n_at(y, x);
 #pragma unroll
-        for (uint32_t k = 0; k < 4; ++k) d[k] = k < n ? work.differences[at + k] : 0;
+        for (uint32_t k = 0; k < 4; ++k) d[k] = k < n ? groups.differences[at + k] : 0;
     }
 }
 
@@ -310,7 +304,7 @@ DEVICE void part_groups(const DecodeWork& work) {
         if (at >= chunk.n_values) continue;
         const uint32_t flags = work.classes[chunk.first_group + at / GROUP];
         uint32_t d[4];
-        load_four_differences(work, chunk, first_value + at, flags,
+        load_four_differences(work, chunk, at, flags,
                               flags == 0 ? 0x80808080 : *(const uint32_t*)(work.bytes + first_value + at), d);
         *(Piece<uint32_t>*)(work.differences + first_value + at) = Piece<uint32_t>{{d[0], d[1], d[2], d[3]}};
     }
@@ -319,12 +313,13 @@ DEVICE void part_groups(const DecodeWork& work) {
 // Stacks that a block goes through, one after the other.
 constexpr uint32_t RUN_STACKS = 8;
 
-struct EdgesShared {
+// Sums of columns of the patches of a stack, in turns.
+struct StackShared {
     Piece<uint32_t> columns[2][STACK][32];
 };
 
 template <uint32_t KIND>
-DEVICE void find_edges(const DecodeWork& work, EdgesShared& s) {
+DEVICE void find_edges(const DecodeWork& work, StackShared& s) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, number = blockIdx.x / work.patch_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
@@ -562,10 +557,6 @@ struct PatchEdges {
     }
 };
 
-struct StackShared {
-    Piece<uint32_t> columns[2][STACK][32];
-};
-
 // Values of a stack in all planes, or of several stacks of a single plane; by a block. Most chunks have differences along all axes,
 // which `HAS_ALL` says.
 template <class T, bool HAS_WHOLE_ROWS, bool HAS_ALL>
@@ -714,12 +705,12 @@ using namespace balanced;
 KERNEL_BOUNDED(256, 4, balanced_part)(const __grid_constant__ DecodeWork work) { part_groups(work); }
 
 KERNEL_BOUNDED(128, 5, balanced_edges)(const __grid_constant__ DecodeWork work) {
-    SHARED(EdgesShared, shared);
+    SHARED(StackShared, shared);
     find_edges<WHOLE_ROWS>(work, shared);
 }
 
 KERNEL_BOUNDED(128, 6, balanced_edges_cut)(const __grid_constant__ DecodeWork work) {
-    SHARED(EdgesShared, shared);
+    SHARED(StackShared, shared);
     find_edges<CUT_ROWS>(work, shared);
 }
 
