@@ -16,7 +16,7 @@ mod emulator {
         }
         let mut kernels = [sources(Path::new("kernels"), "cu"), sources(Path::new("emulator"), "cu")].concat();
         kernels.sort();
-        // Calls before each access tell the emulator of it, which finds those without an order (emulator.cpp).
+        // Calls before each access tell the emulator of it, which finds those that are wrong (accesses.cpp).
         compiler().flag("-fsanitize=thread").files(kernels).compile("pumice_kernels_on_host");
         compiler().files(sources(Path::new("emulator"), "cpp")).compile("pumice_emulator");
     }

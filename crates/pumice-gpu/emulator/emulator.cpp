@@ -1,44 +1,19 @@
-// The scheduler behind emulator.h: coroutines, collectives, barriers, the order in which they run, and accesses to shared
-// storage that have none.
-#include "emulator.h"
-
-#include <dlfcn.h>
-#include <sys/mman.h>
-
-#include <algorithm>
+// The scheduler behind emulator.h: coroutines, collectives, barriers, and the order in which they run.
 #include <cstdarg>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
-#include <vector>
 
-#if defined(__x86_64__) && defined(__linux__)
-#define PUMICE_EMULATOR_OWN_SWITCH
-#else
-#include <ucontext.h>
-#endif
-
-// Valgrind finds a kernel's accesses out of bounds if it knows of the stacks; without it, this is nothing.
-#if __has_include(<valgrind/valgrind.h>)
-#include <valgrind/valgrind.h>
-#else
-#define VALGRIND_STACK_REGISTER(low, high) 0
-#define VALGRIND_STACK_DEREGISTER(id)
-#endif
+#include "machine.h"
 
 namespace pumice_emulator {
 
 __thread const Position* here = nullptr;
+__thread Machine* machine = nullptr;
 
 namespace {
 
-constexpr uint32_t LANES = 32;
 constexpr uint32_t MAX_THREADS = 1024;
-constexpr size_t STACK_BYTES = 64 * 1024;
-constexpr size_t GUARD_BYTES = 4096;
-// What CUDA grants a kernel that declares its shared storage statically.
-constexpr size_t MAX_SHARED_BYTES = 48 * 1024;
 constexpr uint64_t MAX_SPINS = 20'000'000;
 constexpr uint64_t POISON = 0xa5a5a5a5a5a5a5a5u;
 
@@ -74,10 +49,6 @@ pumice_emulator_switch:
 )");
 extern "C" void pumice_emulator_switch(void** saved_stack, void* next_stack);
 
-struct Context {
-    void* stack;
-};
-
 void prepare(Context& context, char* base, size_t bytes, void (*entry)()) {
     void** top = reinterpret_cast<void**>(base + bytes);
     // An empty return address above the entry keeps the alignment that a call would give.
@@ -90,8 +61,6 @@ inline void switch_context(Context& from, Context& to) { pumice_emulator_switch(
 
 #else
 
-using Context = ucontext_t;
-
 void prepare(Context& context, char* base, size_t bytes, void (*entry)()) {
     getcontext(&context);
     context.uc_stack.ss_sp = base;
@@ -103,203 +72,6 @@ void prepare(Context& context, char* base, size_t bytes, void (*entry)()) {
 inline void switch_context(Context& from, Context& to) { swapcontext(&from, &to); }
 
 #endif
-
-// The stacks of one block, kept from launch to launch.
-class Stacks {
-public:
-    Stacks() = default;
-    Stacks(const Stacks&) = delete;
-    ~Stacks() { release(); }
-
-    // Whether the memory could be had.
-    bool reserve(uint32_t n_stacks) {
-        if (n_stacks <= n_stacks_) return true;
-        release();
-        const size_t bytes = n_stacks * STACK_BYTES;
-        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) return false;
-        memory_ = static_cast<char*>(memory);
-        for (; n_stacks_ < n_stacks; n_stacks_++) {
-            // Best effort: where the system has no more mappings to give, overflows just go unnoticed.
-            mprotect(memory_ + n_stacks_ * STACK_BYTES, GUARD_BYTES, PROT_NONE);
-            [[maybe_unused]] char* last = memory_ + (n_stacks_ + 1) * STACK_BYTES - 1;
-            valgrind_ids_.push_back(VALGRIND_STACK_REGISTER(stack(n_stacks_), last));
-        }
-        return true;
-    }
-
-    char* stack(uint32_t index) { return memory_ + index * STACK_BYTES + GUARD_BYTES; }
-
-    // Stacks that all end at the same offset in a page would compete for the same few cache lines.
-    static size_t stack_bytes(uint32_t index) { return STACK_BYTES - GUARD_BYTES - index % LANES * 128; }
-
-private:
-    void release() {
-        for ([[maybe_unused]] unsigned id : valgrind_ids_) VALGRIND_STACK_DEREGISTER(id);
-        valgrind_ids_.clear();
-        if (memory_ != nullptr) munmap(memory_, n_stacks_ * STACK_BYTES);
-        memory_ = nullptr;
-        n_stacks_ = 0;
-    }
-
-    char* memory_ = nullptr;
-    uint32_t n_stacks_ = 0;
-    std::vector<unsigned> valgrind_ids_;
-};
-
-struct Warp;
-struct Block;
-
-struct Lane : Position {
-    Warp* warp;
-    uint32_t index;
-
-    uint32_t bit() const { return 1u << index; }
-};
-
-// A copy that has not landed yet.
-struct Copy {
-    void* to;
-    const void* from;
-    size_t n_bytes;
-    uint32_t batch;
-    const void* code;
-};
-
-struct Warp {
-    Block* block;
-    uint32_t index;
-    bool queued;  // whether the scheduler's list holds it
-
-    // Sets of lanes. A live lane is in exactly one of ready, waiting and at_barrier; turn is that part
-    // of ready which still runs before the warp hands back to the scheduler.
-    uint32_t existing, live, ready, turn, waiting, at_barrier;
-
-    // Collectives that were finished: what lies between two of them has no order among lanes.
-    uint32_t n_collectives;
-
-    // The order in which lanes run: upwards or downwards from a lane, drawn anew for every stretch.
-    uint32_t first_lane;
-    bool descending;
-
-    // What each waiting lane brought to its collective, and what it takes away.
-    Operation operation[LANES];
-    uint32_t mask[LANES];
-    uint32_t source[LANES];
-    uint64_t value[LANES];
-    uint64_t result[LANES];
-
-    std::vector<Copy> copies[LANES];
-    uint32_t n_batches[LANES];
-
-    Context context[LANES];
-    Lane lanes[LANES];
-
-    uint32_t take_next_of_turn() {
-        const uint32_t r = first_lane;
-        const uint32_t rotated = turn >> r | turn << (-r & 31);
-        const uint32_t lane = ((descending ? 31 - __builtin_clz(rotated) : __builtin_ctz(rotated)) + r) & 31;
-        turn &= ~(1u << lane);
-        return lane;
-    }
-};
-
-struct SharedObject {
-    const void* key;
-    char* storage;
-};
-
-// Who last wrote and read a byte of shared storage since the block's last barrier.
-struct Accesses {
-    uint32_t written_after, read_after;  // the barriers before; 0 for never
-    uint32_t n_collectives_before_write, n_collectives_before_read;
-    uint16_t writer, reader;
-    uint32_t reading_warps;
-};
-
-struct Block {
-    uint32_t n_barriers;  // that were opened, plus 1
-    uint32_t n_live;
-    uint32_t n_warps;
-
-    uint32_t n_arrived;  // lanes at the barrier
-    uint32_t n_predicates;
-    Operation barrier_operation;
-    int barrier_result;
-
-    size_t shared_bytes;
-    std::vector<SharedObject> shared_objects;
-    std::vector<Accesses> accesses;
-    alignas(128) char shared[MAX_SHARED_BYTES];
-
-    std::vector<Warp> warps;
-    Stacks stacks;
-};
-
-// A write to bytes that another lane has written as well, before it is done.
-struct Rewrite {
-    size_t offset, n_bytes;  // 0 bytes if there is none
-    uint32_t other;
-    const void* code;
-    char bytes[16];
-};
-
-void settle_rewrite();
-
-// All that one OS thread needs to run launches, one after the other.
-struct Machine {
-    KernelCall kernel;
-    void** arguments;
-    dim3 grid_dim, block_dim;
-
-    Context scheduler;
-    std::vector<std::unique_ptr<Block>> blocks;
-    std::vector<Warp*> runnable;
-    std::vector<uint32_t> block_order;
-    size_t n_started;
-
-    const PumiceEmulatorBuffer* buffers;
-    size_t n_buffers;
-    const PumiceEmulatorBuffer* last_buffer;  // that was found; most accesses are near the one before
-
-    Rewrite rewrite;
-    uint64_t random_state;
-    uint64_t n_spins;
-    bool failed;
-    char message[512];
-
-    uint64_t random() {  // xorshift64*
-        random_state ^= random_state >> 12;
-        random_state ^= random_state << 25;
-        random_state ^= random_state >> 27;
-        return random_state * 0x2545f4914f6cdd1du;
-    }
-    uint32_t random_below(uint32_t n) { return uint32_t((random() >> 32) * n >> 32); }
-    bool one_in_eight() { return random() >> 61 == 0; }
-
-    const char* fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
-
-    const char* run();
-    void draw_block_order();
-    void start_block(Block& block);
-    void start_warp(Block& block, uint32_t index);
-    void run_turn(Warp& warp);
-    void draw_lane_order(Warp& warp);
-    void enqueue(Warp& warp);
-    void release_barrier(Block& block);
-    void report_deadlock(const Warp& warp);
-};
-
-__thread Machine* machine = nullptr;
-
-const char* Machine::fail(const char* format, ...) {
-    va_list arguments_of_format;
-    va_start(arguments_of_format, format);
-    vsnprintf(message, sizeof message, format, arguments_of_format);
-    va_end(arguments_of_format);
-    failed = true;
-    return message;
-}
 
 const char* name_of(Operation operation) {
     switch (operation) {
@@ -328,14 +100,24 @@ const char* name_of(Operation operation) {
     return "an unknown operation";
 }
 
-const Lane& this_lane() { return *static_cast<const Lane*>(here); }
+}  // namespace
 
-// Leaves the running lane for good: its stack is simply forgotten.
-[[noreturn]] void abandon_launch() {
+const char* Machine::fail(const char* format, ...) {
+    va_list arguments_of_format;
+    va_start(arguments_of_format, format);
+    vsnprintf(message, sizeof message, format, arguments_of_format);
+    va_end(arguments_of_format);
+    failed = true;
+    return message;
+}
+
+void abandon_launch() {
     const Lane& lane = this_lane();
     switch_context(lane.warp->context[lane.index], machine->scheduler);
     __builtin_unreachable();
 }
+
+namespace {
 
 // Gives way to the next lane of the turn, or to the scheduler. Lanes switch to each other directly,
 // which halves the number of switches.
@@ -458,6 +240,8 @@ void lane_main() {
     give_way(lane);
     __builtin_unreachable();
 }
+
+}  // namespace
 
 void Machine::draw_lane_order(Warp& warp) {
     const uint64_t drawn = random();
@@ -585,6 +369,8 @@ const char* Machine::run() {
     return nullptr;
 }
 
+namespace {
+
 // Filled before `main` by static initialisers and only read afterwards.
 std::map<std::string, KernelCall>& registry() {
     static std::map<std::string, KernelCall> kernels;
@@ -613,146 +399,6 @@ void* shared_storage(const void* key, size_t bytes, size_t alignment) {
     block.accesses.resize(block.shared_bytes);
     return block.shared + offset;
 }
-
-namespace {
-
-// Ends the launch because of an access of the running lane that has no order with one of another.
-[[noreturn]] void report_race(size_t offset, const char* access, uint32_t other, const char* other_access,
-                              const void* code) {
-    Dl_info file = {};
-    const bool is_known = dladdr(code, &file) != 0;
-    machine->fail("block %u: thread %u %s byte %zu of shared storage, which thread %u %s with no barrier between; the code is at "
-                  "%#zx of %s",
-                  here->block_index.x, here->thread_index.x, access, offset, other, other_access,
-                  size_t(static_cast<const char*>(code) - static_cast<const char*>(file.dli_fbase)),
-                  is_known ? file.dli_fname : "memory");
-    abandon_launch();
-}
-
-// Called whenever the running lane is seen after a write: whether that has left the bytes as they were.
-void settle_rewrite() {
-    Rewrite& rewrite = machine->rewrite;
-    if (rewrite.n_bytes == 0) return;
-    const size_t n_bytes = std::exchange(rewrite.n_bytes, 0);
-    const char* shared = this_lane().warp->block->shared;
-    if (std::memcmp(shared + rewrite.offset, rewrite.bytes, n_bytes) == 0) return;
-    report_race(rewrite.offset, "writes", rewrite.other, "writes, too,", rewrite.code);
-}
-
-}  // namespace
-
-void check_device_memory(const void* at, size_t n_bytes) {
-    const uint64_t first = reinterpret_cast<uint64_t>(at);
-    const auto holds = [=](const PumiceEmulatorBuffer& buffer) {
-        return first >= buffer.start && first <= buffer.end && n_bytes <= buffer.end - first;
-    };
-    Machine& m = *machine;
-    if (m.last_buffer != nullptr && holds(*m.last_buffer)) return;
-    const auto is_before = [](uint64_t place, const PumiceEmulatorBuffer& buffer) {
-        return place < buffer.start - PUMICE_EMULATOR_GUARD_BYTES;
-    };
-    const PumiceEmulatorBuffer* end = m.buffers + m.n_buffers;
-    const PumiceEmulatorBuffer* next = std::upper_bound(m.buffers, end, first, is_before);
-    // What is far from all buffers is memory of the lane itself.
-    if (next == m.buffers || first >= next[-1].end + PUMICE_EMULATOR_GUARD_BYTES) return;
-    m.last_buffer = next - 1;
-    if (holds(next[-1])) return;
-    m.fail("block %u: thread %u reaches for %zu bytes from byte %lld of a buffer on that has %llu", here->block_index.x,
-           here->thread_index.x, n_bytes, (long long)(first - next[-1].start),
-           (unsigned long long)(next[-1].end - next[-1].start));
-    abandon_launch();
-}
-
-namespace {
-
-// Finds accesses to shared storage without an order: by lanes of two warps with no barrier between, or of one with no collective.
-inline void note_access(const void* at, size_t n_bytes, bool is_write, const void* code) {
-    if (here == nullptr) return;
-    settle_rewrite();
-    const Lane& lane = this_lane();
-    const Warp& warp = *lane.warp;
-    Block& block = *warp.block;
-    const size_t first = static_cast<const char*>(at) - block.shared;
-    if (first >= block.shared_bytes) return check_device_memory(at, n_bytes);
-    if (n_bytes > block.shared_bytes - first) {
-        machine->fail("block %u: thread %u reaches beyond the end of shared storage", here->block_index.x,
-                      here->thread_index.x);
-        abandon_launch();
-    }
-    const uint32_t thread = lane.thread_index.x, now = block.n_barriers, own_warp = 1u << warp.index;
-    const auto has_no_order = [&](uint32_t other, uint32_t n_collectives) {
-        return other != thread && (other / LANES != warp.index || n_collectives == warp.n_collectives);
-    };
-    for (size_t offset = first; offset < first + n_bytes; offset++) {
-        Accesses& byte = block.accesses[offset];
-        const bool was_read = byte.read_after == now;
-        if (byte.written_after == now && has_no_order(byte.writer, byte.n_collectives_before_write)) {
-            if (!is_write) report_race(offset, "reads", byte.writer, "writes", code);
-            // Two may write the same, as flags are.
-            Rewrite& rewrite = machine->rewrite;
-            if (n_bytes > sizeof rewrite.bytes) report_race(offset, "writes", byte.writer, "writes, too,", code);
-            rewrite = {first, n_bytes, byte.writer, code, {}};
-            std::memcpy(rewrite.bytes, block.shared + first, n_bytes);
-        }
-        if (!is_write) {
-            byte.reading_warps = (was_read ? byte.reading_warps : 0) | own_warp;
-            byte.read_after = now;
-            byte.reader = uint16_t(thread);
-            byte.n_collectives_before_read = warp.n_collectives;
-            continue;
-        }
-        if (was_read && (byte.reading_warps & ~own_warp) != 0) {
-            const uint32_t other = __builtin_ctz(byte.reading_warps & ~own_warp) * LANES;
-            report_race(offset, "writes", other, "or one of its warp reads", code);
-        }
-        if (was_read && has_no_order(byte.reader, byte.n_collectives_before_read)) {
-            report_race(offset, "writes", byte.reader, "reads", code);
-        }
-        byte.written_after = now;
-        byte.writer = uint16_t(thread);
-        byte.n_collectives_before_write = warp.n_collectives;
-    }
-}
-
-// Lets copies of the running lane land, up to those of a batch.
-void land_copies(uint64_t end_batch) {
-    const Lane& lane = this_lane();
-    std::vector<Copy>& copies = lane.warp->copies[lane.index];
-    size_t n = 0;
-    for (; n < copies.size() && copies[n].batch < end_batch; n++) {
-        const Copy& copy = copies[n];
-        check_device_memory(copy.from, copy.n_bytes);
-        note_access(copy.to, copy.n_bytes, true, copy.code);
-        std::memcpy(copy.to, copy.from, copy.n_bytes);
-    }
-    copies.erase(copies.begin(), copies.begin() + std::ptrdiff_t(n));
-}
-
-}  // namespace
-
-void copy_later(void* to, const void* from, size_t bytes) {
-    const Lane& lane = this_lane();
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0) {
-        machine->fail("block %u: thread %u copies %zu bytes that are not aligned to as many", lane.block_index.x,
-                      lane.thread_index.x, bytes);
-        abandon_launch();
-    }
-    Warp& warp = *lane.warp;
-    warp.copies[lane.index].push_back({to, from, bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
-}
-
-void end_batch() {
-    const Lane& lane = this_lane();
-    lane.warp->n_batches[lane.index]++;
-}
-
-void await_batches(uint32_t n_left) {
-    const Lane& lane = this_lane();
-    const uint32_t n_batches = lane.warp->n_batches[lane.index];
-    land_copies(n_batches - min(n_left, n_batches));
-}
-
-void await_copies() { land_copies(UINT64_MAX); }
 
 uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t source) {
     settle_rewrite();
@@ -814,34 +460,6 @@ void before_shared_word() {
 void progressed() { machine->n_spins = 0; }
 
 }  // namespace pumice_emulator
-
-// What the compiler calls before each access to memory where it is told to look for races (-fsanitize=thread). Its own library for
-// that knows threads of the system, not lanes.
-extern "C" {
-void __tsan_init() {}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-#define PUMICE_EMULATOR_ACCESS(name, n_bytes, is_write) \
-    void name(void* at) { pumice_emulator::note_access(at, n_bytes, is_write, __builtin_return_address(0)); }
-#define PUMICE_EMULATOR_ACCESSES(n)                              \
-    PUMICE_EMULATOR_ACCESS(__tsan_read##n, n, false)             \
-    PUMICE_EMULATOR_ACCESS(__tsan_write##n, n, true)             \
-    PUMICE_EMULATOR_ACCESS(__tsan_unaligned_read##n, n, false)   \
-    PUMICE_EMULATOR_ACCESS(__tsan_unaligned_write##n, n, true)
-PUMICE_EMULATOR_ACCESSES(1)
-PUMICE_EMULATOR_ACCESSES(2)
-PUMICE_EMULATOR_ACCESSES(4)
-PUMICE_EMULATOR_ACCESSES(8)
-PUMICE_EMULATOR_ACCESSES(16)
-#undef PUMICE_EMULATOR_ACCESSES
-#undef PUMICE_EMULATOR_ACCESS
-void __tsan_read_range(void* at, size_t n_bytes) {
-    pumice_emulator::note_access(at, n_bytes, false, __builtin_return_address(0));
-}
-void __tsan_write_range(void* at, size_t n_bytes) {
-    pumice_emulator::note_access(at, n_bytes, true, __builtin_return_address(0));
-}
-}
 
 extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid, uint32_t block, uint64_t seed,
                                               uint32_t resident, void** arguments, const PumiceEmulatorBuffer* buffers,

@@ -87,7 +87,8 @@ DEVICE uint32_t load_unaligned(const uint8_t* from, const uint8_t* end) {
     return __funnelshift_r(low, high, 8 * uint32_t(uint64_t(from) & 3));
 }
 
-// Differences of four values, of which `at` is the first among those of all chunks, that have low bits, or of which some are wide; `bytes` are their bytes.
+// Differences of four values that have low bits, or of which some are wide. `at` is the first among the values of all chunks, and
+// `bytes` are their bytes.
 DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& chunk, uint64_t at, uint32_t flags, uint32_t bytes) {
     uint32_t d[4];
 #pragma unroll
