@@ -1,7 +1,7 @@
 // Codec `fast`, choosing predictors, as crates/pumice/src/codec/choose.rs does.
 //
-// One block a chunk, a warp a sampled run: costs of all predictors, and the cheapest of them. Also sets to 0 what
-// `fast_encode_*` counts with.
+// One block a chunk, a warp a sampled run and the predictors that subtract the same rows: costs of all, and the cheapest of them. Also sets
+// to 0 what `fast_encode_*` counts with. All other work of a launch waits for this, so that nothing here waits twice for device memory.
 #include "fast_tile.cuh"
 
 constexpr uint32_t RUN = 64;
@@ -9,7 +9,7 @@ constexpr uint32_t MAX_LAG = 16;
 constexpr uint32_t RUN_AND_LAG = RUN + MAX_LAG;
 constexpr uint32_t N_RUNS = 40;
 constexpr uint32_t MAX_CANDIDATES = 32;
-constexpr uint32_t CHOOSE_WARPS = 20;
+constexpr uint32_t CHOOSE_WARPS = 32;
 
 // The chunks of one shape: where runs start, and candidates in order of preference.
 struct Sampling {
@@ -35,30 +35,51 @@ struct ChooseJob {
 
 template <class T>
 struct ChooseShared {
-    typename Real<T>::Int runs[CHOOSE_WARPS][3][RUN_AND_LAG];
+    typename Real<T>::Int differences[CHOOSE_WARPS][RUN_AND_LAG];
+    Sampling sampling;
+    uint32_t axes[MAX_CANDIDATES], lags[MAX_CANDIDATES], n_tiles[MAX_CANDIDATES];
     uint32_t costs[MAX_CANDIDATES];
+    // Candidates that subtract the same rows stand together: where each such group begins, and how many there are.
+    uint32_t first_of_group[MAX_CANDIDATES + 1];
+    uint32_t n_groups;
 };
+
+// Values of a run for each lane, the last of them for half of the lanes.
+constexpr uint32_t PER_LANE = (RUN_AND_LAG + 31) / 32;
+
+template <class T>
+DEVICE void load_run(const T* values, T (&own)[PER_LANE], uint32_t lane) {
+#pragma unroll
+    for (uint32_t k = 0; k < PER_LANE; ++k) own[k] = lane + 32 * k < RUN_AND_LAG ? values[lane + 32 * k] : T(0);
+}
 
 // Integers of consecutive values; what cannot be quantised repeats the one before. By one warp.
 template <class T>
-DEVICE void sample_run(const Coding<T>& coding, const T* values, typename Real<T>::Int* run, uint32_t lane) {
+DEVICE void quantize_run(const Coding<T>& coding, const T* values, const T (&own)[PER_LANE],
+                         typename Real<T>::Int (&run)[PER_LANE], typename Real<T>::Int* scratch, uint32_t lane) {
     using Int = typename Real<T>::Int;
     bool undecided = false;
-    for (uint32_t i = lane; i < RUN_AND_LAG; i += 32) {
+#pragma unroll
+    for (uint32_t k = 0; k < PER_LANE; ++k) {
         Int q = 0;
-        if (coding.is_lossless) q = to_ordered(values[i]);
-        else undecided = !coding.quantize(values[i], q) || undecided;
-        run[i] = q;
+        if (coding.is_lossless) q = to_ordered(own[k]);
+        else undecided = (!coding.quantize(own[k], q) && lane + 32 * k < RUN_AND_LAG) || undecided;
+        run[k] = q;
     }
-    undecided = __any_sync(ALL_LANES, undecided);
+    if (!__any_sync(ALL_LANES, undecided)) return;
     __syncwarp();
-    if (undecided && lane == 0) {
+    if (lane == 0) {
         Int last = 0;
         for (uint32_t i = 0; i < RUN_AND_LAG; ++i) {
             Int q;
             if (coding.quantize(values[i], q)) last = q;
-            run[i] = last;
+            scratch[i] = last;
         }
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t k = 0; k < PER_LANE; ++k) {
+        if (lane + 32 * k < RUN_AND_LAG) run[k] = scratch[lane + 32 * k];
     }
     __syncwarp();
 }
@@ -66,50 +87,73 @@ DEVICE void sample_run(const Coding<T>& coding, const T* values, typename Real<T
 template <class T>
 DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
     using Int = typename Real<T>::Int;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32;
     Chunk& chunk = job.chunks[blockIdx.x];
-    const Sampling& sampling = job.samplings[chunk.sampling];
-    const Choice* candidates = job.choices + sampling.first_choice;
-    if (threadIdx.x < MAX_CANDIDATES) s.costs[threadIdx.x] = 0;
-    if (blockIdx.x == 0 && threadIdx.x == 0) *job.tickets = 0;
+    const Sampling* sampling = job.samplings + chunk.sampling;
+    const uint64_t first_run = chunk.first_run;
+    const T* values = in_device_memory((const T*)chunk.values);
+    for (uint32_t i = t; i < sizeof(Sampling) / 8; i += CHOOSE_WARPS * 32) ((uint64_t*)&s.sampling)[i] = ((const uint64_t*)sampling)[i];
+    if (blockIdx.x == 0 && t == 0) *job.tickets = 0;
     __syncthreads();
-    Int* here = s.runs[warp][0];
-    Int* differences = s.runs[warp][1];
-    for (uint32_t run = warp; run < sampling.n_runs; run += CHOOSE_WARPS) {
-        const T* first = in_device_memory((const T*)chunk.values) + sampling.starts[run] - MAX_LAG;
-        sample_run(job.coding, first, here, lane);
-        for (uint32_t i = lane; i < RUN_AND_LAG; i += 32) differences[i] = here[i];
-        uint64_t across[2] = {0, 0};
-        for (uint32_t c = 0; c < sampling.n_candidates; ++c) {
-            // Candidates that subtract the same rows stand together.
-            if (sampling.across[c][0] != across[0] || sampling.across[c][1] != across[1]) {
-                across[0] = sampling.across[c][0];
-                across[1] = sampling.across[c][1];
-                Int* other = s.runs[warp][2];
-                __syncwarp();
-                sample_run(job.coding, first - across[0], other, lane);
-                for (uint32_t i = lane; i < RUN_AND_LAG; i += 32) differences[i] = here[i] - other[i];
-                if (across[1] != 0) {
-                    __syncwarp();
-                    sample_run(job.coding, first - across[1], other, lane);
-                    for (uint32_t i = lane; i < RUN_AND_LAG; i += 32) differences[i] -= other[i];
-                    __syncwarp();
-                    sample_run(job.coding, first - across[0] - across[1], other, lane);
-                    for (uint32_t i = lane; i < RUN_AND_LAG; i += 32) differences[i] += other[i];
-                }
-            }
-            __syncwarp();
+    const uint32_t n_candidates = s.sampling.n_candidates, n_runs = s.sampling.n_runs;
+    if (warp == 0) {
+        const uint64_t* across = s.sampling.across[lane];
+        const bool is_first = lane < n_candidates &&
+                              (lane == 0 || across[0] != s.sampling.across[lane - 1][0] || across[1] != s.sampling.across[lane - 1][1]);
+        const uint32_t firsts = __ballot_sync(ALL_LANES, is_first);
+        if (is_first) s.first_of_group[__popc(firsts & ((1u << lane) - 1))] = lane;
+        if (lane == 0) {
+            s.n_groups = __popc(firsts);
+            s.first_of_group[__popc(firsts)] = n_candidates;
+        }
+        s.costs[lane] = 0;
+    } else if (warp == 1 && lane < n_candidates) {
+        const Choice& candidate = job.choices[s.sampling.first_choice + lane];
+        s.axes[lane] = candidate.axes;
+        s.lags[lane] = candidate.lag;
+        s.n_tiles[lane] = candidate.n_tiles;
+    }
+    __syncthreads();
+    Int* differences = s.differences[warp];
+    const uint32_t n_groups = s.n_groups;
+    for (uint32_t task = warp; task < n_runs * n_groups; task += CHOOSE_WARPS) {
+        const uint32_t group = task % n_groups, first_candidate = s.first_of_group[group], end = s.first_of_group[group + 1];
+        const uint64_t row = s.sampling.across[first_candidate][0], plane = s.sampling.across[first_candidate][1];
+        const T* here = values + s.sampling.starts[task / n_groups] - MAX_LAG;
+        const T* from[4] = {here, here - row, here - plane, here - row - plane};
+        const uint32_t n_rows = row == 0 ? 1 : plane == 0 ? 2 : 4;
+        T own[4][PER_LANE];
+#pragma unroll
+        for (uint32_t r = 0; r < 4; ++r) {
+            if (r < n_rows) load_run(from[r], own[r], lane);
+        }
+        Int sums[PER_LANE];
+#pragma unroll
+        for (uint32_t r = 0; r < 4; ++r) {
+            if (r >= n_rows) continue;
+            Int run[PER_LANE];
+            quantize_run(job.coding, from[r], own[r], run, differences, lane);
+#pragma unroll
+            for (uint32_t k = 0; k < PER_LANE; ++k) sums[k] = r == 0 ? run[k] : r == 3 ? sums[k] + run[k] : sums[k] - run[k];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < PER_LANE; ++k) {
+            if (lane + 32 * k < RUN_AND_LAG) differences[lane + 32 * k] = sums[k];
+        }
+        __syncwarp();
+        for (uint32_t c = first_candidate; c < end; ++c) {
             // Sum of the widths of the run's groups.
-            const uint32_t axes = candidates[c].axes, lag = candidates[c].lag;
+            const uint32_t axes = s.axes[c], lag = s.lags[c];
             uint32_t cost = 0;
-            for (uint32_t i = MAX_LAG + lane; i < RUN_AND_LAG; i += 32) {
-                Int code = differences[i];
-                if (axes & X) code -= differences[i - lag];
-                if (axes & XX) code -= differences[i - 1] - differences[i - 2];
+#pragma unroll
+            for (uint32_t i = 0; i < RUN; i += 32) {
+                const Int* at = differences + MAX_LAG + i + lane;
+                Int code = at[0];
+                if (axes & X) code -= *(at - lag);
+                if (axes & XX) code -= *(at - 1) - *(at - 2);
                 code = zigzag(code);
-                for (uint32_t distance = 1; distance < 8; distance *= 2) {
-                    code |= __shfl_xor_sync(ALL_LANES, code, distance);
-                }
+#pragma unroll
+                for (uint32_t distance = 1; distance < 8; distance *= 2) code |= __shfl_xor_sync(ALL_LANES, code, distance);
                 if (lane % 8 == 0) cost += bit_length(code);
             }
             cost = __reduce_add_sync(ALL_LANES, cost);
@@ -120,29 +164,29 @@ DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
     __syncthreads();
     if (threadIdx.x == 0) {
         uint32_t best = 0, least = 0xFFFFFFFF;
-        for (uint32_t c = 0; c < sampling.n_candidates; ++c) {
+        for (uint32_t c = 0; c < n_candidates; ++c) {
             // A lag is coded by the slower path, so it must be worth it.
-            uint32_t price = candidates[c].lag > 1 ? s.costs[c] + s.costs[c] / 16 : s.costs[c];
+            uint32_t price = s.lags[c] > 1 ? s.costs[c] + s.costs[c] / 16 : s.costs[c];
             if (price < least) {
                 best = c;
                 least = price;
             }
         }
-        chunk.choice = sampling.first_choice + best;
-        s.costs[0] = candidates[best].n_tiles;
+        chunk.choice = s.sampling.first_choice + best;
+        s.costs[0] = s.n_tiles[best];
     }
     __syncthreads();
     for (uint32_t run = threadIdx.x; run * TILES_PER_ANCHOR < s.costs[0]; run += CHOOSE_WARPS * 32) {
-        job.sums[chunk.first_run + run] = 0;
+        job.sums[first_run + run] = 0;
     }
 }
 
-KERNEL(fast_choose_f32)(const __grid_constant__ ChooseJob<float> job) {
+KERNEL_BOUNDED(1024, 1, fast_choose_f32)(const __grid_constant__ ChooseJob<float> job) {
     SHARED(ChooseShared<float>, shared);
     choose(job, shared);
 }
 
-KERNEL(fast_choose_f64)(const __grid_constant__ ChooseJob<double> job) {
+KERNEL_BOUNDED(1024, 1, fast_choose_f64)(const __grid_constant__ ChooseJob<double> job) {
     SHARED(ChooseShared<double>, shared);
     choose(job, shared);
 }

@@ -180,7 +180,7 @@ unsafe impl Plain for Chunk {}
 const MAX_RUNS: usize = pumice::backend::FAST_MAX_RUNS;
 pub(crate) const MAX_CANDIDATES: usize = 32;
 /// Threads that choose for a chunk.
-pub(crate) const CHOOSE_THREADS: u32 = 20 * 32;
+pub(crate) const CHOOSE_THREADS: u32 = 32 * 32;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
