@@ -3,7 +3,7 @@
 //
 // Memory phases of a tile:
 //   1. one warp finds the body by its anchor and the sizes of at most 31 tiles and copies it into shared memory. Another
-//      asks for what the next block will need;
+//      asks for what later blocks will need;
 //   2. one warp checks it and lays open widths and places of all groups;
 //   3. a thread takes groups of 8 codes from their bit planes to registers, sums along x, and leaves integers in
 //      shared memory, over the body;
@@ -146,7 +146,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
             s.wrong_place = error;
         }
         if (error == 0) {
-            for (uint32_t i = t; i < n_words; i += 32) copy_word(s.words + i, from + i);
+            for (uint32_t i = t; i < n_words; i += 32) copy_word_once(s.words + i, from + i);
             await_words();
         }
     } else if (t == 32) {
@@ -154,7 +154,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         const Chunk& chunk = job.chunks[number];
         place_tile(chunk, job.choices[number], number, slot - chunk.first_slot, s.tile);
     } else if (t >= THREADS - 32 && job.slots == 0) {
-        prefetch_bodies(job, slot + job.n_resident);
+        prefetch_bodies(job, slot);
     }
     __syncthreads();
     const Tile<T>& tile = s.tile;

@@ -34,8 +34,9 @@ struct DecodeJob {
     uint32_t slots_per_chunk;
     // Tiles of all chunks.
     uint32_t n_slots;
-    // How many blocks are at work at a time: the one that comes after this many is the next to start.
-    uint32_t n_resident;
+    // Bodies of this many tiles, a multiple of those of a run, are asked for at once, by blocks that are so far ahead of the first of them.
+    uint32_t n_at_once;
+    uint32_t n_ahead;
 };
 
 template <class T>
@@ -110,21 +111,29 @@ DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n
     return 0;
 }
 
-// Asks for what the block of a later slot will read, by one warp: for the tile's share of the bodies of its run of tiles, whose
-// ends are known without a sum. What is asked for in vain, because a payload is wrong, does no harm.
+// Asks for the bodies of the run of tiles that a slot is in, and for their sizes, by one warp; its ends are known without a sum. What is
+// asked for in vain, because a payload is wrong, does no harm.
 template <class T>
-DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
+DEVICE void prefetch_run(const DecodeJob<T>& job, uint32_t slot) {
     if (slot >= job.n_slots) return;
     const Place place(job, slot);
-    const uint32_t run = place.run(), in_run = place.in_run();
+    const uint32_t run = place.run();
     const uint64_t first = 4 * uint64_t(place.anchors()[run]);
     const uint64_t end = place.is_last_run() ? place.n_bytes : 4 * uint64_t(place.anchors()[run + 1]);
     if (first > end || end > place.n_bytes) return;
-    const uint64_t share = (end - first) / TILES_PER_ANCHOR + 1;
-    const uint64_t upto = min((in_run + 1) * share, end - first);
-    for (uint64_t at = in_run * share + threadIdx.x % 32 * 128; at < upto; at += 32 * 128) {
-        prefetch(place.bodies() + first + at);
-    }
+    if (threadIdx.x % 32 == 0) prefetch(place.sizes() + run * TILES_PER_ANCHOR);
+    const uint8_t* line = place.bodies() + first - size_t(place.bodies() + first) % 128;
+    for (line += threadIdx.x % 32 * 128; line < place.bodies() + end; line += 32 * 128) prefetch(line);
+}
+
+// Asks for what later blocks will read, by one warp of each block. Few reads among many writes slow memory down much more than their share, so
+// that bodies come in batches: of each group of blocks, the first ask for all that a later group will need, a run of tiles each.
+template <class T>
+DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
+    const uint32_t n_runs = job.n_at_once / TILES_PER_ANCHOR;
+    const uint32_t later = slot + job.n_ahead, number = later % job.n_at_once;
+    if (number < n_runs) prefetch_run(job, later - number + number * TILES_PER_ANCHOR);
+    if (slot < n_runs) prefetch_run(job, slot * TILES_PER_ANCHOR);
 }
 
 // Bits of residuals up to which sums over a tile have 32: 4096 of them make 12 more. Where sums along x are summed again, that

@@ -52,13 +52,26 @@ DEVICE void store_relaxed(uint64_t* word, uint64_t value) {
 }
 // To be called in every loop that waits for another block.
 DEVICE void spin_pause() { __nanosleep(20); }
-// Asks for the line of device memory that this address is in, which will be read soon.
-DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+// Asks for the line of device memory that this address is in, which will be read, and shall stay in the cache until then.
+DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(at)); }
+
+// Says of bytes, to those who read or write them, that they leave the cache before others: nobody will read them again soon.
+DEVICE uint64_t leave_first() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
 
 // Copies a word of device memory to shared memory, without waiting for it; `await_words` waits for all that this thread has copied.
 DEVICE void copy_word(uint32_t* to, const uint32_t* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
                  "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+// Likewise, for words that nobody reads again: they may leave the cache.
+DEVICE void copy_word_once(uint32_t* to, const uint32_t* from) {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4, %2;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from)), "l"(leave_first())
                  : "memory");
 }
 DEVICE void await_words() { asm volatile("cp.async.wait_all;" ::: "memory"); }
@@ -83,13 +96,14 @@ DEVICE V* in_device_memory(V* at) {
     return at;
 }
 
-// Writes 16 bytes at once: compilers take such stores apart where they lose sight of the alignment.
+// Writes 16 bytes at once, which nobody reads soon: compilers take such stores apart where they lose sight of the alignment.
 DEVICE void store_together(float* at, const float (&values)[4]) {
-    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)), "f"(values[0]),
-                 "f"(values[1]), "f"(values[2]), "f"(values[3]));
+    asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(__cvta_generic_to_global(at)),
+                 "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "l"(leave_first()));
 }
 DEVICE void store_together(double* at, const double (&values)[2]) {
-    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(at)), "d"(values[0]), "d"(values[1]));
+    asm volatile("st.global.L2::cache_hint.v2.f64 [%0], {%1, %2}, %3;" ::"l"(__cvta_generic_to_global(at)),
+                 "d"(values[0]), "d"(values[1]), "l"(leave_first()));
 }
 
 // Bytes of `a` and `b` by four hexadecimal digits, of which 8 and up stand for the sign of a byte in all bits: unlike
@@ -167,6 +181,7 @@ DEVICE void store_relaxed(uint64_t* word, uint64_t value) { ::pumice_emulator::s
 DEVICE void spin_pause() { ::pumice_emulator::spin_pause(); }
 DEVICE void prefetch(const void*) {}
 DEVICE void copy_word(uint32_t* to, const uint32_t* from) { ::pumice_emulator::copy_later(to, from, 4); }
+DEVICE void copy_word_once(uint32_t* to, const uint32_t* from) { copy_word(to, from); }
 DEVICE void await_words() { ::pumice_emulator::await_copies(); }
 DEVICE void copy_piece(void* to, const void* from) { ::pumice_emulator::copy_later(to, from, 16); }
 DEVICE void end_batch() { ::pumice_emulator::end_batch(); }

@@ -152,6 +152,10 @@ unsafe impl Runtime for Cuda {
         Ok((blocks * multiprocessors).max(1) as u32)
     }
 
+    fn cache_bytes(&self) -> Result<u64> {
+        Ok(self.attribute(sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.max(0) as u64)
+    }
+
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr> {
         self.enter()?;
         // SAFETY: the memory is handed out unset.

@@ -46,6 +46,8 @@ fn layout(n_bytes: usize) -> Result<Layout> {
 
 /// Blocks that run at the same time.
 const RESIDENT: u32 = 5;
+/// Small, so that what is asked for ahead of time is never all.
+const CACHE_BYTES: u64 = 1 << 16;
 
 #[derive(Debug)]
 pub(crate) struct Emulated {
@@ -72,6 +74,10 @@ unsafe impl Runtime for Emulated {
 
     fn resident_blocks(&self, _kernel: &'static str, _threads: u32) -> Result<u32> {
         Ok(RESIDENT)
+    }
+
+    fn cache_bytes(&self) -> Result<u64> {
+        Ok(CACHE_BYTES)
     }
 
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr> {

@@ -192,6 +192,9 @@ pub(crate) struct Encoded {
     pub(crate) values: DevicePtr,
 }
 
+/// What kernels leave where they find nothing wrong: they write the least of all errors.
+const NO_ERROR: u64 = u64::MAX;
+
 /// What came of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -210,7 +213,9 @@ pub(crate) struct FastDecoder<T: Kernels> {
     slots_per_chunk: u32,
     /// Where the payloads of the first chunks are.
     near: [Payload; N_NEAR],
-    n_resident: u32,
+    /// Tiles whose bodies are asked for at once, and how many blocks before they are needed.
+    n_at_once: u32,
+    n_ahead: u32,
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     errors: Buffer<u64>,
@@ -254,10 +259,11 @@ impl<T: Kernels> FastDecoder<T> {
             near: array::from_fn(|i| {
                 chunks.get(i).map_or(Payload::default(), |c| Payload { at: c.payload, n_bytes: c.payload_bytes })
             }),
-            n_resident: runtime.resident_blocks(T::FAST_DECODE, T::DECODE_THREADS)?,
+            n_at_once: tiles_at_once(&chunks, n_slots, runtime.cache_bytes()?),
+            n_ahead: runtime.resident_blocks(T::FAST_DECODE, T::DECODE_THREADS)?,
             table: Buffer::with(runtime, &chunks, stream)?,
             choices: Buffer::with(runtime, &choices, stream)?,
-            errors: Buffer::new(runtime, 1)?,
+            errors: Buffer::with(runtime, &[NO_ERROR], stream)?,
             slots,
         })
     }
@@ -267,8 +273,6 @@ impl<T: Kernels> FastDecoder<T> {
     /// # Safety
     /// The addresses given to `new` are valid, payloads for reading and values for writing, until the work is done.
     pub(crate) unsafe fn decode(&self, stream: Stream) -> Result<()> {
-        // SAFETY: all of the buffer.
-        unsafe { self.runtime.fill(self.errors.at(), 0xFF, 8, stream)? };
         let n_blocks = self.slots.as_ref().map_or(self.n_slots, |slots| slots.len() as u32);
         if n_blocks == 0 {
             return Ok(());
@@ -283,19 +287,32 @@ impl<T: Kernels> FastDecoder<T> {
             n_chunks: self.n_chunks,
             slots_per_chunk: self.slots_per_chunk,
             n_slots: self.n_slots,
-            n_resident: self.n_resident,
+            n_at_once: self.n_at_once,
+            n_ahead: self.n_ahead,
         };
         let shape = Shape { blocks: n_blocks, threads: T::DECODE_THREADS };
         // SAFETY: the kernel takes one such job, and a block for each slot.
         unsafe { self.runtime.launch(T::FAST_DECODE, shape, &mut [(&raw mut job).cast()], stream) }
     }
 
-    /// Waits, and tells how it went.
+    /// Waits, and tells how it went since this was last asked: errors are rare, so that no launch starts with clearing them.
     pub(crate) fn outcome(&self, stream: Stream) -> Result<Outcome> {
         let mut error = [0];
         self.errors.read(0, &mut error, stream)?;
-        Ok(if error[0] == u64::MAX { Outcome::Done } else { Outcome::Refused((error[0] >> 8) as usize) })
+        if error[0] == NO_ERROR {
+            return Ok(Outcome::Done);
+        }
+        self.errors.write(0, &[NO_ERROR], stream)?;
+        Ok(Outcome::Refused((error[0] >> 8) as usize))
     }
+}
+
+/// How many tiles have bodies that take an eighth of the cache, on average: more would not stay there until they are needed,
+/// and fewer would mix reads with writes more often.
+fn tiles_at_once(chunks: &[Chunk], n_slots: u32, cache_bytes: u64) -> u32 {
+    let n_bytes: u64 = chunks.iter().map(|chunk| chunk.payload_bytes).sum();
+    let share = u128::from(cache_bytes / 8) * u128::from(n_slots) / u128::from(n_bytes.max(1));
+    (share.clamp(1, 1 << 20) as u32).next_multiple_of(TILES_PER_RUN)
 }
 
 /// The slots of all tiles that are wanted.

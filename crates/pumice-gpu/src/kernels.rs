@@ -258,7 +258,8 @@ pub(crate) struct DecodeJob<T: Kernels> {
     pub(crate) n_chunks: u32,
     pub(crate) slots_per_chunk: u32,
     pub(crate) n_slots: u32,
-    pub(crate) n_resident: u32,
+    pub(crate) n_at_once: u32,
+    pub(crate) n_ahead: u32,
 }
 
 /// Threads of a block of the kernels in `scan.cu`.

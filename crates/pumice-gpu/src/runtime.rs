@@ -55,6 +55,8 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     fn memory(&self) -> Result<(u64, u64)>;
     /// Blocks of a kernel that run at the same time.
     fn resident_blocks(&self, kernel: &'static str, threads: u32) -> Result<u32>;
+    /// Bytes of the cache that all of the device shares.
+    fn cache_bytes(&self) -> Result<u64>;
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr>;
     /// # Safety
     /// `at` came from `allocate`, is freed once and not used any more.
