@@ -125,13 +125,18 @@ void land_copies(uint64_t end_batch) {
 
 }  // namespace
 
-void copy_later(void* to, const void* from, size_t bytes) {
+void check_alignment(const void* at, size_t bytes) {
+    if (reinterpret_cast<uintptr_t>(at) % bytes == 0) return;
     const Lane& lane = this_lane();
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0) {
-        machine->fail("block %u: thread %u copies %zu bytes that are not aligned to as many", lane.block_index.x,
-                      lane.thread_index.x, bytes);
-        abandon_launch();
-    }
+    machine->fail("block %u: thread %u moves %zu bytes that are not aligned to as many", lane.block_index.x,
+                  lane.thread_index.x, bytes);
+    abandon_launch();
+}
+
+void copy_later(void* to, const void* from, size_t bytes) {
+    check_alignment(to, bytes);
+    check_alignment(from, bytes);
+    const Lane& lane = this_lane();
     Warp& warp = *lane.warp;
     warp.copies[lane.index].push_back({to, from, bytes, warp.n_batches[lane.index], __builtin_return_address(0)});
 }

@@ -124,6 +124,9 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
 // Waits for the whole block.
 int barrier(Operation operation, int predicate);
 
+// Ends the launch unless the address is a multiple of `bytes`, which the running lane moves at once.
+void check_alignment(const void* at, size_t bytes);
+
 // A copy to shared storage that goes on beside the lane. It lands when it must, and not before: copies are in batches, and all
 // batches but the last few are awaited, or all copies.
 void copy_later(void* to, const void* from, size_t bytes);

@@ -13,9 +13,9 @@
 #include "fast_sums.cuh"
 
 // Puts one value everywhere.
-template <class T>
+template <class Int, class T>
 DEVICE void fill_tile(const Tile<T>& tile, T value) {
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     T* to = tile.to();
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
@@ -36,10 +36,9 @@ DEVICE void fill_tile(const Tile<T>& tile, T value) {
 }
 
 // Masks and escapes over the values, from the body in global memory, which was checked.
-template <class T>
-DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    using Int = typename Real<T>::Int;
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+template <class T, class Int>
+DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     const uint8_t* from = in_device_memory((const uint8_t*)s.from) + s.holes_at;
     T* to = tile.to();
     const uint32_t mask_bytes = (tile.n_super() + 7) / 8;
@@ -65,21 +64,19 @@ DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, Decod
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         const uint32_t index = from[2 + 2 * i] | from[3 + 2 * i] << 8;
         const uint8_t* value = from + 2 + 2 * n + sizeof(T) * i;
-        Int bits = 0;
-        for (uint32_t k = 0; k < sizeof(T); ++k) bits |= Int(value[k]) << 8 * k;
+        typename Real<T>::Int bits = 0;
+        for (uint32_t k = 0; k < sizeof(T); ++k) bits |= typename Real<T>::Int(value[k]) << 8 * k;
         to[tile.offset(index)] = of_bits<T>(bits);
     }
 }
 
-// Phases 3 and 4: from planes in shared memory to values. Sums have the type of integers, or 32 bits if those of a tile of
-// a common shape do.
+// Phases 3 and 4: from planes in shared memory to values.
 template <class T, class Int>
-DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s, bool is_common) {
-    constexpr bool HAS_OTHERS = sizeof(Int) == sizeof(T);
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
     const uint32_t t = threadIdx.x;
-    const uint32_t shape = is_common ? tile.shape : ANY_SHAPE;
+    const uint32_t shape = (s.flags & KIND) == QUANTISED ? tile.shape : ANY_SHAPE;
     const Neighbours neighbours(t % 8);
     Int v[PER_THREAD][GROUP];
 #pragma unroll
@@ -103,14 +100,14 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
             else if (tile.x_log2 == 6) sum_short_rows<8>(v);
             else if (tile.x_log2 == 7) sum_short_rows<16>(v);
             else sum_short_rows<32>(v);
-        } else if constexpr (HAS_OTHERS) {
+        } else {
             if (tile.axes & XX) sum_rows(tile, s, v);
             sum_rows(tile, s, v);
         }
     }
     __syncthreads();
 #pragma unroll
-    for (uint32_t i = 0; i < PER_THREAD; ++i) store_group((Int*)s.integers, (t + i * THREADS) * GROUP, v[i]);
+    for (uint32_t i = 0; i < PER_THREAD; ++i) store_group(s.integers, (t + i * THREADS) * GROUP, v[i]);
     __syncthreads();
     if (shape == VOLUME) sum_volume<T, Int>(coding, tile, s);
     else if (shape == PLANE && tile.x_log2 == 5) sum_plane<T, Int, 32>(coding, tile, s);
@@ -118,18 +115,12 @@ DEVICE void restore_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     else if (shape == PLANE && tile.x_log2 == 7) sum_plane<T, Int, 128>(coding, tile, s);
     else if (shape == PLANE) sum_plane<T, Int, 256>(coding, tile, s);
     else if (shape == LINE) write_line<T, Int>(coding, tile, s);
-    else if constexpr (HAS_OTHERS) sum_any(coding, tile, s);
+    else sum_any(coding, tile, s);
 }
 
-// Sums of 64 bits that need them are taken apart, so that the others have few registers.
-template <class T>
-DEVICE_CALL void restore_wide_tile(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s, bool is_common) {
-    restore_tile<T, typename Real<T>::Int>(coding, tile, s, is_common);
-}
-
-template <class T>
-DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+template <class T, class Int>
+DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     const uint32_t slot = job.slots != 0 ? job.slots[blockIdx.x] : blockIdx.x;
@@ -139,7 +130,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         const Place place(job, slot);
         const uint32_t* from;
         uint32_t n_words;
-        const uint32_t error = find_body<T>(place, from, n_words);
+        const uint32_t error = find_body<T, Int>(place, from, n_words);
         if (t == 0) {
             s.from = from;
             s.n_words = n_words;
@@ -161,7 +152,7 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
     uint32_t error = s.wrong_place;
     if (error == 0) {
         if (s.n_words == 0) {
-            fill_tile(tile, T(0));
+            fill_tile<Int>(tile, T(0));
             return;
         }
         if (t < 32) {
@@ -185,25 +176,32 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T>& s) {
         return;
     }
     if (flags & NO_PLANES) {
-        fill_tile(tile, value_for(coding, flags & KIND, s.base));
+        fill_tile<Int>(tile, (flags & KIND) == EXACT ? of_ordered<T>(s.base) : coding.restore(s.base));
     } else {
-        const bool is_common = (flags & KIND) == QUANTISED && tile.shape != ANY_SHAPE;
-        if constexpr (sizeof(T) == 4) restore_tile<T, uint32_t>(coding, tile, s, is_common);
-        else if (is_common && s.is_narrow) restore_tile<T, uint32_t>(coding, tile, s, true);
-        else restore_wide_tile(coding, tile, s, is_common);
+        restore_tile(coding, tile, s);
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) apply_holes(coding, tile, s);
 }
 
 KERNEL_BOUNDED(128, 9, fast_decode_f32)(const __grid_constant__ DecodeJob<float> job) {
-    SHARED(DecodeShared<float>, shared);
+    using Shared = DecodeShared<float, uint32_t>;
+    SHARED(Shared, shared);
     decode_tile(job, shared);
 }
 
-KERNEL_BOUNDED(256, 6, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
-    SHARED(DecodeShared<double>, shared);
+// Half of the memory of a tile, and of its threads, for those whose sums have 32 bits, as most do.
+KERNEL_BOUNDED(128, 9, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
+    using Shared = DecodeShared<double, uint32_t>;
+    SHARED(Shared, shared);
+    decode_tile(job, shared);
+}
+
+KERNEL_BOUNDED(256, 4, fast_decode_wide_f64)(const __grid_constant__ DecodeJob<double> job) {
+    using Shared = DecodeShared<double, uint64_t>;
+    SHARED(Shared, shared);
     decode_tile(job, shared);
 }
 
 REGISTER_KERNEL(fast_decode_f32);
 REGISTER_KERNEL(fast_decode_f64);
+REGISTER_KERNEL(fast_decode_wide_f64);

@@ -9,7 +9,7 @@ constexpr uint32_t MASK_WORDS = TILE_VALUES / 32;
 constexpr uint32_t KEPT_WORDS = 1024;
 
 template <class T>
-struct EncodeShared : TileMemory<T> {
+struct EncodeShared : TileMemory<typename Real<T>::Int> {
     // The one before, this one and the next, in turns.
     Tile<T> tiles[4];
     // Bodies of this tile and the one before, in turns, and their words; NO_TILE if there is nothing to be placed.

@@ -9,6 +9,12 @@ constexpr uint32_t WRONG_SIZE = 2;
 constexpr uint32_t WRONG_TILE = 3;
 // Not wrong, but nothing that our encoders write: such tiles are larger than raw ones.
 constexpr uint32_t NEEDS_HOST = 4;
+// Not wrong, but nothing for integers of fewer bits than values.
+constexpr uint32_t NEEDS_WIDE = 5;
+
+// Threads that decode a tile to integers of this type.
+template <class Int>
+constexpr uint32_t DECODE_THREADS = sizeof(Int) == 4 ? 128 : 256;
 
 // Payloads whose places come with the parameters of a launch, since reading those takes no way to device memory, where stores
 // stand in line.
@@ -39,10 +45,10 @@ struct DecodeJob {
     uint32_t n_ahead;
 };
 
-template <class T>
-struct DecodeShared : TileMemory<T> {
+template <class T, class Int>
+struct DecodeShared : TileMemory<Int> {
     // Sum of the last row of each warp's groups, as far as these hold it.
-    typename Real<T>::Int tails[N_GROUPS / 32];
+    Int tails[N_GROUPS / 32];
     Tile<T> tile;
     const uint32_t* from;
     uint32_t n_words;
@@ -52,7 +58,6 @@ struct DecodeShared : TileMemory<T> {
     // still read of phase 1 while it is written.
     uint32_t flags;
     uint32_t holes_at;
-    uint32_t is_narrow;
     typename Real<T>::Int base;
     uint32_t wrong_body;
 };
@@ -93,7 +98,7 @@ struct Place {
 };
 
 // Phase 1, by one warp: where the body of a tile is. Returns what is wrong, or 0.
-template <class T>
+template <class T, class Int>
 DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n_words) {
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t in_run = place.in_run(), run = place.run();
@@ -107,7 +112,8 @@ DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n
     if (end > all_words || (is_last && end != all_words)) return WRONG_SIZE;
     if (place.index == 0 && anchor != 0) return WRONG_ANCHOR;
     if (is_end_of_run && !is_last && next_anchor != end) return WRONG_ANCHOR;
-    if (n_words > TILE_VALUES * sizeof(T) / 4 + 1) return NEEDS_HOST;
+    if (n_words > TileMemory<typename Real<T>::Int>::MOST_WORDS) return NEEDS_HOST;
+    if (n_words > TileMemory<Int>::MOST_WORDS) return NEEDS_WIDE;
     return 0;
 }
 
@@ -136,7 +142,7 @@ DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
     if (slot < n_runs) prefetch_run(job, slot * TILES_PER_ANCHOR);
 }
 
-// Bits of residuals up to which sums over a tile have 32: 4096 of them make 12 more. Where sums along x are summed again, that
+// Bits of residuals of f64 up to which sums over a tile have 32: 4096 of them make 12 more. Where sums along x are summed again, that
 // is so twice.
 constexpr uint32_t NARROW_BITS = 19;
 constexpr uint32_t NARROW_BITS_TWICE = 7;
@@ -151,8 +157,8 @@ DEVICE uint64_t read_bits(const uint8_t* from, uint32_t n_bytes) {
 }
 
 // Checks masks and escapes, by one lane; moves `at` behind them. Returns whether they are as they should be.
-template <class T>
-DEVICE_CALL bool check_holes(const DecodeShared<T>& s, const Tile<T>& tile, uint32_t n_fills, uint32_t flags,
+template <class T, class Int>
+DEVICE_CALL bool check_holes(const DecodeShared<T, Int>& s, const Tile<T>& tile, uint32_t n_fills, uint32_t flags,
                              uint32_t& at) {
     const uint32_t n_bytes = 4 * s.n_words, n_super = tile.n_super(), mask_bytes = (n_super + 7) / 8;
     if ((flags & KIND) != QUANTISED) return false;
@@ -194,9 +200,10 @@ DEVICE uint32_t low_bits(uint32_t n) { return ((1u << n) - 1) * 0x01010101; }
 
 // Phase 2, by one warp: flags and base, then widths of all groups and where the planes of each supergroup are. Returns
 // what is wrong, or 0.
-template <class T>
-DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile<T>& tile) {
+template <class T, class Int>
+DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T, Int>& s, const Tile<T>& tile) {
     using R = Real<T>;
+    constexpr bool IS_NARROW = sizeof(Int) < sizeof(T);
     const uint32_t lane = threadIdx.x;
     const uint32_t n_bytes = 4 * s.n_words, n_super = tile.n_super();
     const uint32_t head = s.words[0], flags = head & 0xFF, kind = flags & KIND;
@@ -303,10 +310,9 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T>& s, const Tile
         s.planes_at[2 * lane] = uint16_t(before);
         s.planes_at[2 * lane + 1] = uint16_t(before + n_planes[0]);
         if (!__all_sync(ALL_LANES, fine)) return WRONG_TILE;
-        if (sizeof(T) == 8) {
-            const bool any_wide = __any_sync(ALL_LANES, is_wide);
+        if constexpr (IS_NARROW) {
             const bool is_near = base + NARROW_BASE < 2 * NARROW_BASE;
-            if (lane == 0) s.is_narrow = !any_wide && is_near;
+            if (__any_sync(ALL_LANES, is_wide) || !is_near || kind == EXACT) return NEEDS_WIDE;
         }
     }
     if (end > n_bytes || n_bytes - end > 3) return WRONG_TILE;

@@ -50,7 +50,7 @@ DEVICE void spread_residuals(uint32_t even, uint32_t even_above, uint32_t odd, u
 
 // Phase 3: residuals of a group from its planes. Those of one or two bytes, as most are, four at a time.
 template <class T, class Int>
-DEVICE void read_group(const DecodeShared<T>& s, const Neighbours& neighbours, uint32_t super, Int (&v)[GROUP]) {
+DEVICE void read_group(const DecodeShared<T, Int>& s, const Neighbours& neighbours, uint32_t super, Int (&v)[GROUP]) {
     const uint32_t low = ((const uint32_t*)s.widths)[2 * super], high = ((const uint32_t*)s.widths)[2 * super + 1];
     const uint32_t width = neighbours.own(low, high);
     const uint32_t at = neighbours.add_before(low, high, s.planes_at[super]);
@@ -109,22 +109,21 @@ DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
 
 // Partial sums along x of a single row of all groups.
 template <class T, class Int, uint32_t N>
-DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
-    constexpr uint32_t WARPS = Real<T>::DECODE_THREADS / 32;
+DEVICE void sum_line(DecodeShared<T, Int>& s, Int (&v)[N][GROUP]) {
+    constexpr uint32_t WARPS = DECODE_THREADS<Int> / 32;
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     Int sums[N];
-    Int* tails_of_all = (Int*)s.tails;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
         const Int upto = prefix_of_warp(v[i][GROUP - 1]);
         sums[i] = upto - v[i][GROUP - 1];
-        if (lane == 31) tails_of_all[i * WARPS + warp] = upto;
+        if (lane == 31) s.tails[i * WARPS + warp] = upto;
     }
     __syncthreads();
     // 16 tails, in the order of groups.
-    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? tails_of_all[lane] : Int(0));
+    const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? s.tails[lane] : Int(0));
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const uint32_t number = i * WARPS + warp;
@@ -137,10 +136,9 @@ DEVICE void sum_line(DecodeShared<T>& s, Int (&v)[N][GROUP]) {
 }
 
 // Partial sums along x of all groups, which are in registers.
-template <class T, uint32_t N>
-DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::Int (&v)[N][GROUP]) {
-    using Int = typename Real<T>::Int;
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+template <class T, class Int, uint32_t N>
+DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T, Int>& s, Int (&v)[N][GROUP]) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     const uint32_t t = threadIdx.x, lane = t % 32;
     const uint32_t groups_per_row = tile.row / GROUP;
     // Whether rows go on from warp to warp.
@@ -176,11 +174,6 @@ DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T>& s, typename Real<T>::
     if (is_cut) __syncthreads();
 }
 
-template <class T>
-DEVICE T value_for(const Coding<T>& coding, uint32_t kind, typename Real<T>::Int q) {
-    return kind == EXACT ? of_ordered<T>(q) : coding.restore(q);
-}
-
 // From sums of residuals to values.
 template <class T, class Int>
 struct Restorer {
@@ -192,7 +185,7 @@ struct Restorer {
     T origin;
     T step;
 
-    DEVICE Restorer(const Coding<T>& coding, const DecodeShared<T>& s) : step(coding.step) {
+    DEVICE Restorer(const Coding<T>& coding, const DecodeShared<T, Int>& s) : step(coding.step) {
         const Bits zero = s.base + Real<T>::MAGIC_BITS;
         if constexpr (sizeof(Int) == sizeof(T)) {
             first = zero;
@@ -218,11 +211,11 @@ struct alignas(16 / sizeof(T) * sizeof(Int)) Integers {
 
 // Phase 4 for volumes of quantised values: sums along y in place, by columns, then along z, by whole pieces of rows.
 template <class T, class Int>
-DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     constexpr uint32_t EX = 32, EY = Shape<VOLUME>::EY, PLANE_VALUES = EX * EY, EZ = TILE_VALUES / PLANE_VALUES;
     constexpr uint32_t n = 16 / sizeof(T);
-    Int* integers = (Int*)s.integers;
+    Int* integers = s.integers;
 #pragma unroll
     for (uint32_t i = 0; i < EX * EZ / THREADS; ++i) {
         const uint32_t column = threadIdx.x + i * THREADS, x = column % EX;
@@ -239,7 +232,6 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
         }
     }
     __syncthreads();
-    static_assert(THREADS * n == PLANE_VALUES, "all threads take a plane");
     const Restorer<T, Int> restorer(coding, s);
     const uint64_t stride = tile.stride_z;
     if (!tile.aligned) {
@@ -259,32 +251,35 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
         }
         return;
     }
-    const uint32_t y = threadIdx.x * n / EX, x = threadIdx.x * n % EX;
-    const Integers<T, Int>* from = (const Integers<T, Int>*)(integers + place_of<Int>(threadIdx.x * n));
-    T* to = tile.to() + y * tile.stride_y + x;
-    Int sums[n];
+    // Rows of a plane that all threads take at a time: all, or those of f64 half by half.
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x * n; at < PLANE_VALUES; at += THREADS * n) {
+        const Integers<T, Int>* from = (const Integers<T, Int>*)(integers + place_of<Int>(at));
+        T* to = tile.to() + at / EX * tile.stride_y + at % EX;
+        Int sums[n];
 #pragma unroll
-    for (uint32_t k = 0; k < n; ++k) sums[k] = restorer.first;
-    // Unrolled no further, here and below: many stores at a time make the loads of other blocks wait.
+        for (uint32_t k = 0; k < n; ++k) sums[k] = restorer.first;
+        // Unrolled no further, here and below: many stores at a time make the loads of other blocks wait.
 #pragma unroll 2
-    for (uint32_t z = 0; z < EZ; ++z) {
-        const Integers<T, Int> residuals = from[z * THREADS];
-        Piece<T> values;
+        for (uint32_t z = 0; z < EZ; ++z) {
+            const Integers<T, Int> residuals = from[z * (PLANE_VALUES / n)];
+            Piece<T> values;
 #pragma unroll
-        for (uint32_t k = 0; k < n; ++k) {
-            sums[k] += residuals.of[k];
-            values.of[k] = restorer.value(sums[k]);
+            for (uint32_t k = 0; k < n; ++k) {
+                sums[k] += residuals.of[k];
+                values.of[k] = restorer.value(sums[k]);
+            }
+            store_together(to, values.of);
+            to += stride;
         }
-        store_together(to, values.of);
-        to += stride;
     }
 }
 
 // Phase 4 for planes of quantised values: a thread takes some rows of N neighbouring columns, sums these up in place, and then adds what the
 // rows before add up to.
-template <class T, class Int, uint32_t ROW, uint32_t N>
-DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+template <class T, class Int, uint32_t ROW, uint32_t N, bool IS_ALIGNED>
+DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     constexpr uint32_t ACROSS = ROW / N, N_ROWS = TILE_VALUES / THREADS / N;
     static_assert(ACROSS <= THREADS && N_ROWS % 2 == 0, "a row has no more threads than there are, and threads pairs of rows");
     struct alignas(N * sizeof(Int)) Some {
@@ -292,8 +287,8 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
     };
     const uint32_t column = threadIdx.x % ACROSS * N, part = threadIdx.x / ACROSS;
     // The order of pieces is the same in all rows, or in every second.
-    Int* even = (Int*)s.integers + place_of<Int>(column);
-    Int* odd = (Int*)s.integers + (ROW == 32 ? place_of<Int>(ROW + column) - ROW : place_of<Int>(column));
+    Int* even = s.integers + place_of<Int>(column);
+    Int* odd = s.integers + (ROW == 32 ? place_of<Int>(ROW + column) - ROW : place_of<Int>(column));
     const auto at = [&](uint32_t row) { return (Some*)((row % 2 == 0 ? even : odd) + row * ROW); };
     Some sums = *at(part * N_ROWS);
 #pragma unroll
@@ -322,7 +317,7 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
         T values[N];
 #pragma unroll
         for (uint32_t k = 0; k < N; ++k) values[k] = restorer.value(upto.of[k] + before.of[k]);
-        if constexpr (N * sizeof(T) == 16) {
+        if constexpr (IS_ALIGNED) {
             store_together(to, values);
         } else {
 #pragma unroll
@@ -334,23 +329,23 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
 
 // Whole pieces of rows, or as few columns a thread as there are threads for, so that rows are written as a whole all the same.
 template <class T, class Int, uint32_t ROW>
-DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
-    if (tile.aligned) sum_columns<T, Int, ROW, 16 / sizeof(T)>(coding, tile, s);
-    else sum_columns<T, Int, ROW, (ROW > THREADS ? ROW / THREADS : 1)>(coding, tile, s);
+DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
+    if (tile.aligned) sum_columns<T, Int, ROW, 16 / sizeof(T), true>(coding, tile, s);
+    else sum_columns<T, Int, ROW, (ROW > THREADS ? ROW / THREADS : 1), false>(coding, tile, s);
 }
 
 // Phase 4 for a line of quantised values, to the first of which was added what `Restorer` says.
 template <class T, class Int>
-DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T>& s) {
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     constexpr uint32_t n = 16 / sizeof(T);
     const Restorer<T, Int> restorer(coding, s);
-    const Integers<T, Int>* from = (const Integers<T, Int>*)((const Int*)s.integers + place_of<Int>(threadIdx.x * n));
+    const Integers<T, Int>* from = (const Integers<T, Int>*)(s.integers + place_of<Int>(threadIdx.x * n));
     if (!tile.aligned) {
 #pragma unroll 2
         for (uint32_t at = threadIdx.x; at < TILE_VALUES; at += THREADS) {
-            tile.to()[at] = restorer.value(((const Int*)s.integers)[place_of<Int>(at)]);
+            tile.to()[at] = restorer.value(s.integers[place_of<Int>(at)]);
         }
         return;
     }
@@ -366,10 +361,9 @@ DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const Decod
 }
 
 // Phase 4 for any other tile.
-template <class T>
-DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T>& s) {
-    using Int = typename Real<T>::Int;
-    constexpr uint32_t THREADS = Real<T>::DECODE_THREADS;
+template <class T, class Int>
+DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
+    constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     const uint32_t t = threadIdx.x;
     const uint32_t plane = tile.ey * tile.row;
     if (tile.lag > 1) {
@@ -404,17 +398,23 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
         }
         __syncthreads();
     }
-    const Int base = s.base;
-    const uint32_t kind = s.flags & KIND;
+    const Restorer<T, Int> restorer(coding, s);
+    const bool is_exact = (s.flags & KIND) == EXACT;
+    const auto value = [&](Int sum) {
+        if constexpr (sizeof(Int) == sizeof(T)) {
+            if (is_exact) return of_ordered<T>(sum + s.base);
+        }
+        return restorer.value(sum + restorer.first);
+    };
     T* to = tile.to();
     if (tile.aligned) {
         constexpr uint32_t n = 16 / sizeof(T);
         for (uint32_t i = t; i < TILE_VALUES / n; i += THREADS) {
             const uint32_t at = i * n, line = at >> tile.x_log2;
-            Piece<Int> integers = ((const Piece<Int>*)s.integers)[piece_of<Int>(i)];
+            const Integers<T, Int> sums = *(const Integers<T, Int>*)(s.integers + place_of<Int>(at));
             Piece<T> values;
 #pragma unroll
-            for (uint32_t k = 0; k < n; ++k) values.of[k] = value_for(coding, kind, integers.of[k] + base);
+            for (uint32_t k = 0; k < n; ++k) values.of[k] = value(sums.of[k]);
             store_together(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
         }
         return;
@@ -422,7 +422,7 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
     for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
         const uint32_t line = tile.line_of(at), x = at - line * tile.row;
         if (x < tile.ex) {
-            to[tile.row_offset(line) + x] = value_for(coding, kind, s.integers[place_of<Int>(at)] + base);
+            to[tile.row_offset(line) + x] = value(s.integers[place_of<Int>(at)]);
         }
     }
 }

@@ -222,12 +222,14 @@ DEVICE uint32_t words_offset(uint32_t n_tiles) {
 
 // A tile in shared memory, on either way: its integers or, in their place, its body; the widths of its groups; and where the
 // planes of each supergroup start in the body.
-template <class T>
+template <class Int>
 struct TileMemory {
+    static constexpr uint32_t MOST_WORDS = TILE_VALUES * sizeof(Int) / 4 + 1;
     union {
-        typename Real<T>::Int integers[TILE_VALUES];
-        uint8_t body[TILE_VALUES * sizeof(T) + 16];
-        uint32_t words[TILE_VALUES * sizeof(T) / 4 + 4];
+        Int integers[TILE_VALUES];
+        uint8_t body[4 * (MOST_WORDS + 3)];
+        // With two more that are read, though not used, where the body ends.
+        uint32_t words[MOST_WORDS + 3];
     };
     uint8_t widths[N_GROUPS];
     uint16_t planes_at[N_SUPER];

@@ -195,6 +195,7 @@ DEVICE V* in_device_memory(V* at) {
 }
 template <class V, size_t N>
 DEVICE void store_together(V* at, const V (&values)[N]) {
+    ::pumice_emulator::check_alignment(at, sizeof(values));
     for (size_t k = 0; k < N; ++k) at[k] = values[k];
 }
 template <uint32_t DIGITS>

@@ -30,9 +30,8 @@ struct Real<float> {
     static constexpr float MAGIC = 12582912.0f;
     static constexpr Int MAGIC_BITS = 0x4B400000;
     static constexpr float MAX_QUANTUM = 4194304.0f;
-    // Threads that work on a tile. More of them hold less each, but then wait more for each other.
+    // Threads that encode a tile. More of them hold less each, but then wait more for each other.
     static constexpr uint32_t ENCODE_THREADS = 256;
-    static constexpr uint32_t DECODE_THREADS = 128;
 };
 
 template <>
@@ -45,7 +44,6 @@ struct Real<double> {
     static constexpr Int MAGIC_BITS = 0x4338000000000000;
     static constexpr double MAX_QUANTUM = 2251799813685248.0;
     static constexpr uint32_t ENCODE_THREADS = 256;
-    static constexpr uint32_t DECODE_THREADS = 256;
 };
 
 // Functions that are seldom called and would only cost registers where they are.

@@ -643,11 +643,16 @@ impl<'a, T: Element> Decoder<'a, T> {
 
     /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many.
     pub fn finish(&self, stream: Stream) -> Result<usize> {
+        let mut outcome = self.fast.outcome(stream)?;
+        if outcome == Outcome::Again {
+            self.decode(stream)?;
+            outcome = self.fast.outcome(stream)?;
+        }
         let left = self.balanced.left_to_host(stream)?;
         let done = self.balanced_parts.iter().zip(left).filter(|(_, left)| !left).map(|(number, _)| number);
         let mut is_done = vec![false; self.parts.len()];
         self.fast_parts.iter().chain(&self.raw_parts).chain(done).for_each(|number| is_done[*number] = true);
-        if let Outcome::Refused(_) = self.fast.outcome(stream)? {
+        if outcome != Outcome::Done {
             // The host says what is wrong with it, or decodes what only looked so.
             is_done.fill(false);
         }

@@ -3,13 +3,14 @@
 use std::array;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pumice::backend::{self, Blueprint, ChunkBox, FastCandidate, FastSampling};
 use pumice::{Error, Result};
 
 use crate::kernels::{
-    CHOOSE_THREADS, Choice, ChooseJob, Chunk, Coding, DecodeJob, EncodeJob, Kernels, MAX_CANDIDATES, N_NEAR, Payload,
-    Sampling,
+    CHOOSE_THREADS, Choice, ChooseJob, Chunk, Coding, DECODE_THREADS, DECODE_THREADS_WIDE, DecodeJob, EncodeJob,
+    Kernels, MAX_CANDIDATES, N_NEAR, Payload, Sampling,
 };
 use crate::runtime::{Buffer, DevicePtr, Runtime, Shape, Stream};
 
@@ -195,12 +196,37 @@ pub(crate) struct Encoded {
 /// What kernels leave where they find nothing wrong: they write the least of all errors.
 const NO_ERROR: u64 = u64::MAX;
 
+/// The code of an error that is none: a tile has integers of more bits than the kernel takes.
+const NEEDS_WIDE: u64 = 5;
+
+/// Bits of a code, on average, from which on some are expected to have more than that kernel takes (19), so that it is not tried.
+const EXPECTED_WIDE_BITS: u64 = 12;
+
+/// Values of a tile.
+const TILE_VALUES: u64 = 4096;
+
 /// What came of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
+    /// Nothing is wrong, but it has to be decoded once more: the next launch takes another kernel.
+    Again,
     /// This chunk (counted among those given) is wrong, or larger than the device takes.
     Refused(usize),
+}
+
+/// A kernel that decodes.
+#[derive(Debug)]
+struct DecodeKernel {
+    name: &'static str,
+    threads: u32,
+    n_resident: u32,
+}
+
+impl DecodeKernel {
+    fn new(runtime: &Arc<dyn Runtime>, name: &'static str, threads: u32) -> Result<Self> {
+        Ok(Self { name, threads, n_resident: runtime.resident_blocks(name, threads)? })
+    }
 }
 
 /// Everything on the device that decoding these chunks needs, for any number of times.
@@ -213,9 +239,13 @@ pub(crate) struct FastDecoder<T: Kernels> {
     slots_per_chunk: u32,
     /// Where the payloads of the first chunks are.
     near: [Payload; N_NEAR],
-    /// Tiles whose bodies are asked for at once, and how many blocks before they are needed.
+    /// Tiles whose bodies are asked for at once.
     n_at_once: u32,
-    n_ahead: u32,
+    /// For integers of 32 bits, and for all others, if that is another.
+    kernel: DecodeKernel,
+    wide: Option<DecodeKernel>,
+    /// Whether the latter is needed.
+    is_wide: AtomicBool,
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     errors: Buffer<u64>,
@@ -250,6 +280,10 @@ impl<T: Kernels> FastDecoder<T> {
             true => Some(Buffer::with(runtime, &wanted_slots(encoded, &chunks), stream)?),
             false => None,
         };
+        let wide = T::FAST_DECODE_WIDE.map(|name| DecodeKernel::new(runtime, name, DECODE_THREADS_WIDE)).transpose()?;
+        let n_bytes: u64 = chunks.iter().map(|chunk| chunk.payload_bytes).sum();
+        let is_wide =
+            step.is_none() || n_bytes.saturating_mul(8) / (EXPECTED_WIDE_BITS * TILE_VALUES) >= n_slots.into();
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
@@ -259,8 +293,10 @@ impl<T: Kernels> FastDecoder<T> {
             near: array::from_fn(|i| {
                 chunks.get(i).map_or(Payload::default(), |c| Payload { at: c.payload, n_bytes: c.payload_bytes })
             }),
-            n_at_once: tiles_at_once(&chunks, n_slots, runtime.cache_bytes()?),
-            n_ahead: runtime.resident_blocks(T::FAST_DECODE, T::DECODE_THREADS)?,
+            n_at_once: tiles_at_once(n_bytes, n_slots, runtime.cache_bytes()?),
+            kernel: DecodeKernel::new(runtime, T::FAST_DECODE, DECODE_THREADS)?,
+            wide,
+            is_wide: AtomicBool::new(is_wide),
             table: Buffer::with(runtime, &chunks, stream)?,
             choices: Buffer::with(runtime, &choices, stream)?,
             errors: Buffer::with(runtime, &[NO_ERROR], stream)?,
@@ -277,6 +313,8 @@ impl<T: Kernels> FastDecoder<T> {
         if n_blocks == 0 {
             return Ok(());
         }
+        let wide = self.wide.as_ref().filter(|_| self.is_wide.load(Ordering::Relaxed));
+        let kernel = wide.unwrap_or(&self.kernel);
         let mut job = DecodeJob {
             coding: self.coding,
             near: self.near,
@@ -288,11 +326,11 @@ impl<T: Kernels> FastDecoder<T> {
             slots_per_chunk: self.slots_per_chunk,
             n_slots: self.n_slots,
             n_at_once: self.n_at_once,
-            n_ahead: self.n_ahead,
+            n_ahead: kernel.n_resident,
         };
-        let shape = Shape { blocks: n_blocks, threads: T::DECODE_THREADS };
+        let shape = Shape { blocks: n_blocks, threads: kernel.threads };
         // SAFETY: the kernel takes one such job, and a block for each slot.
-        unsafe { self.runtime.launch(T::FAST_DECODE, shape, &mut [(&raw mut job).cast()], stream) }
+        unsafe { self.runtime.launch(kernel.name, shape, &mut [(&raw mut job).cast()], stream) }
     }
 
     /// Waits, and tells how it went since this was last asked: errors are rare, so that no launch starts with clearing them.
@@ -303,14 +341,17 @@ impl<T: Kernels> FastDecoder<T> {
             return Ok(Outcome::Done);
         }
         self.errors.write(0, &[NO_ERROR], stream)?;
+        if error[0] & 0xFF == NEEDS_WIDE {
+            self.is_wide.store(true, Ordering::Relaxed);
+            return Ok(Outcome::Again);
+        }
         Ok(Outcome::Refused((error[0] >> 8) as usize))
     }
 }
 
 /// How many tiles have bodies that take an eighth of the cache, on average: more would not stay there until they are needed,
 /// and fewer would mix reads with writes more often.
-fn tiles_at_once(chunks: &[Chunk], n_slots: u32, cache_bytes: u64) -> u32 {
-    let n_bytes: u64 = chunks.iter().map(|chunk| chunk.payload_bytes).sum();
+fn tiles_at_once(n_bytes: u64, n_slots: u32, cache_bytes: u64) -> u32 {
     let share = u128::from(cache_bytes / 8) * u128::from(n_slots) / u128::from(n_bytes.max(1));
     (share.clamp(1, 1 << 20) as u32).next_multiple_of(TILES_PER_RUN)
 }

@@ -38,17 +38,23 @@ pub trait Element: Real + Kernels + Item {}
 impl Element for f32 {}
 impl Element for f64 {}
 
+/// Threads that decode a tile of `fast`, by the bits of its integers.
+pub(crate) const DECODE_THREADS: u32 = 128;
+pub(crate) const DECODE_THREADS_WIDE: u32 = 256;
+
 /// The names of the kernels of a type, and how they are launched.
 pub(crate) trait Kernels: Real + Plain {
     type Bits: Plain;
     const FAST_CHOOSE: &'static str;
     const FAST_ENCODE: &'static str;
+    /// Decodes tiles whose integers have 32 bits.
     const FAST_DECODE: &'static str;
+    /// Decodes all tiles, if the other does not.
+    const FAST_DECODE_WIDE: Option<&'static str>;
     const SCAN: &'static str;
     const SAMPLE: &'static str;
-    /// Threads that work on a tile of `fast`.
+    /// Threads that encode a tile of `fast`.
     const ENCODE_THREADS: u32;
-    const DECODE_THREADS: u32;
     fn to_plain_bits(self) -> Self::Bits;
     /// The inverse of the order of values that `scan.cu` maps them to.
     fn of_rank(rank: u64) -> Self;
@@ -59,10 +65,10 @@ impl Kernels for f32 {
     const FAST_CHOOSE: &'static str = "fast_choose_f32";
     const FAST_ENCODE: &'static str = "fast_encode_f32";
     const FAST_DECODE: &'static str = "fast_decode_f32";
+    const FAST_DECODE_WIDE: Option<&'static str> = None;
     const SCAN: &'static str = "scan_f32";
     const SAMPLE: &'static str = "sample_f32";
     const ENCODE_THREADS: u32 = 256;
-    const DECODE_THREADS: u32 = 128;
 
     fn to_plain_bits(self) -> u32 {
         self.to_bits()
@@ -79,10 +85,10 @@ impl Kernels for f64 {
     const FAST_CHOOSE: &'static str = "fast_choose_f64";
     const FAST_ENCODE: &'static str = "fast_encode_f64";
     const FAST_DECODE: &'static str = "fast_decode_f64";
+    const FAST_DECODE_WIDE: Option<&'static str> = Some("fast_decode_wide_f64");
     const SCAN: &'static str = "scan_f64";
     const SAMPLE: &'static str = "sample_f64";
     const ENCODE_THREADS: u32 = 256;
-    const DECODE_THREADS: u32 = 256;
 
     fn to_plain_bits(self) -> u64 {
         self.to_bits()

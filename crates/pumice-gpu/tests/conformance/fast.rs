@@ -1,8 +1,9 @@
 //! Codec `fast`.
 
-use pumice::backend::{Assembler, Codec};
+use pumice::backend::{Assembler, Codec, Frames};
 use pumice::{Bound, Config, DecodeOptions, Preset};
-use pumice_gpu::Stream;
+use pumice_gpu::{Decoder, Element, Stream};
+use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
 use super::forged::throw;
@@ -125,6 +126,34 @@ fn integers_at_the_end_of_their_range() {
     }
 }
 
+/// Few tiles whose integers have more than 32 bits among many others.
+#[test]
+fn some_integers_of_more_bits() {
+    let device = device(7);
+    let shape = [24, 40, 70];
+    let smooth: Vec<f64> = Field::Smooth.generate(&shape, 3);
+    let noise: Vec<f64> = Field::Noise.generate(&shape, 4);
+    let config = fast(Bound::Abs(1e-6)).chunk_shape(&[8, 40, 70]);
+    for from in [0, 40_000, 66_000] {
+        let mut values = smooth.clone();
+        for (value, noise) in values[from..].iter_mut().zip(&noise).take(1000) {
+            *value += 1e3 * noise;
+        }
+        check(&device, &values, &shape, &config, &format!("noise from {from} on"));
+        // A decoder that learned of them, and goes on.
+        let bytes = pumice::compress(&values, &shape, &config).unwrap();
+        let frames = Frames::open(&bytes, &DecodeOptions::new()).unwrap();
+        let mut restored = device.allocate::<f64>(values.len()).unwrap();
+        let decoder = Decoder::new(&device, &frames, restored.as_mut_slice(), Stream::DEFAULT).unwrap();
+        for _ in 0..2 {
+            decoder.decode(Stream::DEFAULT).unwrap();
+            assert_eq!(decoder.finish(Stream::DEFAULT).unwrap(), 0);
+        }
+        drop(decoder);
+        assert_eq!(restored.to_vec(Stream::DEFAULT).unwrap(), pumice::decompress::<f64>(&bytes).unwrap().data);
+    }
+}
+
 #[test]
 fn chunks_of_any_shape() {
     for (shape, chunk) in [
@@ -196,14 +225,21 @@ fn streams_of_other_codecs_are_decoded_all_the_same() {
     );
 }
 
+fn hostile_payloads<T: Element + Float>(bound: Bound) {
+    let shape = [10, 17, 33];
+    let values: Vec<T> = Field::FillAndNan.generate(&shape, 6);
+    // Most bits of a payload are those of values: with them changed, it is still a stream.
+    let n_cases = if on_cuda() { 2000 } else { 80 };
+    let n_refused = throw(&device(1), &values, &shape, &fast(bound), n_cases, 64);
+    assert!(n_refused > n_cases / 10, "{bound:?}: {n_refused} of {n_cases} were refused");
+}
+
 #[test]
 fn hostile_payloads_give_the_cpus_values_or_its_error() {
-    let shape = [10, 17, 33];
-    let values: Vec<f32> = Field::FillAndNan.generate(&shape, 6);
-    // Most bits of a payload are those of values: with them changed, it is still a stream.
-    let n_cases = if on_cuda() { 4000 } else { 150 };
-    let n_refused = throw(&device(1), &values, &shape, &fast(Bound::Rel(1e-3)), n_cases, 64);
-    assert!(n_refused > n_cases / 10, "{n_refused} of {n_cases} were refused");
+    hostile_payloads::<f32>(Bound::Rel(1e-3));
+    // Integers of 32 bits, and of 64.
+    hostile_payloads::<f64>(Bound::Rel(1e-3));
+    hostile_payloads::<f64>(Bound::Rel(1e-9));
 }
 
 /// Kernels take the directory to be there.

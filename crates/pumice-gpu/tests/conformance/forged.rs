@@ -2,14 +2,14 @@
 
 use pumice::backend::{self, Assembler, Blueprint, FirstPass, Passes, SecondPass};
 use pumice::{Config, DecodeOptions, Result};
-use pumice_gpu::Device;
-use pumice_testkit::Rng;
+use pumice_gpu::{Device, Element};
+use pumice_testkit::{Float, Rng};
 
 /// Forges `n_cases` payloads of an array, half of them within the first `front` bytes. The device must give the CPU's values, or
 /// an error of the CPU's kind. Returns how many were refused.
-pub(crate) fn throw(
+pub(crate) fn throw<T: Element + Float>(
     device: &Device,
-    values: &[f32],
+    values: &[T],
     shape: &[usize],
     config: &Config,
     n_cases: usize,
@@ -33,15 +33,16 @@ pub(crate) fn throw(
             continue;
         }
         let bytes = assembler.finish().unwrap();
-        let found = device.decompress::<f32>(&bytes, &DecodeOptions::new());
-        match (pumice::decompress::<f32>(&bytes), found) {
+        let found = device.decompress::<T>(&bytes, &DecodeOptions::new());
+        match (pumice::decompress::<T>(&bytes), found) {
             (Ok(expected), Ok(found)) => {
                 // NaN that the format leaves open may differ.
-                let same = |a: &f32, b: &f32| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
-                let wrong = expected.data.iter().zip(&found.data).position(|(a, b)| !same(a, b));
+                let is_nan = |x: T| Float::to_f64(x).is_nan();
+                let same = |a: T, b: T| bits(a) == bits(b) || (is_nan(a) && is_nan(b));
+                let wrong = expected.data.iter().zip(&found.data).position(|(a, b)| !same(*a, *b));
                 if let Some(at) = wrong {
                     panic!(
-                        "case {case} of {shape:?}: value {at} is {:e} instead of {:e}",
+                        "case {case} of {shape:?}: value {at} is {:?} instead of {:?}",
                         found.data[at], expected.data[at]
                     );
                 }
@@ -70,24 +71,33 @@ fn forge(payload: &[u8], front: usize, rng: &mut Rng) -> Vec<u8> {
 }
 
 /// The passes over an array that a plan needs, on the host.
-pub(crate) struct OnHost<'a>(pub(crate) &'a [f32]);
+pub(crate) struct OnHost<'a, T>(pub(crate) &'a [T]);
 
-impl Passes<f32> for OnHost<'_> {
+fn bits(value: impl Float) -> u64 {
+    value.to_bits_u64()
+}
+
+/// The least and the greatest of some values.
+fn range<T: Float>(values: impl Iterator<Item = T>) -> (T, T) {
+    let ends = values.map(T::to_f64).fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
+    (T::from_f64(ends.0), T::from_f64(ends.1))
+}
+
+impl<T: Element + Float> Passes<T> for OnHost<'_, T> {
     fn n_values(&self) -> usize {
         self.0.len()
     }
 
-    fn first(&self, _: Option<f32>, stride: usize) -> Result<FirstPass<f32>> {
-        let finite = || self.0.iter().copied().filter(|x| x.is_finite());
-        let range = Some((finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max)));
-        let samples = self.0.iter().step_by(stride).copied().filter(|x| x.is_finite()).collect();
-        Ok(FirstPass { range, first_nan: self.0.iter().copied().find(|x| x.is_nan()), samples })
+    fn first(&self, _: Option<T>, stride: usize) -> Result<FirstPass<T>> {
+        let is_finite = |x: &T| Float::to_f64(*x).is_finite();
+        let samples = self.0.iter().step_by(stride).copied().filter(is_finite).collect();
+        let first_nan = self.0.iter().copied().find(|x| Float::to_f64(*x).is_nan());
+        Ok(FirstPass { range: Some(range(self.0.iter().copied().filter(is_finite))), first_nan, samples })
     }
 
-    fn second(&self, ends: [f32; 2]) -> Result<SecondPass<f32>> {
-        let count = |end: f32| self.0.iter().filter(|x| x.to_bits() == end.to_bits()).count() as u64;
-        let inner = || self.0.iter().copied().filter(|x| x.is_finite() && !ends.contains(x));
-        let range = Some((inner().fold(f32::MAX, f32::min), inner().fold(f32::MIN, f32::max)));
-        Ok(SecondPass { counts: ends.map(count), range })
+    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
+        let count = |end: T| self.0.iter().filter(|x| bits(**x) == bits(end)).count() as u64;
+        let inner = self.0.iter().copied().filter(|x| Float::to_f64(*x).is_finite() && !ends.contains(x));
+        Ok(SecondPass { counts: ends.map(count), range: Some(range(inner)) })
     }
 }
