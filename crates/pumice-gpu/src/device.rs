@@ -641,7 +641,8 @@ impl<'a, T: Element> Decoder<'a, T> {
         unsafe { boxes::copy(&self.runtime, from, to, &extents, size_of::<T>(), stream) }
     }
 
-    /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many.
+    /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many. Where integers turned out to have more
+    /// bits than expected, decodes once more, with another kernel, which [`Decoder::decode`] takes from then on.
     pub fn finish(&self, stream: Stream) -> Result<usize> {
         let mut outcome = self.fast.outcome(stream)?;
         if outcome == Outcome::Again {
