@@ -84,63 +84,6 @@ DEVICE void quantize_run(const Coding<T>& coding, const T* values, const T (&own
     __syncwarp();
 }
 
-// What a chunk's candidates are, in shared memory; `costs` become 0.
-template <class T>
-DEVICE void load_candidates(const ChooseJob<T>& job, const Chunk& chunk, ChooseShared<T>& s) {
-    const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32;
-    const uint64_t* sampling = (const uint64_t*)(job.samplings + chunk.sampling);
-    for (uint32_t i = t; i < sizeof(Sampling) / 8; i += CHOOSE_WARPS * 32) ((uint64_t*)&s.sampling)[i] = sampling[i];
-    __syncthreads();
-    const uint32_t n_candidates = s.sampling.n_candidates;
-    if (warp == 0) {
-        const uint64_t* own = s.sampling.across[lane];
-        const uint64_t* before = s.sampling.across[lane == 0 ? 0 : lane - 1];
-        const bool is_first = lane < n_candidates && (lane == 0 || own[0] != before[0] || own[1] != before[1]);
-        const uint32_t firsts = __ballot_sync(ALL_LANES, is_first);
-        if (is_first) s.first_of_group[__popc(firsts & ((1u << lane) - 1))] = lane;
-        if (lane == 0) {
-            s.n_groups = __popc(firsts);
-            s.first_of_group[__popc(firsts)] = n_candidates;
-        }
-        s.costs[lane] = 0;
-    } else if (warp == 1 && lane < n_candidates) {
-        const Choice& candidate = job.choices[s.sampling.first_choice + lane];
-        s.axes[lane] = candidate.axes;
-        s.lags[lane] = candidate.lag;
-        s.n_tiles[lane] = candidate.n_tiles;
-    }
-    __syncthreads();
-}
-
-// A run from `here` on, less the rows of integers that are `row` and `plane` before it (0 for none). By one warp.
-template <class T>
-DEVICE void subtract_rows(const Coding<T>& coding, const T* here, uint64_t row, uint64_t plane,
-                          typename Real<T>::Int* differences, uint32_t lane) {
-    using Int = typename Real<T>::Int;
-    const T* from[4] = {here, here - row, here - plane, here - row - plane};
-    const uint32_t n_rows = row == 0 ? 1 : plane == 0 ? 2 : 4;
-    // All are asked for before the first is needed.
-    T own[4][PER_LANE];
-#pragma unroll
-    for (uint32_t r = 0; r < 4; ++r) {
-        if (r < n_rows) load_run(from[r], own[r], lane);
-    }
-    Int sums[PER_LANE];
-#pragma unroll
-    for (uint32_t r = 0; r < 4; ++r) {
-        if (r >= n_rows) continue;
-        Int run[PER_LANE];
-        quantize_run(coding, from[r], own[r], run, differences, lane);
-#pragma unroll
-        for (uint32_t k = 0; k < PER_LANE; ++k) sums[k] = r == 0 ? run[k] : r == 3 ? sums[k] + run[k] : sums[k] - run[k];
-    }
-#pragma unroll
-    for (uint32_t k = 0; k < PER_LANE; ++k) {
-        if (lane + 32 * k < RUN_AND_LAG) differences[lane + 32 * k] = sums[k];
-    }
-    __syncwarp();
-}
-
 // Sum of the widths of a run's groups, by one warp.
 template <class Int>
 DEVICE uint32_t cost_of_run(const Int* differences, uint32_t axes, uint32_t lag, uint32_t lane) {
@@ -159,22 +102,75 @@ DEVICE uint32_t cost_of_run(const Int* differences, uint32_t axes, uint32_t lag,
     return __reduce_add_sync(ALL_LANES, cost);
 }
 
+// Finds groups of candidates, and puts what these are into shared memory. Sets costs to 0.
+template <class T>
+DEVICE void group_candidates(const ChooseJob<T>& job, ChooseShared<T>& s, uint32_t n_candidates, uint32_t warp,
+                             uint32_t lane) {
+    if (warp == 0) {
+        const uint64_t* across = s.sampling.across[lane];
+        const bool is_first = lane < n_candidates &&
+                              (lane == 0 || across[0] != s.sampling.across[lane - 1][0] ||
+                               across[1] != s.sampling.across[lane - 1][1]);
+        const uint32_t firsts = __ballot_sync(ALL_LANES, is_first);
+        if (is_first) s.first_of_group[__popc(firsts & ((1u << lane) - 1))] = lane;
+        if (lane == 0) {
+            s.n_groups = __popc(firsts);
+            s.first_of_group[__popc(firsts)] = n_candidates;
+        }
+        s.costs[lane] = 0;
+    } else if (warp == 1 && lane < n_candidates) {
+        const Choice& candidate = job.choices[s.sampling.first_choice + lane];
+        s.axes[lane] = candidate.axes;
+        s.lags[lane] = candidate.lag;
+        s.n_tiles[lane] = candidate.n_tiles;
+    }
+}
+
 template <class T>
 DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    using Int = typename Real<T>::Int;
+    const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32;
     Chunk& chunk = job.chunks[blockIdx.x];
+    const Sampling* sampling = job.samplings + chunk.sampling;
     const uint64_t first_run = chunk.first_run;
     const T* values = in_device_memory((const T*)chunk.values);
-    if (blockIdx.x == 0 && threadIdx.x == 0) *job.tickets = 0;
-    load_candidates(job, chunk, s);
-    const uint32_t n_candidates = s.sampling.n_candidates, n_runs = s.sampling.n_runs, n_groups = s.n_groups;
-    typename Real<T>::Int* differences = s.differences[warp];
+    for (uint32_t i = t; i < sizeof(Sampling) / 8; i += CHOOSE_WARPS * 32) {
+        ((uint64_t*)&s.sampling)[i] = ((const uint64_t*)sampling)[i];
+    }
+    if (blockIdx.x == 0 && t == 0) *job.tickets = 0;
+    __syncthreads();
+    const uint32_t n_candidates = s.sampling.n_candidates, n_runs = s.sampling.n_runs;
+    group_candidates(job, s, n_candidates, warp, lane);
+    __syncthreads();
+    Int* differences = s.differences[warp];
+    const uint32_t n_groups = s.n_groups;
     for (uint32_t task = warp; task < n_runs * n_groups; task += CHOOSE_WARPS) {
-        const uint32_t group = task % n_groups, first = s.first_of_group[group], end = s.first_of_group[group + 1];
-        const uint64_t row = s.sampling.across[first][0], plane = s.sampling.across[first][1];
+        const uint32_t group = task % n_groups, first_candidate = s.first_of_group[group], end = s.first_of_group[group + 1];
+        const uint64_t row = s.sampling.across[first_candidate][0], plane = s.sampling.across[first_candidate][1];
         const T* here = values + s.sampling.starts[task / n_groups] - MAX_LAG;
-        subtract_rows(job.coding, here, row, plane, differences, lane);
-        for (uint32_t c = first; c < end; ++c) {
+        const T* from[4] = {here, here - row, here - plane, here - row - plane};
+        const uint32_t n_rows = row == 0 ? 1 : plane == 0 ? 2 : 4;
+        // All are asked for before the first is needed.
+        T own[4][PER_LANE];
+#pragma unroll
+        for (uint32_t r = 0; r < 4; ++r) {
+            if (r < n_rows) load_run(from[r], own[r], lane);
+        }
+        Int sums[PER_LANE];
+#pragma unroll
+        for (uint32_t r = 0; r < 4; ++r) {
+            if (r >= n_rows) continue;
+            Int run[PER_LANE];
+            quantize_run(job.coding, from[r], own[r], run, differences, lane);
+#pragma unroll
+            for (uint32_t k = 0; k < PER_LANE; ++k) sums[k] = r == 0 ? run[k] : r == 3 ? sums[k] + run[k] : sums[k] - run[k];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < PER_LANE; ++k) {
+            if (lane + 32 * k < RUN_AND_LAG) differences[lane + 32 * k] = sums[k];
+        }
+        __syncwarp();
+        for (uint32_t c = first_candidate; c < end; ++c) {
             const uint32_t cost = cost_of_run(differences, s.axes[c], s.lags[c], lane);
             if (lane == 0) atomicAdd(&s.costs[c], cost);
         }
