@@ -202,17 +202,14 @@ const NEEDS_WIDE: u64 = 5;
 /// Bits of a code, on average, from which on some are expected to have more than that kernel takes (19), so that it is not tried.
 const EXPECTED_WIDE_BITS: u64 = 12;
 
-/// Values of a tile.
-const TILE_VALUES: u64 = 4096;
-
 /// What came of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
     /// Nothing is wrong, but it has to be decoded once more: the next launch takes another kernel.
     Again,
-    /// This chunk (counted among those given) is wrong, or larger than the device takes.
-    Refused(usize),
+    /// Some chunk is wrong, or larger than the device takes.
+    Refused,
 }
 
 /// A kernel that decodes.
@@ -282,8 +279,8 @@ impl<T: Kernels> FastDecoder<T> {
         };
         let wide = T::FAST_DECODE_WIDE.map(|name| DecodeKernel::new(runtime, name, DECODE_THREADS_WIDE)).transpose()?;
         let n_bytes: u64 = chunks.iter().map(|chunk| chunk.payload_bytes).sum();
-        let is_wide =
-            step.is_none() || n_bytes.saturating_mul(8) / (EXPECTED_WIDE_BITS * TILE_VALUES) >= n_slots.into();
+        let n_values = u64::from(n_slots) * backend::FAST_TILE_VALUES as u64;
+        let is_wide = step.is_none() || n_bytes.saturating_mul(8) >= EXPECTED_WIDE_BITS * n_values;
         Ok(Self {
             runtime: Arc::clone(runtime),
             coding: Coding::for_decoding(step, fills),
@@ -345,7 +342,7 @@ impl<T: Kernels> FastDecoder<T> {
             self.is_wide.store(true, Ordering::Relaxed);
             return Ok(Outcome::Again);
         }
-        Ok(Outcome::Refused((error[0] >> 8) as usize))
+        Ok(Outcome::Refused)
     }
 }
 

@@ -53,7 +53,10 @@ mod fast;
 mod frames;
 
 pub use assemble::{Assembler, Blueprint, Outline, Payload};
-pub use fast::{FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FastCandidate, FastSampling, fast_payload_bound, fast_sampling};
+pub use fast::{
+    FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FAST_TILE_VALUES, FastCandidate, FastSampling, fast_payload_bound,
+    fast_sampling,
+};
 pub use frames::{Frame, Frames};
 
 pub use crate::pages::{prefer_large_pages, zeroed};

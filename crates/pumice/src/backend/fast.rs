@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::codec::choose::{self, Choice, Sampling};
 use crate::codec::fast;
-use crate::codec::geometry::{Predictor, View, Y, Z};
+use crate::codec::geometry::{self, Predictor, View, Y, Z};
 use crate::error::Result;
 
 /// Values in a sampled run.
@@ -14,6 +14,8 @@ pub const FAST_RUN: usize = choose::RUN;
 pub const FAST_MAX_LAG: usize = choose::MAX_LAG;
 /// Runs sampled from a chunk, at most.
 pub const FAST_MAX_RUNS: usize = choose::MAX_RUNS;
+/// The most values of a tile; those that are not clipped have as many.
+pub const FAST_TILE_VALUES: usize = geometry::TILE_VALUES;
 
 /// A predictor and the view of the chunk that it works in.
 #[derive(Clone, Debug, PartialEq, Eq)]
