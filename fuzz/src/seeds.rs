@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use pumice::{Bound, Config, Fill, Preset, Real, Writer};
+use pumice::{Config, Element, ErrorBound, Fill, Preset, Writer};
 
 use crate::{stream, targets};
 
@@ -142,7 +142,7 @@ fn samples() -> &'static [Sample] {
     })
 }
 
-fn samples_of<T: Real>(out: &mut Vec<Sample>) {
+fn samples_of<T: Element>(out: &mut Vec<Sample>) {
     small_samples::<T>(out);
     layer_samples::<T>(out);
     for row_shape in [&[][..], &[5], &[3, 7]] {
@@ -158,9 +158,9 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
         for content in 0..5 {
             let values: Vec<T> = (0..shape.iter().product()).map(|i| value(content, i)).collect();
             let bound = match (k + content) % 4 {
-                0 => Bound::Lossless,
-                1 => Bound::Rel(1e-2),
-                _ => Bound::Abs(0.01),
+                0 => ErrorBound::Lossless,
+                1 => ErrorBound::Rel(1e-2),
+                _ => ErrorBound::Abs(0.01),
             };
             let preset = [Preset::Fast, Preset::Fast, Preset::Small][(k + 2 * content) % 3];
             let config = Config::new(bound).preset(preset).threads(1).fill(Fill::Value(-9999.0));
@@ -169,7 +169,7 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
                 out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
             };
             push(pumice::compress(&values, shape, &config).expect("a valid configuration"));
-            if content == 2 && !values.is_empty() && !shape.is_empty() && !matches!(bound, Bound::Rel(_)) {
+            if content == 2 && !values.is_empty() && !shape.is_empty() && !matches!(bound, ErrorBound::Rel(_)) {
                 let mut writer = Writer::new(Vec::new(), &shape[1..], &config).expect("a valid configuration");
                 writer.write_rows(&values).expect("whole rows");
                 push(writer.finish().expect("memory is writable").0);
@@ -180,7 +180,7 @@ fn samples_of<T: Real>(out: &mut Vec<Sample>) {
 
 /// Payloads of `small` with tables, which takes 4096 values, and of `max`: each content with either predictor. And of
 /// `balanced` and the presets of papers.
-fn small_samples<T: Real>(out: &mut Vec<Sample>) {
+fn small_samples<T: Element>(out: &mut Vec<Sample>) {
     let shapes: [(Preset, &[usize]); 19] = [
         (Preset::Small, &[4100]),
         (Preset::Small, &[64, 65]),
@@ -207,7 +207,7 @@ fn small_samples<T: Real>(out: &mut Vec<Sample>) {
             let values: Vec<T> = (0..shape.iter().product()).map(|i| value(content, i)).collect();
             // Few bits for each value, so that mutations reach every part.
             let bound = if content == 2 { 3e3 } else { 0.05 };
-            let config = Config::new(Bound::Abs(bound)).preset(preset).threads(1).fill(Fill::Value(-9999.0));
+            let config = Config::new(ErrorBound::Abs(bound)).preset(preset).threads(1).fill(Fill::Value(-9999.0));
             let bytes = pumice::compress(&values, shape, &config).expect("a valid configuration");
             let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
             out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
@@ -216,17 +216,17 @@ fn small_samples<T: Real>(out: &mut Vec<Sample>) {
 }
 
 /// Payloads of the layers, around both codecs.
-fn layer_samples<T: Real>(out: &mut Vec<Sample>) {
+fn layer_samples<T: Element>(out: &mut Vec<Sample>) {
     let shape = [13, 40];
     for preset in [Preset::Fast, Preset::Small] {
         for content in 0..7 {
             let values: Vec<T> = (0..13 * 40).map(|i| value(content, i)).collect();
             let inside = [2..9, 10..25];
             for config in [
-                Config::new(Bound::PwRel(0.05)),
-                Config::new(Bound::PwRel(0.05)).and(Bound::Abs(0.5)),
-                Config::new(Bound::Abs(0.5)).region(&inside, Bound::PwRel(0.05)),
-                Config::new(Bound::Abs(0.5)).bin(&[2, 3]).region(&inside, Bound::Abs(0.05)),
+                Config::new(ErrorBound::PwRel(0.05)),
+                Config::new(ErrorBound::PwRel(0.05)).and(ErrorBound::Abs(0.5)),
+                Config::new(ErrorBound::Abs(0.5)).region(&inside, ErrorBound::PwRel(0.05)),
+                Config::new(ErrorBound::Abs(0.5)).bin(&[2, 3]).region(&inside, ErrorBound::Abs(0.05)),
             ] {
                 let config = config.preset(preset).threads(1).fill(Fill::Value(-9999.0));
                 let bytes = pumice::compress(&values, &shape, &config).expect("a valid configuration");
@@ -239,8 +239,8 @@ fn layer_samples<T: Real>(out: &mut Vec<Sample>) {
 
 /// Three chunks along axis 0, the last one clipped, smaller than the library would make them. The second half of the
 /// rows is a second segment.
-fn chunked<T: Real>(row_shape: &[usize], preset: Preset) -> Vec<u8> {
-    let config = Config::new(Bound::Abs(0.01)).preset(preset).threads(1).attribute("units", "K");
+fn chunked<T: Element>(row_shape: &[usize], preset: Preset) -> Vec<u8> {
+    let config = Config::new(ErrorBound::Abs(0.01)).preset(preset).threads(1).attribute("units", "K");
     let row_values: usize = row_shape.iter().product();
     let mut first_value = 0;
     let chunks: Vec<Vec<u8>> = [4, 4, 3]
@@ -254,7 +254,7 @@ fn chunked<T: Real>(row_shape: &[usize], preset: Preset) -> Vec<u8> {
 }
 
 /// Smooth, with fill values and NaN, rough, constant, with spikes and infinities, wandering, or sparse.
-fn value<T: Real>(content: usize, i: usize) -> T {
+fn value<T: Element>(content: usize, i: usize) -> T {
     let smooth = (i as f64 * 0.1).sin();
     let value = match content {
         0 => smooth,

@@ -167,7 +167,7 @@ impl HeaderFacts {
     }
 }
 
-/// Codec and payload of the first frame.
+/// CodecId and payload of the first frame.
 pub fn first_payload(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let facts = HeaderFacts::of(bytes)?;
     let (fields, _, payload_at) = frame_fields(bytes, facts.header_bytes, &facts)?;
@@ -226,13 +226,13 @@ pub fn reseal(bytes: &mut [u8], repairs: Repairs) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pumice::{Bound, Config};
+    use pumice::{Config, ErrorBound};
 
     #[test]
     fn reseals_what_the_library_wrote() {
         let data: Vec<f32> = (0..30_000).map(|i| (i as f32 * 0.02).sin()).collect();
         for chunk in [9000, 30_000] {
-            let config = Config::new(Bound::Abs(1e-3)).chunk_shape(&[chunk]);
+            let config = Config::new(ErrorBound::Abs(1e-3)).chunk_shape(&[chunk]);
             let stream = pumice::compress(&data, &[30_000], &config).unwrap();
             let mut resealed = stream.clone();
             reseal(&mut resealed, Repairs::from_bits(15));
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn joined_streams_can_be_read() {
         let data: Vec<f64> = (0..70).map(f64::from).collect();
-        let config = Config::new(Bound::Abs(1e-3));
+        let config = Config::new(ErrorBound::Abs(1e-3));
         let chunks = [&data[..40], &data[40..]].map(|d| pumice::compress(d, &[d.len() / 10, 10], &config).unwrap());
         let stream = joined(&chunks, &[7], &[4, 10]).unwrap();
         let array = pumice::decompress::<f64>(&stream).unwrap();

@@ -6,8 +6,8 @@ use std::ops::Range;
 use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
-    Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer, metrics,
-    with_dtype,
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer,
+    metrics, with_dtype,
 };
 
 use crate::stream::{self, Repairs};
@@ -238,7 +238,7 @@ pub fn round_trip(data: &[u8]) {
     }
 }
 
-fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
+fn round_trip_of<T: Element>(flags: u8, mut input: Input<'_>) {
     let kind = input.byte();
     let rank = usize::from(input.byte() % 6);
     let mut shape: Vec<usize> = (0..rank).map(|_| usize::from(input.byte())).collect();
@@ -252,11 +252,11 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
     let exponent = i32::from(input.byte() as i8) * if T::DTYPE.size() == 4 { 1 } else { 8 } - 16;
     let bound = (1.0 + f64::from(input.byte()) / 256.0) * 2f64.powi(exponent.max(-1070));
     let mut config = match flags >> 1 & 3 {
-        0 => Config::new(Bound::Lossless),
-        1 => Config::new(Bound::Abs(bound)),
-        3 if flags >> 7 != 0 => Config::new(Bound::Psnr(f64::from(flags >> 4 & 7) * 18.0 + 3.0)),
-        3 => Config::new(Bound::PwRel(2f64.powi(-3 * (i32::from(flags >> 4 & 7)) - 1))),
-        _ => Config::new(Bound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
+        0 => Config::new(ErrorBound::Lossless),
+        1 => Config::new(ErrorBound::Abs(bound)),
+        3 if flags >> 7 != 0 => Config::new(ErrorBound::Psnr(f64::from(flags >> 4 & 7) * 18.0 + 3.0)),
+        3 => Config::new(ErrorBound::PwRel(2f64.powi(-3 * (i32::from(flags >> 4 & 7)) - 1))),
+        _ => Config::new(ErrorBound::Rel(2f64.powi(-(i32::from(flags >> 4) + 1)))),
     };
     // Mixing takes long, so it has the least share.
     let presets = [
@@ -296,13 +296,13 @@ fn round_trip_of<T: Real>(flags: u8, mut input: Input<'_>) {
     assert_eq!(restored.shape, shape);
     let info = pumice::inspect(&bytes).expect("what was compressed can be read");
     check_bound(&values, &restored.data, &info, config.bound());
-    if is_chunked && !values.is_empty() && matches!(config.bound(), Bound::Abs(_) | Bound::Lossless) {
+    if is_chunked && !values.is_empty() && matches!(config.bound(), ErrorBound::Abs(_) | ErrorBound::Lossless) {
         check_writer(&values, &shape, &config, &info);
     }
 }
 
 /// Row by row gives values within the bound too.
-fn check_writer<T: Real>(values: &[T], shape: &[usize], config: &Config, info: &Info) {
+fn check_writer<T: Element>(values: &[T], shape: &[usize], config: &Config, info: &Info) {
     let mut writer = Writer::<T, _>::new(Vec::new(), &shape[1..], config).expect("the same configuration");
     for row in values.chunks(values.len() / shape[0]) {
         writer.write_rows(row).expect("rows of the right size");
@@ -314,7 +314,7 @@ fn check_writer<T: Real>(values: &[T], shape: &[usize], config: &Config, info: &
 }
 
 /// Values of one of several kinds, from the input as far as it goes and then going on in the same manner.
-fn values<T: Real>(kind: u8, n: usize, mut input: Input<'_>) -> Vec<T> {
+fn values<T: Element>(kind: u8, n: usize, mut input: Input<'_>) -> Vec<T> {
     let scale = 2f64.powi(i32::from(input.byte() as i8));
     let mut last = 0u64;
     let next = |i: usize| match kind {
@@ -340,21 +340,21 @@ fn values<T: Real>(kind: u8, n: usize, mut input: Input<'_>) -> Vec<T> {
     (0..n).map(next).collect()
 }
 
-fn check_bound<T: Real>(values: &[T], restored: &[T], info: &Info, asked: Bound) {
+fn check_bound<T: Element>(values: &[T], restored: &[T], info: &Info, asked: ErrorBound) {
     match asked {
-        Bound::Abs(e) => assert!(info.abs_bound <= e, "asked for {e:e}, got {:e}", info.abs_bound),
-        Bound::Rel(e) => {
+        ErrorBound::Abs(e) => assert!(info.abs_bound <= e, "asked for {e:e}, got {:e}", info.abs_bound),
+        ErrorBound::Rel(e) => {
             let finite = || values.iter().filter(|v| v.is_finite()).map(|v| v.to_f64());
             let range = finite().fold(f64::MIN, f64::max) - finite().fold(f64::MAX, f64::min);
             let most = (e * range.max(0.0)).next_up();
             assert!(info.abs_bound <= most, "asked for {most:e}, got {:e}", info.abs_bound);
         }
-        Bound::Psnr(db) => {
+        ErrorBound::Psnr(db) => {
             let found = metrics::compare(values, restored, info.abs_bound, &info.fills);
             // Squares of huge values overflow here, not in the search.
             assert!(found.psnr >= db || !found.rmse.is_normal() || !(found.max - found.min).is_finite(), "{found:?}");
         }
-        Bound::PwRel(_) => {
+        ErrorBound::PwRel(_) => {
             let found = Guarantee::of(info).compare(std::slice::from_ref(&(0..values.len())), values, restored);
             assert!(found.bound_kept() && info.bound == asked, "{found:?}");
             return;
@@ -409,7 +409,7 @@ fn check_error(error: &Error) {
     assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
 }
 
-fn read<T: Real>(reader: &Reader<&[u8]>, bytes: &[u8], options: &DecodeOptions) {
+fn read<T: Element>(reader: &Reader<&[u8]>, bytes: &[u8], options: &DecodeOptions) {
     let shape = &reader.info().shape;
     let whole = match reader.read::<T>() {
         Ok(array) => array,
@@ -474,7 +474,7 @@ fn salvage(bytes: &[u8], options: DecodeOptions) {
     }
 }
 
-fn each_chunk<T: Real>(
+fn each_chunk<T: Element>(
     salvaged: &Salvage<&[u8]>,
     mut f: impl FnMut(&[Range<usize>], usize) -> pumice::Result<()> + Send,
 ) -> pumice::Result<()> {
@@ -482,13 +482,13 @@ fn each_chunk<T: Real>(
 }
 
 /// Bit for bit; the payload of a NaN that the quantiser's formula gives is not specified.
-fn same<T: Real>(a: &[T], b: &[T]) -> bool {
+fn same<T: Element>(a: &[T], b: &[T]) -> bool {
     let equal = |(x, y): (&T, &T)| x.to_bits_u64() == y.to_bits_u64() || x.is_nan() && y.is_nan();
     a.len() == b.len() && a.iter().zip(b).all(equal)
 }
 
 /// The values of a region, in C order.
-fn crop<T: Real>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec<T> {
+fn crop<T: Element>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec<T> {
     let Some((range, inner)) = region.split_first() else { return data.to_vec() };
     if region.iter().any(Range::is_empty) {
         return Vec::new();
@@ -542,7 +542,7 @@ mod tests {
             (Preset::Ceresz2, CERESZ2),
         ];
         for (preset, expected) in presets {
-            let config = Config::new(Bound::Abs(0.01)).preset(preset);
+            let config = Config::new(ErrorBound::Abs(0.01)).preset(preset);
             let stream = pumice::compress(&data, &[20, 30], &config).unwrap();
             let (codec, payload) = stream::first_payload(&stream).unwrap();
             assert_eq!(codec, expected);

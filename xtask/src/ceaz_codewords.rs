@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pumice::{Bound, Real, research};
+use pumice::{Element, ErrorBound, research};
 use pumice_testkit::DType;
 use pumice_testkit::data;
 
@@ -57,9 +57,9 @@ fn codewords(dir: &Path) -> Result<Vec<u8>> {
 }
 
 /// The bound at which the codes of an array take about the bits wanted, and the share of each code then.
-fn at_target<T: Real>(values: &[T], shape: &[usize]) -> Option<(f64, [f64; N_CODES])> {
+fn at_target<T: Element>(values: &[T], shape: &[usize]) -> Option<(f64, [f64; N_CODES])> {
     let shares = |rel: f64| {
-        let codes = research::quantisation_codes(values, shape, Bound::Rel(rel)).ok()??;
+        let codes = research::quantisation_codes(values, shape, ErrorBound::Rel(rel)).ok()??;
         let mut shares = [0.0; N_CODES];
         codes.iter().for_each(|code| shares[usize::from(*code)] += 1.0 / codes.len() as f64);
         Some(shares)

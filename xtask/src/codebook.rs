@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use pumice::{Bound, Config, Preset, research};
+use pumice::{Config, ErrorBound, Preset, research};
 
 use crate::folder::{self, Field};
 use crate::shell::{self, Result};
@@ -100,6 +100,6 @@ impl Counts {
 
 /// How often `ceresz2` codes each symbol in a field.
 pub(crate) fn counts_of(field: &Field, rel: f64) -> Result<Vec<u32>> {
-    let config = Config::new(Bound::Rel(rel)).preset(Preset::Ceresz2);
+    let config = Config::new(ErrorBound::Rel(rel)).preset(Preset::Ceresz2);
     field.with(&config, research::ceresz2_counts, research::ceresz2_counts)
 }

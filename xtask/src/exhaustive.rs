@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use pumice::{Bound, Config, DecodeOptions, Preset};
+use pumice::{Config, DecodeOptions, ErrorBound, Preset};
 use pumice_fuzz::targets::is_within;
 use pumice_testkit::check::is_within_share;
 
@@ -53,20 +53,20 @@ const SCRAMBLED: Order = Order { name: "scrambled, 1-D", factor: 0x9e37_79b1, is
 struct Pass {
     preset: Preset,
     order: Order,
-    bound: Bound,
+    bound: ErrorBound,
 }
 
 fn passes(preset: Preset) -> Vec<Pass> {
     let passes = match preset {
         Preset::Fast => {
-            let bounds = [1e-3, 1e-30, 1e-42, 1e30].map(Bound::Abs);
+            let bounds = [1e-3, 1e-30, 1e-42, 1e30].map(ErrorBound::Abs);
             bounds.into_iter().flat_map(|bound| [LINE, BOX, SCRAMBLED].map(|order| (order, bound))).collect()
         }
         _ => vec![
-            (LINE, Bound::Abs(1e-3)),
-            (LINE, Bound::Rel(1e-5)),
-            (BOX, Bound::Rel(1e-3)),
-            (SCRAMBLED, Bound::Abs(1e30)),
+            (LINE, ErrorBound::Abs(1e-3)),
+            (LINE, ErrorBound::Rel(1e-5)),
+            (BOX, ErrorBound::Rel(1e-3)),
+            (SCRAMBLED, ErrorBound::Abs(1e30)),
         ],
     };
     passes.into_iter().map(|(order, bound)| Pass { preset, order, bound }).collect()
@@ -74,7 +74,7 @@ fn passes(preset: Preset) -> Vec<Pass> {
 
 /// Passes at bounds relative to each value.
 fn pointwise_passes(preset: Preset) -> Vec<Pass> {
-    let bounds = [1e-1, 1e-2, 1e-4, 1e-6].map(Bound::PwRel);
+    let bounds = [1e-1, 1e-2, 1e-4, 1e-6].map(ErrorBound::PwRel);
     let passes = bounds.into_iter().flat_map(|bound| [LINE, SCRAMBLED].map(|order| (order, bound)));
     passes.map(|(order, bound)| Pass { preset, order, bound }).collect()
 }
@@ -152,7 +152,7 @@ impl Count {
 
 impl Pass {
     fn is_relative(&self) -> bool {
-        matches!(self.bound, Bound::Rel(_))
+        matches!(self.bound, ErrorBound::Rel(_))
     }
 
     /// Shares the batches out among threads; the library itself runs on one in each.
@@ -207,7 +207,7 @@ impl Batch {
         let bound = self.abs_bound(pass.bound);
         let pairs = || self.values.iter().zip(&self.restored);
         let is_broken = |(x, y): &(&f32, &f32)| match pass.bound {
-            Bound::PwRel(e) => !keeps_share(**x, **y, e),
+            ErrorBound::PwRel(e) => !keeps_share(**x, **y, e),
             _ => !keeps(**x, **y, bound),
         };
         let violations = pairs().filter(is_broken).count() as u64;
@@ -219,11 +219,11 @@ impl Batch {
     }
 
     /// What a bound means for these values, among which there are no fill values but NaN.
-    fn abs_bound(&self, bound: Bound) -> f64 {
+    fn abs_bound(&self, bound: ErrorBound) -> f64 {
         let finite = || self.values.iter().map(|x| f64::from(*x)).filter(|x| x.is_finite());
         match bound {
-            Bound::Abs(e) => e,
-            Bound::Rel(e) => {
+            ErrorBound::Abs(e) => e,
+            ErrorBound::Rel(e) => {
                 e * (finite().fold(f64::NEG_INFINITY, f64::max) - finite().fold(f64::INFINITY, f64::min)).max(0.0)
             }
             _ => 0.0,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pumice::{Config, Real};
+use pumice::{Config, Element};
 
 use crate::shell::Result;
 
@@ -66,7 +66,7 @@ impl Field {
     }
 }
 
-fn values<T: Real>(bytes: &[u8]) -> Vec<T> {
+fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
     let bits = |value: &[u8]| value.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     bytes.chunks_exact(size_of::<T>()).map(|value| T::from_bits_u64(bits(value))).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use pumice::{Bound, Fill, Preset, Result};
+use pumice::{ErrorBound, Fill, Preset, Result};
 
 use crate::arguments::{exclusive, extents, free, ranges, shared, text};
 use crate::status::{Status, guard, guard_or, invalid};
@@ -44,24 +44,31 @@ pub struct Config(pub(crate) pumice::Config);
 pub struct DecodeOptions(pub(crate) pumice::DecodeOptions);
 
 /// The bound of a kind, by the order of [`BoundKind`], and number.
-pub(crate) fn bound(kind: i32, e: f64) -> Result<Bound> {
-    let kinds: [fn(f64) -> Bound; 7] =
-        [|_| Bound::Lossless, Bound::Abs, Bound::Rel, Bound::PwRel, Bound::Psnr, Bound::L2, Bound::Ratio];
+pub(crate) fn bound(kind: i32, e: f64) -> Result<ErrorBound> {
+    let kinds: [fn(f64) -> ErrorBound; 7] = [
+        |_| ErrorBound::Lossless,
+        ErrorBound::Abs,
+        ErrorBound::Rel,
+        ErrorBound::PwRel,
+        ErrorBound::Psnr,
+        ErrorBound::L2,
+        ErrorBound::Ratio,
+    ];
     let make = usize::try_from(kind).ok().and_then(|kind| kinds.get(kind));
     make.map(|make| make(e))
         .ok_or_else(|| invalid(format!("unknown kind of bound {kind}: use a PUMICE_BOUND constant")))
 }
 
 /// The kind and number of a bound.
-pub(crate) fn bound_parts(bound: Bound) -> Result<(i32, f64)> {
+pub(crate) fn bound_parts(bound: ErrorBound) -> Result<(i32, f64)> {
     let (kind, e) = match bound {
-        Bound::Lossless => (BoundKind::Lossless, 0.0),
-        Bound::Abs(e) => (BoundKind::Abs, e),
-        Bound::Rel(e) => (BoundKind::Rel, e),
-        Bound::PwRel(e) => (BoundKind::PwRel, e),
-        Bound::Psnr(e) => (BoundKind::Psnr, e),
-        Bound::L2(e) => (BoundKind::L2, e),
-        Bound::Ratio(e) => (BoundKind::Ratio, e),
+        ErrorBound::Lossless => (BoundKind::Lossless, 0.0),
+        ErrorBound::Abs(e) => (BoundKind::Abs, e),
+        ErrorBound::Rel(e) => (BoundKind::Rel, e),
+        ErrorBound::PwRel(e) => (BoundKind::PwRel, e),
+        ErrorBound::Psnr(e) => (BoundKind::Psnr, e),
+        ErrorBound::L2(e) => (BoundKind::L2, e),
+        ErrorBound::Ratio(e) => (BoundKind::Ratio, e),
         other => return Err(pumice::Error::unsupported(format!("{other} has no number yet"))),
     };
     Ok((kind as i32, e))

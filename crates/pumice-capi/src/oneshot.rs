@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::io::{self, Cursor};
 
-use pumice::{Error, ErrorKind, Real, Result, SliceSource, with_dtype};
+use pumice::{Element, Error, ErrorKind, Result, SliceSource, with_dtype};
 
 use crate::arguments::{Place, dtype, extents, shared, slice, slice_mut};
 use crate::buffer::Buffer;
@@ -139,7 +139,7 @@ pub(crate) fn count(shape: &[usize]) -> Result<usize> {
 }
 
 /// Compresses to memory that cannot grow.
-fn compress_within<T: Real>(
+fn compress_within<T: Element>(
     values: &[T],
     shape: &[usize],
     config: &pumice::Config,

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Mutex;
 
 use pumice::metrics::{Comparison, Guarantee};
-use pumice::{Error, ErrorKind, ReadAt, Real, Result, SliceSource, Source, with_dtype};
+use pumice::{Element, Error, ErrorKind, ReadAt, Result, SliceSource, Source, with_dtype};
 
 use crate::arguments::{Place, dtype, dtype_number, free, path, ranges, shared, slice, slice_mut};
 use crate::buffer::Buffer;
@@ -71,7 +71,7 @@ impl Reader {
     }
 
     /// Compares everything with the original.
-    fn check<T: Real>(&self, original: &[T]) -> Result<Comparison> {
+    fn check<T: Element>(&self, original: &[T]) -> Result<Comparison> {
         let original = SliceSource::new(original, &self.info().shape)?;
         let guarantee = Guarantee::of(self.info());
         let found = Mutex::new((Comparison::default(), Vec::new()));

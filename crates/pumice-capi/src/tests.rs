@@ -50,7 +50,7 @@ fn panics_become_a_status_and_errors_keep_their_code() {
 }
 
 /// Compresses, decodes in every way there is, and returns all restored arrays.
-fn round_trips<T: pumice::Real>(dtype: i32, config: *const Config, data: &[T], shape: &[usize]) -> Vec<Vec<T>> {
+fn round_trips<T: pumice::Element>(dtype: i32, config: *const Config, data: &[T], shape: &[usize]) -> Vec<Vec<T>> {
     let (values, n) = (data.as_ptr().cast::<c_void>(), data.len());
     let (rank, extents) = (shape.len(), shape.as_ptr());
     let (mut capacity, mut n_bytes) = (0, 0);
@@ -196,7 +196,7 @@ fn threads_share_a_reader() {
     is_shareable::<Config>();
     is_shareable::<DecodeOptions>();
     let data: Vec<f32> = (0..90_000).map(|i| i as f32).collect();
-    let config = pumice::Config::new(pumice::Bound::Lossless).chunk_shape(&[50, 300]);
+    let config = pumice::Config::new(pumice::ErrorBound::Lossless).chunk_shape(&[50, 300]);
     let bytes = pumice::compress(&data, &[300, 300], &config).unwrap();
     let mut reader = null_mut();
     // SAFETY: `bytes` outlive the reader.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 
-use pumice::{FileWriter, Real, Result, Summary, with_dtype};
+use pumice::{Element, FileWriter, Result, Summary, with_dtype};
 
 use crate::arguments::{Place, dtype, exclusive, extents, free, path, shared, slice};
 use crate::config::Config;
@@ -28,7 +28,7 @@ trait Rows: Send {
     fn finish(self: Box<Self>) -> Result<Summary>;
 }
 
-impl<T: Real> Rows for FileWriter<T> {
+impl<T: Element> Rows for FileWriter<T> {
     unsafe fn write(&mut self, values: *const c_void, n_values: usize) -> Result<()> {
         // SAFETY: as the caller promises.
         self.write_rows(unsafe { slice(values.cast::<T>(), n_values, "values") }?)
@@ -67,7 +67,7 @@ impl Callback {
     }
 }
 
-impl<T: Real> Rows for CallbackWriter<T> {
+impl<T: Element> Rows for CallbackWriter<T> {
     unsafe fn write(&mut self, values: *const c_void, n_values: usize) -> Result<()> {
         // SAFETY: as the caller promises.
         self.writer.write_rows(unsafe { slice(values.cast::<T>(), n_values, "values") }?)?;

@@ -1,6 +1,6 @@
 //! Bounds in words, for people and for `--json`: those of the whole array, those of its regions, and bins.
 
-use pumice::{Bound, Info, Region};
+use pumice::{ErrorBound, Info, Region};
 use serde::Serialize;
 
 use crate::target;
@@ -13,8 +13,8 @@ pub(crate) struct BoundReport {
     value: Option<f64>,
 }
 
-impl From<&Bound> for BoundReport {
-    fn from(bound: &Bound) -> Self {
+impl From<&ErrorBound> for BoundReport {
+    fn from(bound: &ErrorBound) -> Self {
         let (kind, value) = parts(*bound);
         Self { kind, value }
     }
@@ -46,29 +46,29 @@ impl From<&Region> for RegionReport {
 }
 
 /// The kind of a bound and the number the user gave.
-pub(crate) fn parts(bound: Bound) -> (&'static str, Option<f64>) {
+pub(crate) fn parts(bound: ErrorBound) -> (&'static str, Option<f64>) {
     match bound {
-        Bound::Abs(e) => ("abs", Some(e)),
-        Bound::Rel(e) => ("rel", Some(e)),
-        Bound::PwRel(e) => ("pwrel", Some(e)),
-        Bound::Lossless => ("lossless", None),
-        Bound::Psnr(db) => ("psnr", Some(db)),
-        Bound::L2(norm) => ("l2", Some(norm)),
-        Bound::Ratio(ratio) => ("ratio", Some(ratio)),
+        ErrorBound::Abs(e) => ("abs", Some(e)),
+        ErrorBound::Rel(e) => ("rel", Some(e)),
+        ErrorBound::PwRel(e) => ("pwrel", Some(e)),
+        ErrorBound::Lossless => ("lossless", None),
+        ErrorBound::Psnr(db) => ("psnr", Some(db)),
+        ErrorBound::L2(norm) => ("l2", Some(norm)),
+        ErrorBound::Ratio(ratio) => ("ratio", Some(ratio)),
         _ => ("other", None),
     }
 }
 
 /// Bounds in words; `abs_bound` is what they come to for this array.
-pub(crate) fn describe(bounds: &[Bound], abs_bound: f64) -> String {
+pub(crate) fn describe(bounds: &[ErrorBound], abs_bound: f64) -> String {
     let words = bounds.iter().map(|bound| match *bound {
-        Bound::Rel(e) if bounds.len() == 1 => {
+        ErrorBound::Rel(e) if bounds.len() == 1 => {
             format!("{} of the value range = {}", text::number(e, 6), text::number(abs_bound, 6))
         }
-        Bound::Rel(e) => format!("{} of the value range", text::number(e, 6)),
-        Bound::PwRel(e) => format!("{} of each value", text::number(e, 6)),
-        Bound::Abs(e) => format!("{} absolute", text::number(e, 6)),
-        Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => {
+        ErrorBound::Rel(e) => format!("{} of the value range", text::number(e, 6)),
+        ErrorBound::PwRel(e) => format!("{} of each value", text::number(e, 6)),
+        ErrorBound::Abs(e) => format!("{} absolute", text::number(e, 6)),
+        ErrorBound::Psnr(_) | ErrorBound::L2(_) | ErrorBound::Ratio(_) => {
             let (kind, asked) = parts(*bound);
             let asked = target::asked_text(kind, asked.unwrap_or(0.0));
             match bounds.len() {

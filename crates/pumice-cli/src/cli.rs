@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pumice::{Bound, Config, DType};
+use pumice::{Config, DType, ErrorBound};
 
 use crate::commands;
 use crate::parse::{self, Extents};
@@ -136,23 +136,23 @@ pub(crate) struct BoundArgs {
 
 impl BoundArgs {
     /// All that were given, of which there is at least one.
-    pub(crate) fn bounds(&self) -> Vec<Bound> {
+    pub(crate) fn bounds(&self) -> Vec<ErrorBound> {
         let given = [
-            self.abs.map(Bound::Abs),
-            self.rel.map(Bound::Rel),
-            self.pwrel.map(Bound::PwRel),
-            self.psnr.map(Bound::Psnr),
-            self.l2.map(Bound::L2),
-            self.ratio.map(Bound::Ratio),
+            self.abs.map(ErrorBound::Abs),
+            self.rel.map(ErrorBound::Rel),
+            self.pwrel.map(ErrorBound::PwRel),
+            self.psnr.map(ErrorBound::Psnr),
+            self.l2.map(ErrorBound::L2),
+            self.ratio.map(ErrorBound::Ratio),
         ];
-        let lossless = self.lossless.then_some(Bound::Lossless);
+        let lossless = self.lossless.then_some(ErrorBound::Lossless);
         given.into_iter().chain([lossless]).flatten().collect()
     }
 
     /// A configuration with these bounds.
     pub(crate) fn config(&self) -> Config {
         let mut bounds = self.bounds().into_iter();
-        let config = Config::new(bounds.next().unwrap_or(Bound::Lossless));
+        let config = Config::new(bounds.next().unwrap_or(ErrorBound::Lossless));
         bounds.fold(config, Config::and)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use indicatif::ProgressBar;
 use pumice::metrics::{Comparison, Guarantee};
-use pumice::{FileSource, ReadAt, Reader, Real, Source};
+use pumice::{Element, FileSource, ReadAt, Reader, Source};
 
 use crate::failure::Result;
 
@@ -33,7 +33,7 @@ impl Findings {
     }
 
     /// Adds one block, this box of what is compared; `locate` turns a place in it into coordinates of the array.
-    fn add<T: Real>(
+    fn add<T: Element>(
         &mut self,
         region: &[Range<usize>],
         original: &[T],
@@ -52,7 +52,7 @@ impl Findings {
 }
 
 /// Compares a source with what a compressed file gives back.
-pub(crate) fn with_reader<T: Real, R: ReadAt>(
+pub(crate) fn with_reader<T: Element, R: ReadAt>(
     original: &dyn Source<T>,
     reader: &Reader<R>,
     promise: &Guarantee,
@@ -73,7 +73,7 @@ pub(crate) fn with_reader<T: Real, R: ReadAt>(
 }
 
 /// Compares two files of the same shape; both sources see the values as a plain list.
-pub(crate) fn with_file<T: Real, R: ReadAt>(
+pub(crate) fn with_file<T: Element, R: ReadAt>(
     original: &FileSource<R>,
     restored: &FileSource<R>,
     shape: &[usize],

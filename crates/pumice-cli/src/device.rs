@@ -14,9 +14,9 @@ use crate::failure::{Failure, Result};
 use crate::text;
 
 #[cfg(not(feature = "cuda"))]
-pub(crate) use no_cuda::{Device as Cuda, Element};
+pub(crate) use no_cuda::{Device as Cuda, DeviceElement};
 #[cfg(feature = "cuda")]
-pub(crate) use pumice_gpu::{Device as Cuda, Element};
+pub(crate) use pumice_gpu::{Device as Cuda, DeviceElement};
 
 /// Device memory that coding an array may take, in sizes of the array: itself, room for payloads that do not shrink,
 /// chunks that are not one run of memory, differences, and tables.
@@ -46,7 +46,7 @@ pub(crate) struct Job<'a> {
 
 impl DeviceArg {
     /// Where the job will be done. `--device cuda` fails where `--device auto` chooses the CPU.
-    pub(crate) fn place<T: Element>(self, job: &Job<'_>) -> Result<Place> {
+    pub(crate) fn place<T: DeviceElement>(self, job: &Job<'_>) -> Result<Place> {
         match self {
             Self::Cpu => Ok(Place::Cpu { reason: None }),
             Self::Cuda => {
@@ -60,7 +60,7 @@ impl DeviceArg {
 }
 
 /// The device, if it is there and can do the job.
-fn found<T: Element>(job: &Job<'_>) -> pumice::Result<Cuda> {
+fn found<T: DeviceElement>(job: &Job<'_>) -> pumice::Result<Cuda> {
     let cuda = Cuda::cuda(0)?;
     can_encode::<T>(&cuda, job)?;
     let (free, _) = cuda.memory()?;
@@ -73,7 +73,7 @@ fn found<T: Element>(job: &Job<'_>) -> pumice::Result<Cuda> {
 
 /// Refuses what the device has no kernels for, as it refuses an array of the same rank that has hardly any values.
 /// What is wrong with the arguments is left to those who know the array.
-fn can_encode<T: Element>(cuda: &Cuda, job: &Job<'_>) -> pumice::Result<()> {
+fn can_encode<T: DeviceElement>(cuda: &Cuda, job: &Job<'_>) -> pumice::Result<()> {
     let shape = vec![0; job.shape.len()];
     let values = vec![T::default(); shape.iter().product()];
     job.configs.iter().try_for_each(|config| match cuda.compress(&values, &shape, config) {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use pumice::{DecodeOptions, ErrorKind, FileSource, Reader, Real};
+use pumice::{DecodeOptions, Element, ErrorKind, FileSource, Reader};
 
 use crate::cli::{LayoutArgs, is_stdio};
 use crate::failure::{Failure, Result, io_context};
@@ -85,7 +85,7 @@ impl Input {
     }
 
     /// All values.
-    pub(crate) fn read<T: Real>(&self) -> Result<Vec<T>> {
+    pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>> {
         use pumice::Source;
         let mut values = vec![T::default(); self.layout.n_values().unwrap_or(0)];
         let start = vec![0; self.layout.shape.len()];

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use pumice::{AtomicFile, Real};
+use pumice::{AtomicFile, Element};
 
 use crate::cli::is_stdio;
 use crate::failure::{Failure, Result};
@@ -134,7 +134,7 @@ impl ArrayFile {
     }
 
     /// Writes the values of one box.
-    pub(crate) fn write_box<T: Real>(&mut self, region: &[Range<usize>], values: &[T]) -> pumice::Result<()> {
+    pub(crate) fn write_box<T: Element>(&mut self, region: &[Range<usize>], values: &[T]) -> pumice::Result<()> {
         self.bytes.clear();
         T::extend_le_bytes(values, &mut self.bytes);
         let size = T::DTYPE.size();

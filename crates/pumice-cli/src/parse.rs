@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use pumice::Bound;
+use pumice::ErrorBound;
 
 /// Extents of an array, in the order they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Roi {
     pub(crate) region: String,
-    pub(crate) bound: Bound,
+    pub(crate) bound: ErrorBound,
 }
 
 /// `0:10,5:9=abs:1e-3`: a region, and its bound as kind and number.
@@ -78,10 +78,10 @@ pub(crate) fn roi(text: &str) -> Result<Roi, String> {
     let expected = "expected REGION=KIND:E, such as 0:10,:,5:9=abs:1e-3, with rel, pwrel or lossless as other kinds";
     let (region, bound) = text.split_once('=').ok_or(expected)?;
     let bound = match bound.trim().split_once(':') {
-        Some(("abs", e)) => Bound::Abs(self::bound(e)?),
-        Some(("rel", e)) => Bound::Rel(self::bound(e)?),
-        Some(("pwrel", e)) => Bound::PwRel(self::bound(e)?),
-        None if bound.trim() == "lossless" => Bound::Lossless,
+        Some(("abs", e)) => ErrorBound::Abs(self::bound(e)?),
+        Some(("rel", e)) => ErrorBound::Rel(self::bound(e)?),
+        Some(("pwrel", e)) => ErrorBound::PwRel(self::bound(e)?),
+        None if bound.trim() == "lossless" => ErrorBound::Lossless,
         _ => return Err(expected.into()),
     };
     Ok(Roi { region: region.trim().into(), bound })
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn regions_have_bounds() {
-        let expected = Roi { region: "0:10,:".into(), bound: Bound::Abs(1e-3) };
+        let expected = Roi { region: "0:10,:".into(), bound: ErrorBound::Abs(1e-3) };
         assert_eq!(roi("0:10,: = abs:1e-3"), Ok(expected));
-        assert_eq!(roi("5=lossless").unwrap().bound, Bound::Lossless);
-        assert_eq!(roi("5=pwrel:0.1").unwrap().bound, Bound::PwRel(0.1));
+        assert_eq!(roi("5=lossless").unwrap().bound, ErrorBound::Lossless);
+        assert_eq!(roi("5=pwrel:0.1").unwrap().bound, ErrorBound::PwRel(0.1));
         for text in ["5", "5=abs", "5=abs:-1", "5=1e-3", "5=lossless:1", "5=nonsense:1"] {
             assert!(roi(text).is_err(), "{text}");
         }

@@ -1,15 +1,15 @@
 //! Targets (PSNR, L2 norm, ratio) in words: what was asked, what was achieved, and whether that is still so.
 
 use pumice::metrics::Comparison;
-use pumice::{Achieved, Bound, Info};
+use pumice::{Achieved, ErrorBound, Info};
 use serde::Serialize;
 
 use crate::bounds::parts;
 use crate::text;
 use crate::ui;
 
-pub(crate) fn is_target(bound: Bound) -> bool {
-    matches!(bound, Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_))
+pub(crate) fn is_target(bound: ErrorBound) -> bool {
+    matches!(bound, ErrorBound::Psnr(_) | ErrorBound::L2(_) | ErrorBound::Ratio(_))
 }
 
 /// What compression towards a target is doing when it has come so far: `pumice::compress_from` says what counts how much.
@@ -86,9 +86,9 @@ impl Verdict {
     pub(crate) fn of(info: &Info, total: &Comparison) -> Option<Self> {
         let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
         let (achieved, is_met) = match info.bound {
-            Bound::Psnr(db) => (total.psnr, total.psnr >= db),
-            Bound::L2(norm) => (total.l2_norm, total.l2_norm <= norm),
-            Bound::Ratio(asked) => (ratio, ratio >= asked),
+            ErrorBound::Psnr(db) => (total.psnr, total.psnr >= db),
+            ErrorBound::L2(norm) => (total.l2_norm, total.l2_norm <= norm),
+            ErrorBound::Ratio(asked) => (ratio, ratio >= asked),
             _ => return None,
         };
         let (kind, asked) = parts(info.bound);

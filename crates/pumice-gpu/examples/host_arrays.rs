@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use pumice::{Bound, Config, DecodeOptions, Preset, Result};
+use pumice::{Config, DecodeOptions, ErrorBound, Preset, Result};
 use pumice_gpu::{Device, Encoder, Stream};
 
 fn main() -> Result<()> {
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         let start = Instant::now();
         on_device.to_vec(stream)?;
         report("  back, to new memory", start);
-        let config = Config::new(Bound::Rel(1e-3)).preset(Preset::Fast);
+        let config = Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Fast);
         let blueprint = device.blueprint(on_device.as_slice(), &[n_values], &config, stream)?;
         let mut encoder = Encoder::new(&device, &blueprint)?;
         let start = Instant::now();

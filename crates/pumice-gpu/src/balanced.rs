@@ -1,4 +1,4 @@
-//! Codec `balanced`: the tables that its kernels need, and their launches.
+//! CodecId `balanced`: the tables that its kernels need, and their launches.
 //!
 //! Encoding and decoding are fixed sequences of launches over all chunks, with no look at what they find in between. Chunks
 //! that the kernels leave to the host (they have exceptions, or damage) are known afterwards.

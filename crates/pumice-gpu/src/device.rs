@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pumice::backend::{self, Assembler, Blueprint, ChunkBox, Codec, FastCandidate, Frames};
+use pumice::backend::{self, Assembler, Blueprint, ChunkBox, CodecId, FastCandidate, Frames};
 use pumice::{Array, Config, DecodeOptions, Error, Preset, Result};
 
 use crate::balanced::{self, BalancedDecoder, BalancedEncoder};
@@ -16,7 +16,7 @@ use crate::boxes::{self, Corner};
 use crate::cuda::Cuda;
 use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
 use crate::hash::Hasher;
-use crate::kernels::{Element, Item};
+use crate::kernels::{DeviceElement, Item};
 use crate::payloads::{self, Delivered, Placed};
 use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
@@ -29,10 +29,10 @@ const GATHERED_BYTES: usize = 256 << 20;
 /// A device that runs Pumice's kernels. Cheap to clone.
 ///
 /// ```no_run
-/// use pumice::{Bound, Config, DecodeOptions, Preset};
+/// use pumice::{ErrorBound, Config, DecodeOptions, Preset};
 /// let device = pumice_gpu::Device::cuda(0)?;
 /// let data = vec![0.5f32; 1 << 20];
-/// let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast);
+/// let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast);
 /// let bytes = device.compress(&data, &[1024, 1024], &config)?;
 /// assert_eq!(bytes, pumice::compress(&data, &[1024, 1024], &config)?);
 /// let back = device.decompress::<f32>(&bytes, &DecodeOptions::new())?;
@@ -96,7 +96,7 @@ impl Device {
     }
 
     /// What is to be written for an array in device memory: finds its value range and fill values there. Waits.
-    pub fn blueprint<T: Element>(
+    pub fn blueprint<T: DeviceElement>(
         &self,
         values: DeviceSlice<'_, T>,
         shape: &[usize],
@@ -110,7 +110,7 @@ impl Device {
     }
 
     /// Compresses an array on the host, by way of the device: the same bytes as `pumice::compress` gives.
-    pub fn compress<T: Element>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
+    pub fn compress<T: DeviceElement>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
         check_len(values.len(), shape)?;
         let stream = Stream::DEFAULT;
         let on_device = self.upload(values)?;
@@ -121,7 +121,7 @@ impl Device {
     }
 
     /// Decompresses a whole stream on the host, by way of the device.
-    pub fn decompress<T: Element>(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Array<T>> {
+    pub fn decompress<T: DeviceElement>(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Array<T>> {
         let frames = Frames::open(bytes, options)?;
         let shape = frames.info().shape.clone();
         let mut data = backend::zeroed(shape.iter().product())?;
@@ -132,7 +132,7 @@ impl Device {
     }
 
     /// The same of a region: only the chunks that hold it are decoded, and of codec `fast` only the tiles.
-    pub fn decompress_region<T: Element>(
+    pub fn decompress_region<T: DeviceElement>(
         &self,
         bytes: &[u8],
         region: &[Range<usize>],
@@ -149,7 +149,7 @@ impl Device {
 
     /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host; returns how
     /// many. Waits until all is done.
-    pub fn decode<'a, T: Element>(
+    pub fn decode<'a, T: DeviceElement>(
         &self,
         frames: impl Into<Stored<'a>>,
         values: DeviceSliceMut<'a, T>,
@@ -162,7 +162,7 @@ impl Device {
 
     /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Takes 256 MiB of device memory
     /// or a chunk beside the payloads, whichever is more. Returns how many chunks were decoded on the host. Waits until all is done.
-    pub fn decode_region<'a, T: Element>(
+    pub fn decode_region<'a, T: DeviceElement>(
         &self,
         frames: impl Into<Stored<'a>>,
         region: &[Range<usize>],
@@ -285,7 +285,7 @@ impl<T: Item> DeviceSliceMut<'_, T> {
 
 /// Encodes arrays that share a blueprint, with working space that is allocated once.
 #[derive(Debug)]
-pub struct Encoder<'a, T: Element> {
+pub struct Encoder<'a, T: DeviceElement> {
     runtime: Arc<dyn Runtime>,
     blueprint: &'a Blueprint<T>,
     boxes: Vec<ChunkBox>,
@@ -316,12 +316,12 @@ type Payloads = Vec<Option<(DevicePtr, usize)>>;
 
 /// What encodes chunks.
 #[derive(Debug)]
-enum ChunkEncoder<T: Element> {
+enum ChunkEncoder<T: DeviceElement> {
     Fast(Box<FastEncoder<T>>),
     Balanced(Box<BalancedEncoder<T>>),
 }
 
-impl<'a, T: Element> Encoder<'a, T> {
+impl<'a, T: DeviceElement> Encoder<'a, T> {
     /// Allocates working space: room for all payloads, for their directories, and for chunks that are not one run of
     /// memory. An error of kind `Unsupported` says so where there are no kernels for what is asked.
     pub fn new(device: &Device, blueprint: &'a Blueprint<T>) -> Result<Self> {
@@ -384,17 +384,17 @@ impl<'a, T: Element> Encoder<'a, T> {
     }
 
     /// The codec, and where the payload of each chunk is and how long; `None` where the host has to make it. Waits.
-    fn payloads(&self, stream: Stream) -> Result<(Codec, Payloads)> {
+    fn payloads(&self, stream: Stream) -> Result<(CodecId, Payloads)> {
         Ok(match &self.coder {
-            ChunkEncoder::Fast(fast) => (Codec::Fast, fast.payloads(stream)?),
-            ChunkEncoder::Balanced(balanced) => (Codec::Balanced, balanced.payloads(stream)?),
+            ChunkEncoder::Fast(fast) => (CodecId::Fast, fast.payloads(stream)?),
+            ChunkEncoder::Balanced(balanced) => (CodecId::Balanced, balanced.payloads(stream)?),
         })
     }
 
     /// Waits, and tells how many chunks the device has no kernels for, so that the host will encode them when the stream is made.
     pub fn n_left_to_host(&self, stream: Stream) -> Result<usize> {
         let (codec, payloads) = self.payloads(stream)?;
-        let is_left = |payload: &&Option<_>| codec == Codec::Balanced && payload.is_none();
+        let is_left = |payload: &&Option<_>| codec == CodecId::Balanced && payload.is_none();
         Ok(payloads.iter().filter(is_left).count())
     }
 
@@ -420,13 +420,13 @@ impl<'a, T: Element> Encoder<'a, T> {
     }
 
     /// Waits, and gives the codec and the payload of each chunk; the host makes those that the device has left to it.
-    fn made(&self, values: DevicePtr, stream: Stream) -> Result<impl Iterator<Item = Result<(Codec, Made)>>> {
+    fn made(&self, values: DevicePtr, stream: Stream) -> Result<impl Iterator<Item = Result<(CodecId, Made)>>> {
         let (codec, payloads) = self.payloads(stream)?;
         Ok(payloads.into_iter().enumerate().map(move |(id, payload)| {
             let n_values = self.boxes[id].n_values();
             match payload {
                 Some((at, n_bytes)) => Ok((codec, Made::OnDevice(at, n_bytes))),
-                None if codec == Codec::Balanced => {
+                None if codec == CodecId::Balanced => {
                     let mut chunk = vec![T::default(); n_values];
                     let (to, n_bytes) = (chunk.as_mut_ptr().cast(), size_of_val(&chunk[..]));
                     // SAFETY: a slice is valid; `chunk` outlives the wait.
@@ -436,7 +436,7 @@ impl<'a, T: Element> Encoder<'a, T> {
                     let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
                     Ok((codec, Made::OnHost(bytes)))
                 }
-                None => Ok((Codec::Raw, Made::OnDevice(self.place(id, values), n_values * size_of::<T>()))),
+                None => Ok((CodecId::Raw, Made::OnDevice(self.place(id, values), n_values * size_of::<T>()))),
             }
         }))
     }
@@ -474,7 +474,7 @@ impl<'a, 'b: 'a> From<&'a FramesOnDevice<'b>> for Stored<'a> {
 
 /// Decodes one stream, or a region of it, whose payloads it holds in device memory, as often as wanted.
 #[derive(Debug)]
-pub struct Decoder<'a, T: Element> {
+pub struct Decoder<'a, T: DeviceElement> {
     runtime: Arc<dyn Runtime>,
     frames: &'a Frames<'a>,
     /// The part of the array that `values` has room for.
@@ -524,7 +524,7 @@ impl Part {
     }
 }
 
-impl<'a, T: Element> Decoder<'a, T> {
+impl<'a, T: DeviceElement> Decoder<'a, T> {
     /// Verifies the stream's checksums and copies its payloads to the device, unless they are there; values will be written
     /// to `values`.
     pub fn new(
@@ -554,9 +554,9 @@ impl<'a, T: Element> Decoder<'a, T> {
         let (mut fast_parts, mut balanced_parts, mut raw_parts) = (Vec::new(), Vec::new(), Vec::new());
         for (number, part) in parts.iter().enumerate() {
             let parts = match (frames.frame(part.id)?.codec, stored) {
-                (Codec::Fast, _) => &mut fast_parts,
-                (Codec::Balanced, _) => &mut balanced_parts,
-                (Codec::Raw, Stored::OnDevice(_)) => &mut raw_parts,
+                (CodecId::Fast, _) => &mut fast_parts,
+                (CodecId::Balanced, _) => &mut balanced_parts,
+                (CodecId::Raw, Stored::OnDevice(_)) => &mut raw_parts,
                 _ => continue,
             };
             if part.chunk.n_values() > 0 {
@@ -675,7 +675,7 @@ impl<'a, T: Element> Decoder<'a, T> {
 
 /// Finds where each chunk is decoded to: its place among the values of the region if it is one run of them, or else memory made
 /// for that.
-fn place_parts<T: Element>(
+fn place_parts<T: DeviceElement>(
     runtime: &Arc<dyn Runtime>,
     parts: &mut [Part],
     region: &[Range<usize>],

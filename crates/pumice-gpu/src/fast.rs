@@ -1,4 +1,4 @@
-//! Codec `fast`: the tables that its kernels need, and their launches.
+//! CodecId `fast`: the tables that its kernels need, and their launches.
 
 use std::array;
 use std::collections::HashMap;

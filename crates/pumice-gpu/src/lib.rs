@@ -23,5 +23,5 @@ mod scan;
 mod staging;
 
 pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder, FramesOnDevice, Stored};
-pub use kernels::{Element, Item};
+pub use kernels::{DeviceElement, Item};
 pub use runtime::{DevicePtr, Stream};

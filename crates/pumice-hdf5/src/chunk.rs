@@ -5,7 +5,9 @@
 //! fill value, or with zeros. They are no data: the range of a relative bound and the mean of a PSNR leave them out.
 
 use bytemuck::Pod;
-use pumice::{Bound, Config, DecodeOptions, Error, ErrorKind, Fill, Reader, Real, Result, SliceSource, with_dtype};
+use pumice::{
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Reader, Result, SliceSource, with_dtype,
+};
 
 use crate::words::{ByteOrder, ChunkType, Wish};
 
@@ -41,12 +43,12 @@ pub fn encode(bytes: &[u8], chunk_type: &ChunkType, wish: &Wish, threads: usize)
     })
 }
 
-fn compress<T: Real>(values: &[T], chunk_type: &ChunkType, config: Config, threads: usize) -> Result<Vec<u8>> {
+fn compress<T: Element>(values: &[T], chunk_type: &ChunkType, config: Config, threads: usize) -> Result<Vec<u8>> {
     pumice::compress(values, &stream_shape(&chunk_type.extents), &config.threads(threads))
 }
 
 /// A stream knows of one fill value: the other one is data to it. Where it would not come back, nothing is lost instead.
-fn encode_with_two_fills<T: Real + Pod>(
+fn encode_with_two_fills<T: Element + Pod>(
     values: &[T],
     chunk_type: &ChunkType,
     wish: &Wish,
@@ -54,20 +56,20 @@ fn encode_with_two_fills<T: Real + Pod>(
     threads: usize,
 ) -> Result<Vec<u8>> {
     let mut bound = wish.bound;
-    if let Bound::Ratio(_) = bound {
+    if let ErrorBound::Ratio(_) = bound {
         // The bound that reaches it if there is only one.
         let joined: Vec<T> =
             values.iter().map(|&value| if is_same(value, fills[1]) { fills[0] } else { value }).collect();
         let stream = compress(&joined, chunk_type, config(&joined, chunk_type, wish, &fills[..1])?, threads)?;
-        bound = Bound::Abs(pumice::inspect(&stream)?.abs_bound);
+        bound = ErrorBound::Abs(pumice::inspect(&stream)?.abs_bound);
     }
     let wished = config(values, chunk_type, &Wish { bound, ..*wish }, &fills)?;
     let mut stream = compress(values, chunk_type, wished, threads)?;
     if !fills_survive(values, &stream, &fills, threads)? {
-        stream = compress(values, chunk_type, Config::new(Bound::Lossless).preset(wish.preset), threads)?;
+        stream = compress(values, chunk_type, Config::new(ErrorBound::Lossless).preset(wish.preset), threads)?;
     }
     match wish.bound {
-        Bound::Ratio(ratio) if stream.len() as f64 * ratio > size_of_val(values) as f64 => Err(Error::new(
+        ErrorBound::Ratio(ratio) if stream.len() as f64 * ratio > size_of_val(values) as f64 => Err(Error::new(
             ErrorKind::InvalidArgument,
             format!("two fill values in a chunk leave no room for a ratio of {ratio}: another kind of bound is needed"),
         )),
@@ -75,19 +77,19 @@ fn encode_with_two_fills<T: Real + Pod>(
     }
 }
 
-fn is_same<T: Real>(a: T, b: T) -> bool {
+fn is_same<T: Element>(a: T, b: T) -> bool {
     a.to_bits_u64() == b.to_bits_u64()
 }
 
 /// The fill values that occur in a chunk: the one that is wished for, and that of the dataset. A stream knows of one.
-fn fills_in<T: Real>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Vec<T> {
+fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Vec<T> {
     let mut fills: Vec<T> = [wish.fill, chunk_type.fill].into_iter().flatten().map(T::from_f64).collect();
     fills.dedup_by(|a, b| is_same(*a, *b));
     fills.retain(|fill| values.iter().any(|value| is_same(*value, *fill)));
     fills
 }
 
-fn fills_survive<T: Real>(values: &[T], stream: &[u8], fills: &[T], threads: usize) -> Result<bool> {
+fn fills_survive<T: Element>(values: &[T], stream: &[u8], fills: &[T], threads: usize) -> Result<bool> {
     let mut restored = vec![T::default(); values.len()];
     pumice::decompress_into(stream, &mut restored, &DecodeOptions::new().threads(threads))?;
     let is_fill = |value: T| fills.iter().any(|fill| is_same(*fill, value));
@@ -125,7 +127,7 @@ fn is_native(order: ByteOrder) -> bool {
     (order == ByteOrder::Big) == cfg!(target_endian = "big")
 }
 
-fn in_native_order<T: Real>(bytes: &[u8], order: ByteOrder) -> Vec<T> {
+fn in_native_order<T: Element>(bytes: &[u8], order: ByteOrder) -> Vec<T> {
     let mut bytes = bytes.to_vec();
     if order == ByteOrder::Big {
         bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
@@ -149,7 +151,7 @@ fn stream_shape(extents: &[usize]) -> Vec<usize> {
 }
 
 /// What to ask of Pumice for this chunk, in which these fill values are.
-fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, fills: &[T]) -> Result<Config> {
+fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, fills: &[T]) -> Result<Config> {
     let is_fill = |value: &T| fills.iter().any(|fill| is_same(*fill, *value));
     let has_two = fills.len() > 1;
     let fill = match (fills.first(), wish.fill) {
@@ -160,8 +162,8 @@ fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, fill
     };
     let config = Config::new(wish.bound).preset(wish.preset).fill(fill);
     match (wish.bound, wish.range) {
-        (Bound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
-        (Bound::Rel(_) | Bound::Psnr(_), _) => {}
+        (ErrorBound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
+        (ErrorBound::Rel(_) | ErrorBound::Psnr(_), _) => {}
         _ => return Ok(config),
     }
     let extents = data_extents(values, &chunk_type.extents, |value| value.to_bits_u64() == 0 || is_fill(value));
@@ -174,11 +176,11 @@ fn config<T: Real + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, fill
     let found = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, fill_of_data, 1)?;
     let of_bound = |bound| Config::new(bound).preset(wish.preset).fill(fill);
     Ok(match (wish.bound, found) {
-        (_, None) => of_bound(Bound::Lossless),
-        (Bound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
+        (_, None) => of_bound(ErrorBound::Lossless),
+        (ErrorBound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
         // The errors of the padding, if there are any, only make it better.
-        (Bound::Psnr(db), Some((lo, hi))) if is_padded || has_two => {
-            of_bound(Bound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
+        (ErrorBound::Psnr(db), Some((lo, hi))) if is_padded || has_two => {
+            of_bound(ErrorBound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
         }
         _ => config,
     })
@@ -210,6 +212,8 @@ fn corner<T: Copy>(values: &[T], chunk: &[usize], extents: &[usize]) -> impl Ite
 
 #[cfg(test)]
 mod tests {
+    use pumice::Real;
+
     use super::*;
     use pumice::{DType, Preset};
 
@@ -217,7 +221,7 @@ mod tests {
         ChunkType { dtype, order: ByteOrder::Little, extents: extents.to_vec(), fill: None }
     }
 
-    fn bytes_of<T: Real>(values: &[T]) -> Vec<u8> {
+    fn bytes_of<T: Element>(values: &[T]) -> Vec<u8> {
         let mut bytes = Vec::new();
         T::extend_le_bytes(values, &mut bytes);
         bytes
@@ -249,7 +253,7 @@ mod tests {
             for shift in 0..3 {
                 let mut shifted = vec![0; shift];
                 shifted.extend(&bytes);
-                let stream = encode(&shifted[shift..], &chunk, &Wish::new(Bound::Abs(0.0)), 1).unwrap();
+                let stream = encode(&shifted[shift..], &chunk, &Wish::new(ErrorBound::Abs(0.0)), 1).unwrap();
                 let mut out = vec![0; shift + bytes.len()];
                 decode(&stream, &chunk, &mut out[shift..], DecodeOptions::new()).unwrap();
                 assert_eq!(out[shift..], bytes);
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn padding_does_not_loosen_a_relative_bound() {
         let data = temperatures(60 * 40);
-        let wish = Wish::new(Bound::Rel(1e-2));
+        let wish = Wish::new(ErrorBound::Rel(1e-2));
         let (alone, _) = round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &wish);
         assert!(alone < 0.11);
         for (pad, fill) in [(0.0, None), (1e20, Some(1e20)), (0.0, Some(1e20))] {
@@ -274,7 +278,7 @@ mod tests {
             let is_within = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) <= bound;
             assert!(padded.iter().zip(&restored).all(is_within));
             // The mean and the range of a PSNR are those of the data too.
-            let (_, restored) = round_trip(&padded, &chunk, &Wish::new(Bound::Psnr(60.0)));
+            let (_, restored) = round_trip(&padded, &chunk, &Wish::new(ErrorBound::Psnr(60.0)));
             let part = |all: &[f32]| all.chunks(50).take(60).flat_map(|row| row[..40].to_vec()).collect::<Vec<_>>();
             let found = pumice::metrics::compare(&part(&padded), &part(&restored), f64::INFINITY, &[]);
             assert!(found.psnr >= 60.0, "{}", found.psnr);
@@ -288,7 +292,7 @@ mod tests {
         let mut data = temperatures(2400);
         data[100..200].fill(1e20);
         let chunk = ChunkType { fill: Some(9.969_209_968_386_869e36), ..chunk_type(DType::F32, &[60, 40]) };
-        let (bound, restored) = round_trip(&data, &chunk, &Wish::new(Bound::Rel(1e-2)));
+        let (bound, restored) = round_trip(&data, &chunk, &Wish::new(ErrorBound::Rel(1e-2)));
         assert!(bound < 0.11, "{bound}");
         assert_eq!(restored[100..200], data[100..200]);
     }
@@ -299,16 +303,21 @@ mod tests {
         data[100..200].fill(1e20);
         data[300..400].fill(-999.0);
         let chunk = ChunkType { fill: Some(1e20), ..chunk_type(DType::F32, &[60, 40]) };
-        for bound in
-            [Bound::Abs(0.1), Bound::Abs(30.0), Bound::Rel(1e-3), Bound::PwRel(1e-2), Bound::Psnr(60.0), Bound::L2(1.0)]
-        {
+        for bound in [
+            ErrorBound::Abs(0.1),
+            ErrorBound::Abs(30.0),
+            ErrorBound::Rel(1e-3),
+            ErrorBound::PwRel(1e-2),
+            ErrorBound::Psnr(60.0),
+            ErrorBound::L2(1.0),
+        ] {
             let wish = Wish { fill: Some(-999.0), ..Wish::new(bound) };
             let (_, restored) = round_trip(&data, &chunk, &wish);
             assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]), "{bound:?}");
             let largest = data.iter().zip(&restored).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(largest < 31.0, "{bound:?}: {largest}");
         }
-        let ratio = |ratio| Wish { fill: Some(-999.0), ..Wish::new(Bound::Ratio(ratio)) };
+        let ratio = |ratio| Wish { fill: Some(-999.0), ..Wish::new(ErrorBound::Ratio(ratio)) };
         let (_, restored) = round_trip(&data, &chunk, &ratio(5.0));
         assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]));
         assert!(restored[400..].iter().zip(&data[400..]).all(|(a, b)| (a - b).abs() < 1.0));
@@ -318,7 +327,7 @@ mod tests {
     #[test]
     fn a_range_is_taken_as_given() {
         let data = temperatures(2400);
-        let wish = Wish { range: Some((0.0, 100.0)), preset: Preset::Fast, ..Wish::new(Bound::Rel(1e-3)) };
+        let wish = Wish { range: Some((0.0, 100.0)), preset: Preset::Fast, ..Wish::new(ErrorBound::Rel(1e-3)) };
         assert_eq!(round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &wish).0, 0.1);
     }
 
@@ -328,7 +337,7 @@ mod tests {
         assert_eq!(stream_shape(&[1, 2, 1, 3, 1, 4, 1, 5, 1, 6]), [2, 3, 4, 5, 6]);
         assert_eq!(stream_shape(&[2; 10]), [8, 2, 2, 2, 2, 2, 2, 2]);
         let data = temperatures(1024);
-        let (_, restored) = round_trip(&data, &chunk_type(DType::F32, &[2; 10]), &Wish::new(Bound::Lossless));
+        let (_, restored) = round_trip(&data, &chunk_type(DType::F32, &[2; 10]), &Wish::new(ErrorBound::Lossless));
         assert_eq!(restored, data);
     }
 
@@ -336,7 +345,7 @@ mod tests {
     fn damage_and_wrong_sizes_are_errors() {
         let data = temperatures(2400);
         let chunk = chunk_type(DType::F32, &[60, 40]);
-        let stream = encode(&bytes_of(&data), &chunk, &Wish::new(Bound::Abs(0.1)), 1).unwrap();
+        let stream = encode(&bytes_of(&data), &chunk, &Wish::new(ErrorBound::Abs(0.1)), 1).unwrap();
         let mut out = vec![0; 9600];
         for at in 0..stream.len() {
             let mut damaged = stream.clone();
@@ -346,6 +355,6 @@ mod tests {
         }
         let other = chunk_type(DType::F32, &[40, 60]);
         assert_eq!(decode(&stream, &other, &mut out, DecodeOptions::new()).unwrap_err().kind(), ErrorKind::Corrupt);
-        assert!(encode(&[0; 9599], &chunk, &Wish::new(Bound::Lossless), 1).is_err());
+        assert!(encode(&[0; 9599], &chunk, &Wish::new(ErrorBound::Lossless), 1).is_err());
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use pumice::{Error, ErrorKind, Result};
 
 pub use attributes::Value;
-pub use create::{Element, Layout};
+pub use create::{ElementType, Layout};
 pub use dataset::{Dataset, Integer};
 
 use crate::filter::{FilterClass, filter_class};

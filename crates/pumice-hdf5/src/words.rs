@@ -3,7 +3,7 @@
 //! A user gives the first part: bound, preset, range, fill value. `set_local` appends what it learns about the dataset;
 //! that part is made anew whenever words that have it already are used for another dataset, as h5repack and nccopy do.
 
-use pumice::{Bound, DType, Error, ErrorKind, Preset, Result};
+use pumice::{DType, Error, ErrorBound, ErrorKind, Preset, Result};
 
 /// The layout that is written here. A reader refuses others.
 const VERSION: u32 = 1;
@@ -37,7 +37,7 @@ const PRESETS: [(u32, Preset); 9] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
     /// The bound or target of each chunk.
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The pipeline.
     pub preset: Preset,
     /// The range that a relative bound refers to, instead of each chunk's own.
@@ -48,7 +48,7 @@ pub struct Wish {
 
 impl Wish {
     /// A bound, and defaults for the rest.
-    pub fn new(bound: Bound) -> Self {
+    pub fn new(bound: ErrorBound) -> Self {
         Self { bound, preset: Preset::default(), range: None, fill: None }
     }
 }
@@ -96,7 +96,7 @@ impl Words {
     /// Reads words, the user's or all of them. None at all ask for lossless compression.
     pub fn parse(words: &[u32]) -> Result<Self> {
         let Some(&first) = words.first() else {
-            return Ok(Self { wish: Wish::new(Bound::Lossless), chunk_type: None });
+            return Ok(Self { wish: Wish::new(ErrorBound::Lossless), chunk_type: None });
         };
         let [version, kind, preset, _] = first.to_le_bytes().map(u32::from);
         if version != VERSION {
@@ -131,12 +131,12 @@ impl Words {
     pub fn to_vec(&self) -> Vec<u32> {
         let Wish { bound, preset, range, fill } = self.wish;
         let (kind, value) = match bound {
-            Bound::Abs(e) => (1, e),
-            Bound::Rel(e) => (2, e),
-            Bound::PwRel(e) => (3, e),
-            Bound::Psnr(db) => (4, db),
-            Bound::L2(norm) => (5, norm),
-            Bound::Ratio(ratio) => (6, ratio),
+            ErrorBound::Abs(e) => (1, e),
+            ErrorBound::Rel(e) => (2, e),
+            ErrorBound::PwRel(e) => (3, e),
+            ErrorBound::Psnr(db) => (4, db),
+            ErrorBound::L2(norm) => (5, norm),
+            ErrorBound::Ratio(ratio) => (6, ratio),
             _ => (0, 0.0),
         };
         // The default is written by its number, so that a later default does not change what a file says of itself.
@@ -164,15 +164,15 @@ fn halves(number: f64) -> [u32; 2] {
     [(number.to_bits() >> 32) as u32, number.to_bits() as u32]
 }
 
-fn bound_from(kind: u32, value: f64) -> Result<Bound> {
+fn bound_from(kind: u32, value: f64) -> Result<ErrorBound> {
     let (bound, is_sane) = match kind {
-        0 => (Bound::Lossless, true),
-        1 => (Bound::Abs(value), value >= 0.0),
-        2 => (Bound::Rel(value), value >= 0.0),
-        3 => (Bound::PwRel(value), value >= 0.0),
-        4 => (Bound::Psnr(value), value > 0.0),
-        5 => (Bound::L2(value), value >= 0.0),
-        6 => (Bound::Ratio(value), value >= 1.0),
+        0 => (ErrorBound::Lossless, true),
+        1 => (ErrorBound::Abs(value), value >= 0.0),
+        2 => (ErrorBound::Rel(value), value >= 0.0),
+        3 => (ErrorBound::PwRel(value), value >= 0.0),
+        4 => (ErrorBound::Psnr(value), value > 0.0),
+        5 => (ErrorBound::L2(value), value >= 0.0),
+        6 => (ErrorBound::Ratio(value), value >= 1.0),
         _ => return Err(unsupported(format!("filter parameters with unknown bound {kind}: use a newer plugin"))),
     };
     if is_sane && value.is_finite() {
@@ -241,20 +241,21 @@ mod tests {
     fn full() -> Words {
         let chunk_type =
             ChunkType { dtype: DType::F64, order: ByteOrder::Big, extents: vec![3, 1 << 33, 5], fill: Some(-9999.0) };
-        let wish = Wish { bound: Bound::Rel(1e-3), preset: Preset::Max, range: Some((-1.5, 4.0)), fill: Some(1e20) };
+        let wish =
+            Wish { bound: ErrorBound::Rel(1e-3), preset: Preset::Max, range: Some((-1.5, 4.0)), fill: Some(1e20) };
         Words { wish, chunk_type: Some(chunk_type) }
     }
 
     #[test]
     fn words_come_back() {
         let bounds = [
-            Bound::Lossless,
-            Bound::Abs(0.25),
-            Bound::Rel(1e-3),
-            Bound::PwRel(1e-2),
-            Bound::Psnr(60.0),
-            Bound::L2(3.5),
-            Bound::Ratio(20.0),
+            ErrorBound::Lossless,
+            ErrorBound::Abs(0.25),
+            ErrorBound::Rel(1e-3),
+            ErrorBound::PwRel(1e-2),
+            ErrorBound::Psnr(60.0),
+            ErrorBound::L2(3.5),
+            ErrorBound::Ratio(20.0),
         ];
         for bound in bounds {
             for &preset in Preset::ALL {
@@ -266,13 +267,13 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Words::parse(&[]).unwrap().wish, Wish::new(Bound::Lossless));
+        assert_eq!(Words::parse(&[]).unwrap().wish, Wish::new(ErrorBound::Lossless));
     }
 
     /// Files have these words for ever.
     #[test]
     fn words_are_those_of_the_specification() {
-        let wish = Wish::new(Bound::Abs(0.25));
+        let wish = Wish::new(ErrorBound::Abs(0.25));
         assert_eq!(Words { wish, chunk_type: None }.to_vec(), [0x0002_0101, 0x3fd0_0000, 0]);
         let expected: [u32; 19] = [
             0x8303_0201,

@@ -4,7 +4,7 @@
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-use pumice::{Bound, Config, Preset, Real};
+use pumice::{Config, ErrorBound, Preset, Real};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shape: Vec<usize> = shape.split('x').map(str::parse).collect::<Result<_, _>>()?;
     let preset: Preset = preset.parse()?;
     let threads: usize = threads.parse()?;
-    let config = Config::new(Bound::Rel(rel.parse()?)).preset(preset).threads(threads);
+    let config = Config::new(ErrorBound::Rel(rel.parse()?)).preset(preset).threads(threads);
     let bytes = std::fs::read(path)?;
     let mut values = vec![0f32; bytes.len() / 4];
     f32::copy_from_le_bytes(&bytes, &mut values);

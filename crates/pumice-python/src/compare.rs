@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use numpy::PyUntypedArrayMethods;
 use pumice::metrics::{Comparison, Guarantee};
-use pumice::{Error, ErrorKind, ReadAt, Real, SliceSource, Source};
+use pumice::{Element, Error, ErrorKind, ReadAt, SliceSource, Source};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -21,7 +21,7 @@ pub(crate) struct Findings {
 }
 
 /// Compares an array with what a stream gives back, in the memory of a few chunks.
-pub(crate) fn with_reader<T: Real, R: ReadAt>(
+pub(crate) fn with_reader<T: Element, R: ReadAt>(
     original: &[T],
     shape: &[usize],
     reader: &pumice::Reader<R>,
@@ -80,7 +80,7 @@ pub(crate) fn compare_arrays<'py>(
     report::comparison(py, &found)
 }
 
-fn whole<T: Real>(shape: &[usize], original: &[T], restored: &[T], guarantee: &Guarantee) -> Findings {
+fn whole<T: Element>(shape: &[usize], original: &[T], restored: &[T], guarantee: &Guarantee) -> Findings {
     let region: Vec<Range<usize>> = shape.iter().map(|extent| 0..*extent).collect();
     let total = guarantee.compare(&region, original, restored);
     Findings { total, worst: total.worst_index.map(|at| coordinates(at, &region)) }

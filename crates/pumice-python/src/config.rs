@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
-use pumice::{AtomicFile, Bound as ErrorBound, DType, Fill, Preset, SliceSource};
+use pumice::{AtomicFile, DType, ErrorBound, Fill, Preset, SliceSource};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 

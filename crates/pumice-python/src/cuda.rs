@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pumice::backend::Frames;
 use pumice::{DType, DecodeOptions, Error, ErrorKind, with_dtype};
-use pumice_gpu::{Device, DeviceArray, DeviceSlice, Element, Encoder, Stream};
+use pumice_gpu::{Device, DeviceArray, DeviceElement, DeviceSlice, Encoder, Stream};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -162,7 +162,7 @@ pub(crate) fn compress_cuda<'py>(tensor: &Bound<'py, PyAny>, config: &Config) ->
     Ok(PyBytes::new(py, &bytes.or_raise(py)?))
 }
 
-fn encode<T: Element>(device: &Device, lent: &Lent, config: &pumice::Config) -> pumice::Result<Vec<u8>> {
+fn encode<T: DeviceElement>(device: &Device, lent: &Lent, config: &pumice::Config) -> pumice::Result<Vec<u8>> {
     let (shape, stream) = (lent.shape(), Stream::DEFAULT);
     if !lent.at().is_multiple_of(size_of::<T>() as u64) {
         return Err(Error::new(ErrorKind::InvalidArgument, "the tensor is not aligned; pass a copy of it"));
@@ -312,7 +312,7 @@ pub(crate) fn decompress_cuda(data: &Bound<'_, PyAny>, ordinal: u16, max_bytes: 
     Ok(CudaArray { memory: Arc::new(memory), shape, ordinal: ordinal.into() })
 }
 
-fn decode<T: Element>(device: &Device, frames: &Frames<'_>, shape: &[usize]) -> pumice::Result<DeviceArray<T>> {
+fn decode<T: DeviceElement>(device: &Device, frames: &Frames<'_>, shape: &[usize]) -> pumice::Result<DeviceArray<T>> {
     let mut array = device.allocate::<T>(shape.iter().product())?;
     device.decode(frames, array.as_mut_slice(), Stream::DEFAULT)?;
     Ok(array)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray};
 use pumice::metrics::Guarantee;
-use pumice::{DType, DecodeOptions, Error, ErrorKind, ReadAt, Real, with_dtype};
+use pumice::{DType, DecodeOptions, Element, Error, ErrorKind, ReadAt, with_dtype};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyEOFError;
 use pyo3::prelude::*;
@@ -210,7 +210,7 @@ pub(crate) fn check_limit(dtype: DType, shape: &[usize], max_bytes: u64) -> pumi
 }
 
 /// That the stream has this type and shape, which others are compared with.
-pub(crate) fn check_like<T: Real, R: ReadAt>(shape: &[usize], reader: &pumice::Reader<R>) -> pumice::Result<()> {
+pub(crate) fn check_like<T: Element, R: ReadAt>(shape: &[usize], reader: &pumice::Reader<R>) -> pumice::Result<()> {
     let info = reader.info();
     if (T::DTYPE, shape) == (info.dtype, &info.shape[..]) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! What was found, as dictionaries; names are those of the command-line tool's `--json`.
 
-use pumice::{Analysis, Bound as ErrorBound, DType, Info, Preset, Summary};
+use pumice::{Analysis, DType, ErrorBound, Info, Preset, Summary};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 

@@ -2,9 +2,9 @@
 //! for, everything else (NaN, infinities, fill values) bit for bit.
 //!
 //! ```
-//! use pumice::{Bound, Config, DecodeOptions, Reader, Writer};
+//! use pumice::{ErrorBound, Config, DecodeOptions, Reader, Writer};
 //! let data: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.01).sin()).collect();
-//! let config = Config::new(Bound::Abs(1e-3));
+//! let config = Config::new(ErrorBound::Abs(1e-3));
 //! let bytes = pumice::compress(&data, &[100, 100], &config)?;
 //! let restored = pumice::decompress::<f32>(&bytes)?;
 //! assert!(data.iter().zip(&restored.data).all(|(a, b)| (a - b).abs() <= 1e-3));
@@ -19,52 +19,37 @@
 //! # Ok::<(), pumice::Error>(())
 //! ```
 //!
-//! Start reading the code at `pipeline.rs`; docs/format.md specifies the bytes.
+//! Start reading the code at `codec/pipeline.rs`; docs/format.md specifies the bytes.
 
 mod analysis;
-mod array;
 pub mod backend;
-mod bounds;
-mod chunk;
 mod codec;
-mod config;
+mod compress;
 mod container;
-mod curve;
+mod decompress;
 mod error;
-mod fpenv;
+mod exec;
+mod grid;
+mod io;
 pub mod metrics;
-mod pages;
-mod parallel;
-mod pipeline;
+mod num;
 mod plan;
-mod quantize;
-mod read_at;
-mod reader;
 #[doc(hidden)]
 pub mod research;
-mod salvage;
-mod source;
-mod stats;
-mod target;
-mod writer;
 
 pub use analysis::{
     Advice, Analysis, AnalysisOptions, AxisMadogram, DifferenceEntropy, Estimate, Hint, LevelEntropy, MadogramPoint,
     Profile, Residuals, analyze, analyze_from,
 };
-pub use array::{Array, DType, Real};
-pub use bounds::Region;
-pub use config::{Bound, Config, Fill, Preset};
-pub use error::{Error, ErrorKind, Result};
-pub use read_at::ReadAt;
-pub use reader::{DecodeOptions, Info, Reader, decompress, decompress_into, inspect};
-pub use salvage::{Salvage, salvage};
-pub use source::{FileSource, SliceSource, Source};
-pub use stats::value_range;
-pub use target::Achieved;
-pub use writer::{
-    AtomicFile, FileWriter, Summary, Writer, compress, compress_from, compress_into, create, max_compressed_bytes,
+pub use codec::Element;
+pub use compress::{
+    Achieved, FileWriter, Summary, Writer, compress, compress_from, compress_into, create, max_compressed_bytes,
 };
+pub use decompress::{Array, DecodeOptions, Info, Reader, Salvage, decompress, decompress_into, inspect, salvage};
+pub use error::{Error, ErrorKind, Result};
+pub use io::{AtomicFile, FileSource, ReadAt, SliceSource, Source};
+pub use num::{DType, Real};
+pub use plan::{Config, ErrorBound, Fill, Preset, Region, value_range};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -73,14 +58,14 @@ struct Readme;
 /// Compresses an `ndarray` view of any layout.
 ///
 /// ```
-/// use pumice::{Bound, Config};
+/// use pumice::{ErrorBound, Config};
 /// let array = ndarray::Array2::from_shape_fn((20, 30), |(i, j)| (i * j) as f32);
-/// let bytes = pumice::compress_array(array.view(), &Config::new(Bound::Lossless))?;
+/// let bytes = pumice::compress_array(array.view(), &Config::new(ErrorBound::Lossless))?;
 /// assert_eq!(pumice::decompress_array::<f32>(&bytes)?, array.into_dyn());
 /// # Ok::<(), pumice::Error>(())
 /// ```
 #[cfg(feature = "ndarray")]
-pub fn compress_array<T: Real, D: ndarray::Dimension>(
+pub fn compress_array<T: Element, D: ndarray::Dimension>(
     view: ndarray::ArrayView<'_, T, D>,
     config: &Config,
 ) -> Result<Vec<u8>> {
@@ -91,7 +76,7 @@ pub fn compress_array<T: Real, D: ndarray::Dimension>(
 
 /// Decompresses to an `ndarray` array.
 #[cfg(feature = "ndarray")]
-pub fn decompress_array<T: Real>(bytes: &[u8]) -> Result<ndarray::ArrayD<T>> {
+pub fn decompress_array<T: Element>(bytes: &[u8]) -> Result<ndarray::ArrayD<T>> {
     let array = decompress(bytes)?;
     ndarray::ArrayD::from_shape_vec(array.shape, array.data).map_err(|e| Error::invalid(e.to_string()))
 }

@@ -4,13 +4,12 @@
 
 use std::ops::Range;
 
-use crate::array::Real;
-use crate::bounds::{BoxLimit, Limit, is_within_share};
-use crate::chunk::{self, Block, Corner};
-use crate::codec::bins;
-use crate::fpenv::DefaultFloats;
-use crate::plan;
-use crate::reader::Info;
+use crate::codec::Element;
+use crate::codec::layers::bins;
+use crate::decompress::Info;
+use crate::exec::DefaultFloats;
+use crate::grid::{self, Block, Corner};
+use crate::plan::{self, BoxLimit, Limit, is_within_share};
 
 /// The outcome of comparing two arrays, or several parts of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,13 +118,13 @@ impl Comparison {
 ///
 /// # Panics
 /// If the sizes differ.
-pub fn compare<T: Real>(original: &[T], restored: &[T], bound: f64, fills: &[f64]) -> Comparison {
+pub fn compare<T: Element>(original: &[T], restored: &[T], bound: f64, fills: &[f64]) -> Comparison {
     let limit = Limit { abs: bound, pointwise: f64::INFINITY };
     compare_under(original, restored, |_| limit, fills)
 }
 
 /// Compares two arrays, with what must hold for each value by its place.
-fn compare_under<T: Real>(
+fn compare_under<T: Element>(
     original: &[T],
     restored: &[T],
     limit_at: impl Fn(usize) -> Limit,
@@ -172,9 +171,9 @@ fn compare_under<T: Real>(
 /// All that a stream promises: its bounds, those of its regions, and which values only stand in for others.
 ///
 /// ```
-/// use pumice::{Bound, Config, metrics::Guarantee};
+/// use pumice::{ErrorBound, Config, metrics::Guarantee};
 /// let data: Vec<f32> = (1..1000).map(|i| i as f32).collect();
-/// let bytes = pumice::compress(&data, &[999], &Config::new(Bound::PwRel(1e-3)))?;
+/// let bytes = pumice::compress(&data, &[999], &Config::new(ErrorBound::PwRel(1e-3)))?;
 /// let restored = pumice::decompress::<f32>(&bytes)?.data;
 /// let guarantee = Guarantee::of(&pumice::inspect(&bytes)?);
 /// let found = guarantee.compare(&[0..999], &data, &restored);
@@ -212,7 +211,7 @@ impl Guarantee {
     ///
     /// # Panics
     /// If the sizes differ.
-    pub fn compare<T: Real>(&self, chunk: &[Range<usize>], original: &[T], restored: &[T]) -> Comparison {
+    pub fn compare<T: Element>(&self, chunk: &[Range<usize>], original: &[T], restored: &[T]) -> Comparison {
         let chunk = Block {
             start: chunk.iter().map(|range| range.start).collect(),
             extents: chunk.iter().map(ExactSizeIterator::len).collect(),
@@ -229,7 +228,7 @@ impl Guarantee {
         for (common, limit) in &inside {
             let start = common.start_in(&chunk);
             let corner = Corner { shape: &chunk.extents, start: &start };
-            let marked = chunk::for_each_run(corner, corner, &common.extents, |at, _, n| {
+            let marked = grid::for_each_run(corner, corner, &common.extents, |at, _, n| {
                 for i in at..at + n {
                     limits[i] = if is_boxed[i] { limits[i] } else { within_boxes }.meet(*limit);
                     is_boxed[i] = true;

@@ -1,19 +1,19 @@
 //! Whole streams, there and back: every way to write, every way to read, and damage of every kind.
 
-use crate::parallel::Workers;
-use crate::*;
+use super::*;
+use crate::exec::Workers;
 
 fn ramp(n: usize) -> Vec<f32> {
     (0..n).map(|i| i as f32 * 0.5 - 7.0).collect()
 }
 
 fn lossless() -> Config {
-    Config::new(Bound::Lossless).threads(1)
+    Config::new(ErrorBound::Lossless).threads(1)
 }
 
 /// Chunks far smaller than a plan would allow, so that small arrays have odd grids.
 fn plan(shape: &[usize], chunk_shape: &[usize], config: &Config) -> plan::Plan<f32> {
-    let known = stats::Stats { range: Some((-7.0, 1e4)), fills: Vec::new() };
+    let known = plan::Stats { range: Some((-7.0, 1e4)), fills: Vec::new() };
     let known = (!shape.contains(&0)).then_some(&known);
     plan::Plan { chunk_shape: chunk_shape.to_vec(), ..plan::Plan::new(config, shape, known).unwrap() }
 }
@@ -22,7 +22,7 @@ fn compress_tiny(data: &[f32], shape: &[usize], chunk_shape: &[usize], config: &
     let mut out = Vec::new();
     let source = SliceSource::new(data, shape).unwrap();
     let workers = Workers::new(threads).unwrap();
-    writer::append_planned(&source, &plan(shape, chunk_shape, config), &workers, &mut out).unwrap();
+    compress::append_planned(&source, &plan(shape, chunk_shape, config), &workers, &mut out).unwrap();
     out
 }
 
@@ -57,7 +57,7 @@ fn region_of(data: &[f32], shape: [usize; 3], region: &[std::ops::Range<usize>])
 #[test]
 fn whole_arrays_round_trip() {
     for shape in [&[][..], &[1], &[0], &[4, 0, 3], &[130], &[70, 65], &[5, 6, 7, 2], &[1, 1, 200], &[3, 700, 800]] {
-        let data = ramp(chunk::n_values(shape));
+        let data = ramp(grid::n_values(shape));
         for config in [lossless(), lossless().threads(2)] {
             let mut bytes = vec![1, 2, 3];
             let summary = compress_into(&data, shape, &config, &mut bytes).unwrap();
@@ -83,7 +83,7 @@ fn whole_arrays_round_trip() {
 fn threads_do_not_change_bytes() {
     let data = ramp(40 * 33 * 9);
     for (preset, chunk_shape) in Preset::ALL.iter().flat_map(|p| [(*p, [8, 33, 9]), (*p, [7, 10, 4])]) {
-        let config = Config::new(Bound::Abs(0.01)).preset(preset);
+        let config = Config::new(ErrorBound::Abs(0.01)).preset(preset);
         let one = compress_tiny(&data, &[40, 33, 9], &chunk_shape, &config, 1);
         let mut restored = vec![0f32; data.len()];
         decompress_into(&one, &mut restored, &DecodeOptions::new().threads(1)).unwrap();
@@ -227,9 +227,9 @@ fn limits_come_before_memory() {
     container::header::Header::new(&plan, true).write_to(&mut forged).unwrap();
     let identity = container::frame::Identity { chunk_id: 0, first_row: 0, rows: 1 << 40, single_chunk: true };
     let header = forged.len();
-    use pipeline::Codec;
-    let of_papers = [Codec::Cuszp2, Codec::Cuszplus, Codec::Ceaz, Codec::Ceresz2];
-    for codec in [Codec::Fast, Codec::Small, Codec::Balanced].into_iter().chain(of_papers) {
+    use codec::CodecId;
+    let of_papers = [CodecId::Cuszp2, CodecId::Cuszplus, CodecId::Ceaz, CodecId::Ceresz2];
+    for codec in [CodecId::Fast, CodecId::Small, CodecId::Balanced].into_iter().chain(of_papers) {
         forged.truncate(header);
         container::frame::FrameHeader::new(codec, identity, &[0; 16]).write_to(&mut forged);
         forged.extend_from_slice(&[0; 16]);
@@ -242,7 +242,7 @@ fn limits_come_before_memory() {
 #[test]
 fn streaming_needs_a_known_bound() {
     assert_eq!(
-        Writer::<f32, _>::new(Vec::new(), &[3], &Config::new(Bound::Rel(1e-3))).unwrap_err().kind(),
+        Writer::<f32, _>::new(Vec::new(), &[3], &Config::new(ErrorBound::Rel(1e-3))).unwrap_err().kind(),
         ErrorKind::InvalidArgument
     );
     let (bytes, summary) = Writer::<f32, _>::new(Vec::new(), &[3], &lossless()).unwrap().finish().unwrap();
@@ -412,7 +412,7 @@ fn forged_identities_do_no_harm() {
 fn salvage_of_coded_chunks_without_index() {
     let data: Vec<f32> = (0..50 * 40 * 30).map(|i| (i as f32 * 0.01).sin()).collect();
     for preset in Preset::ALL {
-        let config = Config::new(Bound::Abs(1e-3)).preset(*preset);
+        let config = Config::new(ErrorBound::Abs(1e-3)).preset(*preset);
         let bytes = compress_tiny(&data, &[50, 40, 30], &[16, 40, 30], &config, 1);
         assert!(bytes.len() < data.len() * 2);
         let salvaged = salvage(&bytes[..bytes.len() - 21], DecodeOptions::new()).unwrap();
@@ -423,7 +423,7 @@ fn salvage_of_coded_chunks_without_index() {
 
 /// Writes the checksum of `bytes[start..at]`, or its first `n` bytes, to `at`.
 fn reseal(bytes: &mut [u8], start: usize, at: usize, n: usize) {
-    let sum = container::checksum::xxh3(&bytes[start..at]);
+    let sum = io::checksum::xxh3(&bytes[start..at]);
     bytes[at..at + n].copy_from_slice(&sum.to_le_bytes()[..n]);
 }
 
@@ -432,7 +432,7 @@ fn forged_headers_and_indices_do_no_harm() {
     let dir = tempfile::tempdir().unwrap();
     let (chunked, _) = segmented(&dir.path().join("a.pum"));
     let data: Vec<f32> = (0..5000).map(|i| (i as f32 * 0.01).sin()).collect();
-    let single = |preset| compress(&data, &[50, 100], &Config::new(Bound::Abs(1e-3)).preset(preset)).unwrap();
+    let single = |preset| compress(&data, &[50, 100], &Config::new(ErrorBound::Abs(1e-3)).preset(preset)).unwrap();
     let options = || DecodeOptions::new().threads(1).max_bytes(1 << 24);
     let try_all = |bytes: &[u8]| {
         if let Ok(reader) = Reader::new(bytes, options()) {
@@ -466,7 +466,7 @@ fn forged_headers_and_indices_do_no_harm() {
 }
 
 /// Values that nothing predicts, from a multiplicative generator.
-fn noise<T: Real>(n: usize) -> Vec<T> {
+fn noise<T: Element>(n: usize) -> Vec<T> {
     let mut state = 1u64;
     let bits = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -477,16 +477,22 @@ fn noise<T: Real>(n: usize) -> Vec<T> {
 
 #[test]
 fn no_stream_is_larger_than_announced() {
-    fn check<T: Real>(shape: &[usize], config: &Config) {
+    fn check<T: Element>(shape: &[usize], config: &Config) {
         let most = max_compressed_bytes::<T>(shape, config).unwrap();
-        let data = noise::<T>(chunk::n_values(shape));
+        let data = noise::<T>(grid::n_values(shape));
         let bytes = compress(&data, shape, config).unwrap();
         assert!(bytes.len() as u64 <= most, "{shape:?}, {config:?}: {} > {most}", bytes.len());
         let raw_bytes = size_of_val(&data[..]) as u64;
         assert!(most <= raw_bytes + raw_bytes / 500 + 500, "{shape:?}, {config:?}: {most} for {raw_bytes}");
     }
     for shape in [&[][..], &[1], &[0], &[3, 0, 2], &[1000], &[40, 50, 60]] {
-        for bound in [Bound::Lossless, Bound::Abs(1e-30), Bound::Rel(1e-9), Bound::PwRel(1e-9), Bound::Psnr(300.0)] {
+        for bound in [
+            ErrorBound::Lossless,
+            ErrorBound::Abs(1e-30),
+            ErrorBound::Rel(1e-9),
+            ErrorBound::PwRel(1e-9),
+            ErrorBound::Psnr(300.0),
+        ] {
             for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
                 let config = Config::new(bound).preset(preset).threads(1);
                 check::<f32>(shape, &config);
@@ -494,8 +500,8 @@ fn no_stream_is_larger_than_announced() {
             }
         }
     }
-    let config = Config::new(Bound::PwRel(1e-9)).and(Bound::Abs(1e-30)).attribute("name", "noise").threads(1);
+    let config = Config::new(ErrorBound::PwRel(1e-9)).and(ErrorBound::Abs(1e-30)).attribute("name", "noise").threads(1);
     check::<f32>(&[40, 50, 60], &config.clone().chunk_shape(&[20, 50, 60]));
-    check::<f64>(&[40, 50, 60], &config.clone().region(&[3..9, 0..50, 7..8], Bound::Rel(1e-9)));
+    check::<f64>(&[40, 50, 60], &config.clone().region(&[3..9, 0..50, 7..8], ErrorBound::Rel(1e-9)));
     check::<f32>(&[40, 50, 60], &config.bin(&[2, 1, 1]));
 }

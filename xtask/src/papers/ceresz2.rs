@@ -1,6 +1,6 @@
 //! CereSZ-II: what a static codebook loses against one that is fitted to the field (Table I of the paper).
 
-use pumice::{Bound, Config, Preset, research};
+use pumice::{Config, ErrorBound, Preset, research};
 
 use super::{RELS, gain, heading, mean, row};
 use crate::codebook::{self, Counts};
@@ -31,7 +31,7 @@ pub(super) fn static_against_dynamic(fields: &[Field]) -> Result {
 }
 
 fn ratios(field: &Field, rel: f64, counts: &Counts) -> Result<[f64; 4]> {
-    let config = Config::new(Bound::Rel(rel)).preset(Preset::Ceresz2);
+    let config = Config::new(ErrorBound::Rel(rel)).preset(Preset::Ceresz2);
     let raw_bytes = field.raw_bytes()? as f64;
     let ratio = |lengths: &[u8]| -> Result<f64> {
         let bytes = field.with(

@@ -1,6 +1,6 @@
 //! cuSZp2: what outlier mode gains over plain mode.
 
-use pumice::{Bound, Config, Preset, research};
+use pumice::{Config, ErrorBound, Preset, research};
 
 use super::{RELS, gain, heading, mean, row};
 use crate::folder::Field;
@@ -18,7 +18,7 @@ pub(super) fn outlier_against_plain(fields: &[Field]) -> Result {
         let mut cells = vec![field.name.clone()];
         for (rel, means) in RELS.into_iter().zip(&mut all) {
             let ratio = |preset| -> Result<f64> {
-                let config = Config::new(Bound::Rel(rel)).preset(preset);
+                let config = Config::new(ErrorBound::Rel(rel)).preset(preset);
                 Ok(raw_bytes / field.with(&config, research::codec_bytes, research::codec_bytes)? as f64)
             };
             let (plain, outlier) = (ratio(Preset::Cuszp2Plain)?, ratio(Preset::Cuszp2Outlier)?);

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use pumice::{Analysis, AnalysisOptions, Bound, Config, Fill, Preset, Profile, Real, with_dtype};
+use pumice::{Analysis, AnalysisOptions, Config, Element, ErrorBound, Fill, Preset, Profile, with_dtype};
 use serde::Serialize;
 
 use crate::bounds::parts;
@@ -73,11 +73,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn bounds(&self) -> Vec<Bound> {
-        let rel = self.rel.iter().map(|e| Bound::Rel(*e));
-        let abs = self.abs.iter().map(|e| Bound::Abs(*e));
-        let bounds: Vec<Bound> = rel.chain(abs).chain(self.lossless.then_some(Bound::Lossless)).collect();
-        if bounds.is_empty() { [1e-2, 1e-3, 1e-4].map(Bound::Rel).to_vec() } else { bounds }
+    fn bounds(&self) -> Vec<ErrorBound> {
+        let rel = self.rel.iter().map(|e| ErrorBound::Rel(*e));
+        let abs = self.abs.iter().map(|e| ErrorBound::Abs(*e));
+        let bounds: Vec<ErrorBound> = rel.chain(abs).chain(self.lossless.then_some(ErrorBound::Lossless)).collect();
+        if bounds.is_empty() { [1e-2, 1e-3, 1e-4].map(ErrorBound::Rel).to_vec() } else { bounds }
     }
 
     fn fill(&self) -> Fill {
@@ -218,7 +218,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
 }
 
 /// The analysis, and with `--check` the ratio of a compression for each estimate.
-fn analyze<T: Real>(input: &Input, args: &Args, ui: &Ui) -> Result<(Analysis, Vec<f64>)> {
+fn analyze<T: Element>(input: &Input, args: &Args, ui: &Ui) -> Result<(Analysis, Vec<f64>)> {
     let source = input.source()?;
     let bar = ui.steps_bar(BAR_STEPS, "analysing");
     let show = |share: f64| bar.set_position((share * BAR_STEPS as f64) as u64);

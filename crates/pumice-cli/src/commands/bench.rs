@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, Real, metrics, with_dtype};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, ErrorKind, Preset, metrics, with_dtype};
 use serde::Serialize;
 
 use crate::bounds;
@@ -126,10 +126,10 @@ struct Row {
 }
 
 impl Args {
-    fn bounds(&self) -> Vec<Bound> {
-        let rel = self.rel.iter().map(|e| Bound::Rel(*e));
-        let bounds: Vec<Bound> = rel.chain(self.pwrel.iter().map(|e| Bound::PwRel(*e))).collect();
-        if bounds.is_empty() { vec![Bound::Rel(1e-3)] } else { bounds }
+    fn bounds(&self) -> Vec<ErrorBound> {
+        let rel = self.rel.iter().map(|e| ErrorBound::Rel(*e));
+        let bounds: Vec<ErrorBound> = rel.chain(self.pwrel.iter().map(|e| ErrorBound::PwRel(*e))).collect();
+        if bounds.is_empty() { vec![ErrorBound::Rel(1e-3)] } else { bounds }
     }
 
     fn presets(&self, default: Preset) -> Vec<Preset> {
@@ -195,7 +195,7 @@ struct Sample<T> {
     file_shape: Vec<usize>,
 }
 
-impl<T: Real> Sample<T> {
+impl<T: Element> Sample<T> {
     fn read(input: &Input, min_size: u64) -> Result<Self> {
         let mut values = input.read::<T>()?;
         let file_len = values.len();
@@ -220,7 +220,13 @@ impl<T: Real> Sample<T> {
     }
 }
 
-fn bench_file<T: Real>(input: &Input, path: &Path, args: &Args, bar: &ProgressBar, rows: &mut Vec<Row>) -> Result<()> {
+fn bench_file<T: Element>(
+    input: &Input,
+    path: &Path,
+    args: &Args,
+    bar: &ProgressBar,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
     let sample = Sample::<T>::read(input, args.min_size.unwrap_or(MIN_BYTES)).map_err(|f| f.at(path))?;
     let mut restored = vec![T::default(); sample.values.len()];
     for preset in args.presets(Preset::Small) {
@@ -232,12 +238,12 @@ fn bench_file<T: Real>(input: &Input, path: &Path, args: &Args, bar: &ProgressBa
     Ok(())
 }
 
-fn measure<T: Real>(
+fn measure<T: Element>(
     sample: &Sample<T>,
     path: &Path,
     args: &Args,
     preset: Preset,
-    bound: Bound,
+    bound: ErrorBound,
     restored: &mut [T],
 ) -> Result<Row> {
     let config = Config::new(bound).preset(preset).threads(args.threads);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pumice::metrics::Guarantee;
-use pumice::{DType, ErrorKind, Real, with_dtype};
+use pumice::{DType, Element, ErrorKind, with_dtype};
 use serde::Serialize;
 
 use crate::cli::LayoutArgs;
@@ -132,11 +132,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
 }
 
 /// The layout of both, what was found, the bound (if there is one), the ratio of sizes, and whether a target is met.
-type Outcome = (Layout, Findings, Option<Bound>, f64, Option<Verdict>);
+type Outcome = (Layout, Findings, Option<ErrorBound>, f64, Option<Verdict>);
 
 /// The bound that is checked.
 #[derive(Clone, Copy)]
-struct Bound {
+struct ErrorBound {
     /// Infinite if there is no absolute one.
     abs: f64,
     /// Whether it holds for means of bins, outside of regions.
@@ -148,12 +148,12 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let info = reader.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     let original = Input::open_as(&args.original, &layout)?;
-    let mut bound = Bound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
+    let mut bound = ErrorBound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
     let mut promise = Guarantee::of(info);
     let asked = asked_bound(args, &original, &info.fills, ui)?;
     if let Some(abs) = asked {
         promise = Guarantee::new(abs, args.pwrel.unwrap_or(f64::INFINITY), &info.fills);
-        bound = Bound { abs, is_for_means: false };
+        bound = ErrorBound { abs, is_for_means: false };
     }
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings =
@@ -177,10 +177,15 @@ fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &promise, &bar))?;
     bar.finish_and_clear();
-    Ok((layout, findings, bound.map(|abs| Bound { abs, is_for_means: false }), 1.0, None))
+    Ok((layout, findings, bound.map(|abs| ErrorBound { abs, is_for_means: false }), 1.0, None))
 }
 
-fn compare_plain<T: Real>(a: &Input, b: &Input, promise: &Guarantee, bar: &indicatif::ProgressBar) -> Result<Findings> {
+fn compare_plain<T: Element>(
+    a: &Input,
+    b: &Input,
+    promise: &Guarantee,
+    bar: &indicatif::ProgressBar,
+) -> Result<Findings> {
     let shape = &a.layout.shape;
     let list = [shape.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent))];
     compare::with_file::<T, _>(&a.source_as(&list)?, &b.source_as(&list)?, shape, promise, bar)
@@ -201,7 +206,7 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
     Ok(Some(bound.min(args.abs.unwrap_or(f64::INFINITY))))
 }
 
-fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<Bound>, ratio: f64) -> Report {
+fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<ErrorBound>, ratio: f64) -> Report {
     let total = &findings.total;
     let worst = findings.worst.as_ref();
     let name = |path: &Path| path.display().to_string();

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice::metrics::Guarantee;
-use pumice::{Achieved, Bound, Config, ErrorKind, Fill, Preset, Real, Summary, Writer, with_dtype};
+use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Fill, Preset, Summary, Writer, with_dtype};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
 use crate::cli::{BoundArgs, LayoutArgs, is_stdio};
 use crate::compare;
-use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceReport, Element, Job, Place};
+use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job, Place};
 use crate::failure::{Failure, Result, io_context};
 use crate::input::{self, Input, Stream, is_stream};
 use crate::layout::Layout;
@@ -131,8 +131,8 @@ impl Args {
     /// Whether a stream can be compressed while it arrives.
     fn one_pass(&self) -> bool {
         let is_known = |bound| match bound {
-            Bound::Abs(_) | Bound::PwRel(_) | Bound::Lossless => true,
-            Bound::Rel(_) => self.range.is_some(),
+            ErrorBound::Abs(_) | ErrorBound::PwRel(_) | ErrorBound::Lossless => true,
+            ErrorBound::Rel(_) => self.range.is_some(),
             _ => false,
         };
         let mut bounds = self.bound.bounds().into_iter().chain(self.roi.iter().map(|roi| roi.bound));
@@ -242,7 +242,7 @@ fn place(args: &Args, layout: &Layout, config: &Config) -> Result<Place> {
     with_dtype!(layout.dtype, T => args.device.place::<T>(&job))
 }
 
-fn from_file<T: Element>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
+fn from_file<T: DeviceElement>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
     if !args.verify {
         return write::<T>(input, &args.output, config, place, ui);
     }
@@ -258,14 +258,14 @@ fn from_file<T: Element>(input: &Input, args: &Args, config: &Config, place: &Pl
     Ok(outcome)
 }
 
-fn write<T: Element>(input: &Input, output: &Path, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
+fn write<T: DeviceElement>(input: &Input, output: &Path, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
     match place {
         Place::Cpu { .. } => write_by_cpu::<T>(input, output, config, ui),
         Place::Cuda(cuda) => write_by_device::<T>(input, output, config, cuda),
     }
 }
 
-fn write_by_cpu<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Result<Outcome> {
+fn write_by_cpu<T: Element>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Result<Outcome> {
     let source = input.source()?;
     let bar = ui.bytes_bar(input.n_bytes(), "compressing");
     let mut out = Output::create(output)?;
@@ -282,7 +282,7 @@ fn write_by_cpu<T: Real>(input: &Input, output: &Path, config: &Config, ui: &Ui)
     Ok(summary.into())
 }
 
-fn write_by_device<T: Element>(input: &Input, output: &Path, config: &Config, cuda: &Cuda) -> Result<Outcome> {
+fn write_by_device<T: DeviceElement>(input: &Input, output: &Path, config: &Config, cuda: &Cuda) -> Result<Outcome> {
     let mut out = Output::create(output)?;
     let values = input.read::<T>()?;
     let bytes = cuda.compress(&values, &input.layout.shape, config).map_err(device::advise)?;
@@ -299,7 +299,7 @@ fn write_by_device<T: Element>(input: &Input, output: &Path, config: &Config, cu
 }
 
 /// Compares what was written with the input.
-fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
+fn verify<T: Element>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
     let reader = input::open_reader(written, args.threads)?;
     let promise = Guarantee::of(reader.info());
     let bar = ui.bytes_bar(input.n_bytes(), "verifying");
@@ -316,7 +316,7 @@ fn verify<T: Real>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Resul
         .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
 }
 
-fn from_stream<T: Real>(stream: &mut Stream, args: &Args, config: &Config, ui: &Ui) -> Result<Outcome> {
+fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui: &Ui) -> Result<Outcome> {
     let row_shape = &stream.layout.shape[1..];
     let (n_bytes, row_bytes) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "compressing");

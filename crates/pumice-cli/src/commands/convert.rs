@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use pumice::Bound;
+use pumice::ErrorBound;
 use pumice_hdf5::files::{Dataset, Value};
 use serde::Serialize;
 
@@ -101,16 +101,16 @@ impl Record {
             (kind, None) => kind.into(),
         };
         let bound = match (plan.bound, plan.wish.range) {
-            (Bound::Rel(_), Some((lo, hi))) => format!("{bound} of the range {lo:e} to {hi:e}"),
+            (ErrorBound::Rel(_), Some((lo, hi))) => format!("{bound} of the range {lo:e} to {hi:e}"),
             _ => bound,
         };
-        let lossless = parts(Bound::Lossless).0;
+        let lossless = parts(ErrorBound::Lossless).0;
         let earlier = match dataset.value(Self::BOUND)? {
             Some(Value::Texts(texts)) => texts.into_iter().next().filter(|bound| bound != lossless),
             _ => None,
         };
         let (bound, earlier_error) = match earlier {
-            Some(_) if plan.bound == Bound::Lossless => return Ok(None),
+            Some(_) if plan.bound == ErrorBound::Lossless => return Ok(None),
             Some(earlier) => (format!("{earlier}, then {bound}"), earlier_error(dataset)?),
             None => (bound, 0.0),
         };

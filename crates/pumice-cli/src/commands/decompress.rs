@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pumice::{Bound, Config, DecodeOptions, Info, Reader, Real, with_dtype};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, Info, Reader, with_dtype};
 use serde::Serialize;
 
 use crate::cli::is_stdio;
-use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceReport, Element, Job, Place};
+use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job, Place};
 use crate::failure::{Failure, Result, io_context};
 use crate::input;
 use crate::layout::Layout;
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     ui.summary(&report, is_stdio(&args.output), || describe(&report))
 }
 
-fn place<T: Element>(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
+fn place<T: DeviceElement>(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
     if args.region.is_some() && matches!(args.device, DeviceArg::Auto) {
         return Ok(Place::cpu_because("the chunks of a region alone are read from the file"));
     }
@@ -119,13 +119,13 @@ fn place<T: Element>(args: &Args, info: &Info, layout: &Layout) -> Result<Place>
 
 /// What a device would have to write to get such a stream. A target is not part of it: it has become an absolute bound.
 fn config_of(info: &Info) -> Config {
-    let config = Config::new(Bound::Abs(info.abs_bound.min(f64::MAX))).preset(info.preset).bin(&info.bin);
+    let config = Config::new(ErrorBound::Abs(info.abs_bound.min(f64::MAX))).preset(info.preset).bin(&info.bin);
     let config = info.bounds.iter().filter(|bound| !target::is_target(**bound)).fold(config, |c, bound| c.and(*bound));
     info.regions.iter().fold(config, |c, region| c.region(&region.ranges, region.bound))
 }
 
 /// What does not fit in the device's memory is refused before memory is taken for it here.
-fn write_by_device<T: Element>(
+fn write_by_device<T: DeviceElement>(
     args: &Args,
     region: Option<&[Range<usize>]>,
     layout: &Layout,
@@ -145,7 +145,7 @@ fn write_by_device<T: Element>(
     out.commit()
 }
 
-fn write_by_cpu<T: Real>(
+fn write_by_cpu<T: Element>(
     reader: &Reader<File>,
     args: &Args,
     region: Option<&[Range<usize>]>,
@@ -177,7 +177,7 @@ fn write_by_cpu<T: Real>(
     out.commit()
 }
 
-fn write_values<T: Real>(out: &mut Output, values: &[T]) -> Result<()> {
+fn write_values<T: Element>(out: &mut Output, values: &[T]) -> Result<()> {
     let mut bytes = Vec::new();
     T::extend_le_bytes(values, &mut bytes);
     out.write_all(&bytes).map_err(Failure::from)

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice::metrics::{self, Comparison};
-use pumice::{Bound, Config, ErrorKind, Info};
+use pumice::{Config, ErrorBound, ErrorKind, Info};
 use serde::Serialize;
 
 use self::fields::Field;
@@ -105,7 +105,7 @@ fn show_field(field: &Field, directory: &Path, report: &mut Report) -> Result<()
 }
 
 fn round_trip(field: &Field, rel: f64) -> Result<Trip> {
-    let packed = pumice::compress(&field.values, &field.shape, &Config::new(Bound::Rel(rel)))?;
+    let packed = pumice::compress(&field.values, &field.shape, &Config::new(ErrorBound::Rel(rel)))?;
     let restored = pumice::decompress::<f32>(&packed)?.data;
     let info = pumice::inspect(&packed)?;
     // The generator's own word on fill values, so that the check does not depend on what was detected.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use pumice::{DecodeOptions, ErrorKind, Info, ReadAt, Real, Salvage, with_dtype};
+use pumice::{DecodeOptions, Element, ErrorKind, Info, ReadAt, Salvage, with_dtype};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     ui.report(&report, || describe(&report))
 }
 
-fn write<T: Real, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layout, ui: &Ui) -> Result<()> {
+fn write<T: Element, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layout, ui: &Ui) -> Result<()> {
     let mut file = ArrayFile::create(&args.output, layout)?;
     let bar = ui.bytes_bar(layout.n_bytes().unwrap_or(0), "recovering");
     let missing = T::from_f64(args.missing);

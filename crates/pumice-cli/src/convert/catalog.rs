@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use pumice::{Bound, DType};
+use pumice::{DType, ErrorBound};
 use pumice_hdf5::files::{Dataset, Group, Link, Value};
 use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
@@ -22,7 +22,7 @@ const CHUNK_VALUES: usize = 1 << 20;
 /// A variable that is compressed.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) bound: Bound,
+    pub(crate) bound: ErrorBound,
     /// The range of a relative bound is found later where it is not given.
     pub(crate) wish: Wish,
     pub(crate) chunk_type: ChunkType,
@@ -97,7 +97,7 @@ impl Catalog {
                 continue;
             }
             let unnamed = Treatment::new(
-                (!is_coordinate && raw_bytes(&dataset, dtype) >= LEAST_BYTES).then_some(Bound::Lossless),
+                (!is_coordinate && raw_bytes(&dataset, dtype) >= LEAST_BYTES).then_some(ErrorBound::Lossless),
             );
             let treatment = treatment.unwrap_or(&unnamed);
             if let Some(bound) = treatment.bound {
@@ -110,7 +110,7 @@ impl Catalog {
             let message = match (is_in(&floats), is_in(&others)) {
                 (true, _) => continue,
                 // They are copied.
-                (false, true) if bound == Bound::Lossless => continue,
+                (false, true) if bound == ErrorBound::Lossless => continue,
                 (false, true) => {
                     format!("{name} has no floats: bounds are for those, everything else is copied as it is")
                 }
@@ -201,7 +201,7 @@ pub(crate) fn raw_bytes(dataset: &Dataset, dtype: DType) -> u64 {
     dataset.n_values().saturating_mul(dtype.size() as u64)
 }
 
-fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: Bound, treatment: &Treatment) -> Result<Plan> {
+fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: ErrorBound, treatment: &Treatment) -> Result<Plan> {
     let shape = dataset.shape();
     let extents = match &treatment.chunks {
         Some(Chunks::Extents(extents)) if extents.len() != shape.len() || extents.contains(&0) => {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 
 use pumice::{DType, Error, ErrorKind, ReadAt, Result};
-use pumice_hdf5::files::{Element, Integer};
+use pumice_hdf5::files::{ElementType, Integer};
 
 use crate::output::{run_length, run_starts};
 
@@ -32,7 +32,7 @@ pub(crate) struct Dimension {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Attribute {
     pub(crate) name: String,
-    pub(crate) element: Element,
+    pub(crate) element: ElementType,
     /// Little-endian.
     pub(crate) bytes: Vec<u8>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Variable {
     /// Numbers of dimensions.
     pub(crate) dimensions: Vec<usize>,
     pub(crate) attributes: Vec<Attribute>,
-    pub(crate) element: Element,
+    pub(crate) element: ElementType,
     pub(crate) shape: Vec<usize>,
     pub(crate) is_record: bool,
     /// Where its values start in the file.
@@ -139,7 +139,7 @@ fn check_unique<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<()> {
     }
 }
 
-fn bytes_of(shape: &[usize], element: Element) -> Option<u64> {
+fn bytes_of(shape: &[usize], element: ElementType) -> Option<u64> {
     shape.iter().try_fold(element.size() as u64, |n, extent| n.checked_mul(*extent as u64))
 }
 
@@ -246,15 +246,15 @@ impl<R: ReadAt> Header<'_, R> {
         Ok(name)
     }
 
-    fn element(&mut self) -> Result<Element> {
-        let integer = |size, is_signed| Element::Integer(Integer { size, is_signed });
+    fn element(&mut self) -> Result<ElementType> {
+        let integer = |size, is_signed| ElementType::Integer(Integer { size, is_signed });
         Ok(match self.tag()? {
             1 => integer(1, true),
-            2 => Element::Character,
+            2 => ElementType::Character,
             3 => integer(2, true),
             4 => integer(4, true),
-            5 => Element::Float(DType::F32),
-            6 => Element::Float(DType::F64),
+            5 => ElementType::Float(DType::F32),
+            6 => ElementType::Float(DType::F64),
             7 if self.is_wide => integer(1, false),
             8 if self.is_wide => integer(2, false),
             9 if self.is_wide => integer(4, false),

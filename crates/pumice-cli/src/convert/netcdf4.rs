@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use pumice::DType;
-use pumice_hdf5::files::{Dataset, Element, Group, Integer, Layout, Object, Value};
+use pumice_hdf5::files::{Dataset, ElementType, Group, Integer, Layout, Object, Value};
 
 use super::catalog::chunk_of;
 use super::classic::{Attribute, Classic, Variable};
@@ -18,7 +18,7 @@ pub(crate) const NOT_A_COORDINATE: &str = "_nc4_non_coord_";
 const SCALE: &[u8] = b"DIMENSION_SCALE\0";
 
 /// What numbers of dimensions are.
-const NUMBER: Element = Element::Integer(Integer { size: 4, is_signed: true });
+const NUMBER: ElementType = ElementType::Integer(Integer { size: 4, is_signed: true });
 /// The attribute of a dimension with its number, and that of a variable with those of its axes.
 pub(crate) const ID: &str = "_Netcdf4Dimid";
 pub(crate) const AXES: &str = "_Netcdf4Coordinates";
@@ -59,7 +59,7 @@ pub(crate) fn structure_of(classic: &Classic) -> Result<Structure> {
     structure.left_out.extend(set_all(&structure.root, &classic.attributes)?);
     for (id, dimension) in classic.dimensions.iter().enumerate() {
         if !classic.variables.iter().any(|v| v.name == dimension.name && is_coordinate(v, classic)) {
-            let (shape, element) = ([dimension.extent], Element::Float(DType::F32));
+            let (shape, element) = ([dimension.extent], ElementType::Float(DType::F32));
             let scale = create(&structure.root, &dimension.name, element, &shape, dimension.is_unlimited, None)?;
             make_scale(&scale, &format!("{NO_VARIABLE}{:10}", dimension.extent), id)?;
         }
@@ -94,7 +94,7 @@ pub(crate) fn structure_of(classic: &Classic) -> Result<Structure> {
 fn create(
     root: &Group,
     name: &str,
-    element: Element,
+    element: ElementType,
     shape: &[usize],
     is_extendible: bool,
     fill: Option<&[u8]>,
@@ -113,8 +113,8 @@ fn set_all(object: &Object, attributes: &[Attribute]) -> Result<Vec<String>> {
 }
 
 fn make_scale(dataset: &Dataset, name: &str, id: usize) -> Result<()> {
-    dataset.set_values("CLASS", Element::Character, SCALE)?;
-    dataset.set_values("NAME", Element::Character, format!("{name}\0").as_bytes())?;
+    dataset.set_values("CLASS", ElementType::Character, SCALE)?;
+    dataset.set_values("NAME", ElementType::Character, format!("{name}\0").as_bytes())?;
     Ok(dataset.set_number(ID, NUMBER, &(id as i32).to_le_bytes())?)
 }
 
@@ -133,14 +133,14 @@ fn fill_of(variable: &Variable) -> Vec<u8> {
         return attribute.bytes.clone();
     }
     let number: u64 = match element {
-        Element::Character => 0,
-        Element::Integer(Integer { size: 8, is_signed: false }) => u64::MAX - 1,
-        Element::Integer(Integer { is_signed: false, .. }) => u64::MAX,
-        Element::Integer(Integer { size: 8, is_signed: true }) => (i64::MIN + 2) as u64,
-        Element::Integer(Integer { size, is_signed: true }) => (1 << (8 * size - 1)) + 1,
+        ElementType::Character => 0,
+        ElementType::Integer(Integer { size: 8, is_signed: false }) => u64::MAX - 1,
+        ElementType::Integer(Integer { is_signed: false, .. }) => u64::MAX,
+        ElementType::Integer(Integer { size: 8, is_signed: true }) => (i64::MIN + 2) as u64,
+        ElementType::Integer(Integer { size, is_signed: true }) => (1 << (8 * size - 1)) + 1,
         // 15 * 2^119, about 9.97e36.
-        Element::Float(DType::F32) => 0x7cf0_0000,
-        Element::Float(_) => 0x479e_0000_0000_0000,
+        ElementType::Float(DType::F32) => 0x7cf0_0000,
+        ElementType::Float(_) => 0x479e_0000_0000_0000,
     };
     number.to_le_bytes()[..element.size()].to_vec()
 }

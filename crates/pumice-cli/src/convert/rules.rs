@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use glob::Pattern;
-use pumice::{Bound, Preset};
+use pumice::{ErrorBound, Preset};
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result, io_context};
@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result, io_context};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Treatment {
     /// `None`: as it is.
-    pub(crate) bound: Option<Bound>,
+    pub(crate) bound: Option<ErrorBound>,
     pub(crate) preset: Preset,
     /// `None`: as in the input, unless those are very small.
     pub(crate) chunks: Option<Chunks>,
@@ -21,7 +21,7 @@ pub(crate) struct Treatment {
 }
 
 impl Treatment {
-    pub(crate) fn new(bound: Option<Bound>) -> Self {
+    pub(crate) fn new(bound: Option<ErrorBound>) -> Self {
         Self { bound, preset: Preset::default(), chunks: None, fill: None, range: None }
     }
 }
@@ -110,7 +110,7 @@ impl Rules {
     }
 
     /// Names without wildcards, and the bounds they are given.
-    pub(crate) fn exact_names(&self) -> impl Iterator<Item = (&Pattern, Bound)> {
+    pub(crate) fn exact_names(&self) -> impl Iterator<Item = (&Pattern, ErrorBound)> {
         let entries = self.entries.iter().filter_map(|entry| Some((&entry.patterns, entry.treatment.bound?)));
         let names = entries.flat_map(|(patterns, bound)| patterns.iter().map(move |pattern| (pattern, bound)));
         names.filter(|(pattern, _)| !is_wild(pattern))
@@ -136,15 +136,15 @@ impl Entry {
         let shown = names.join(", ");
         let wrong = |message: String| Failure::invalid(format!("field {shown}: {message}"));
         let bounds = [
-            field.abs.map(Bound::Abs),
-            field.rel.map(Bound::Rel),
-            field.pwrel.map(Bound::PwRel),
-            field.psnr.map(Bound::Psnr),
-            field.l2.map(Bound::L2),
-            field.ratio.map(Bound::Ratio),
-            field.lossless.then_some(Bound::Lossless),
+            field.abs.map(ErrorBound::Abs),
+            field.rel.map(ErrorBound::Rel),
+            field.pwrel.map(ErrorBound::PwRel),
+            field.psnr.map(ErrorBound::Psnr),
+            field.l2.map(ErrorBound::L2),
+            field.ratio.map(ErrorBound::Ratio),
+            field.lossless.then_some(ErrorBound::Lossless),
         ];
-        let bounds: Vec<Bound> = bounds.into_iter().flatten().collect();
+        let bounds: Vec<ErrorBound> = bounds.into_iter().flatten().collect();
         let bound = match (bounds.as_slice(), field.keep) {
             ([bound], false) => Some(*bound),
             ([], true) => None,
@@ -154,9 +154,9 @@ impl Entry {
             }
         };
         let (number, least) = match bound {
-            Some(Bound::Abs(e) | Bound::Rel(e) | Bound::PwRel(e) | Bound::L2(e)) => (e, 0.0),
-            Some(Bound::Psnr(db)) => (db, f64::MIN_POSITIVE),
-            Some(Bound::Ratio(ratio)) => (ratio, 1.0),
+            Some(ErrorBound::Abs(e) | ErrorBound::Rel(e) | ErrorBound::PwRel(e) | ErrorBound::L2(e)) => (e, 0.0),
+            Some(ErrorBound::Psnr(db)) => (db, f64::MIN_POSITIVE),
+            Some(ErrorBound::Ratio(ratio)) => (ratio, 1.0),
             _ => (0.0, 0.0),
         };
         if !(number >= least && number.is_finite()) {
@@ -166,7 +166,7 @@ impl Entry {
         if range.is_some_and(|(lo, hi)| !(lo <= hi && lo.is_finite() && hi.is_finite())) {
             return Err(wrong("range must be [least, greatest]".into()));
         }
-        if range.is_some() && !matches!(bound, Some(Bound::Rel(_))) {
+        if range.is_some() && !matches!(bound, Some(ErrorBound::Rel(_))) {
             return Err(wrong("range is what rel refers to".into()));
         }
         let patterns = names.iter().map(|name| Pattern::new(name.trim_start_matches('/')));
@@ -203,24 +203,24 @@ mod tests {
     fn the_last_match_decides() {
         let rules = Rules::parse(TEXT).unwrap();
         let bound = |path| rules.treatment(path, false).unwrap().bound;
-        assert_eq!(bound("PS"), Some(Bound::Rel(1e-3)));
-        assert_eq!(bound("T850"), Some(Bound::Abs(1.0)));
-        assert_eq!(bound("atmosphere/T850"), Some(Bound::Abs(1.0)));
-        assert_eq!(bound("ocean/SST"), Some(Bound::Abs(1.0)));
-        assert_eq!(bound("SST"), Some(Bound::Rel(1e-3)));
+        assert_eq!(bound("PS"), Some(ErrorBound::Rel(1e-3)));
+        assert_eq!(bound("T850"), Some(ErrorBound::Abs(1.0)));
+        assert_eq!(bound("atmosphere/T850"), Some(ErrorBound::Abs(1.0)));
+        assert_eq!(bound("ocean/SST"), Some(ErrorBound::Abs(1.0)));
+        assert_eq!(bound("SST"), Some(ErrorBound::Rel(1e-3)));
         assert_eq!(bound("TREFHT"), None);
         assert_eq!(rules.treatment("T1", false).unwrap().chunks, Some(Chunks::Extents(vec![1, 192, 288])));
         assert_eq!(rules.treatment("time", true), None);
         assert!(rules.treatment("TREFHT", true).is_some());
         let names: Vec<_> = rules.exact_names().map(|(name, bound)| (name.as_str(), bound)).collect();
-        assert_eq!(names, [("ocean/SST", Bound::Abs(1.0))]);
+        assert_eq!(names, [("ocean/SST", ErrorBound::Abs(1.0))]);
     }
 
     #[test]
     fn the_example_of_the_documentation_is_valid() {
         let rules = Rules::parse(include_str!("../../../../docs/examples/fields.toml")).unwrap();
-        assert_eq!(rules.treatment("ocean/SST", false).unwrap().bound, Some(Bound::Abs(0.01)));
-        assert_eq!(rules.treatment("latent_flux", false).unwrap().bound, Some(Bound::Lossless));
+        assert_eq!(rules.treatment("ocean/SST", false).unwrap().bound, Some(ErrorBound::Abs(0.01)));
+        assert_eq!(rules.treatment("latent_flux", false).unwrap().bound, Some(ErrorBound::Lossless));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use pumice::Real;
-use pumice_hdf5::files::{Dataset, Element, Group};
+use pumice::Element;
+use pumice_hdf5::files::{Dataset, ElementType, Group};
 
 use super::classic::{self, Classic, is_classic};
 use super::netcdf4::{Structure, structure_of};
@@ -70,14 +70,14 @@ impl Variable<'_> {
     }
 
     /// The type of values that can be read; `None` for texts, structures and the like, and where there are none.
-    pub(crate) fn element(&self) -> Result<Option<Element>> {
+    pub(crate) fn element(&self) -> Result<Option<ElementType>> {
         Ok(match self.values {
             Values::Nowhere => None,
             Values::Classic(_, variable) => Some(variable.element),
             Values::Stored => match self.dataset.float_type() {
-                Some((dtype, _)) => Some(Element::Float(dtype)),
-                None if self.dataset.has_characters()? => Some(Element::Character),
-                None => self.dataset.integer_type()?.map(Element::Integer),
+                Some((dtype, _)) => Some(ElementType::Float(dtype)),
+                None if self.dataset.has_characters()? => Some(ElementType::Character),
+                None => self.dataset.integer_type()?.map(ElementType::Integer),
             },
         })
     }
@@ -92,7 +92,12 @@ impl Variable<'_> {
     }
 
     /// The values of a box as little-endian bytes of type `element`, which is that of [`Self::element`].
-    pub(crate) fn read_bytes(&self, element: Element, start: &[usize], extents: &[usize]) -> pumice::Result<Vec<u8>> {
+    pub(crate) fn read_bytes(
+        &self,
+        element: ElementType,
+        start: &[usize],
+        extents: &[usize],
+    ) -> pumice::Result<Vec<u8>> {
         match self.values {
             Values::Classic(file, variable) => file.read(variable, start, extents),
             _ => self.dataset.read_bytes(element, start, extents),
@@ -100,7 +105,7 @@ impl Variable<'_> {
     }
 
     /// Fills `out` with the values of a box of floats.
-    pub(crate) fn read_box<T: Real>(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> pumice::Result<()> {
+    pub(crate) fn read_box<T: Element>(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> pumice::Result<()> {
         match self.values {
             Values::Classic(file, variable) => {
                 T::copy_from_le_bytes(&file.read(variable, start, extents)?, out);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pumice::DType;
 use pumice_hdf5::Words;
-use pumice_hdf5::files::{Dataset, Element, Group};
+use pumice_hdf5::files::{Dataset, ElementType, Group};
 
 use super::catalog::{Catalog, Kind, chunk_of};
 use super::source::{Input, Variable};
@@ -75,7 +75,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
             && let Some(record) = Record::new(plan, outcome, &source.dataset(&path)?)?
         {
             record.texts().into_iter().try_for_each(|(name, text)| copy.set_text(name, &text))?;
-            copy.set_number(Record::MAX_ERROR, Element::Float(DType::F64), &record.max_abs_error.to_le_bytes())?;
+            copy.set_number(Record::MAX_ERROR, ElementType::Float(DType::F64), &record.max_abs_error.to_le_bytes())?;
         }
     }
     target.finish()?;

@@ -10,9 +10,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pumice::{Bound, DType, ErrorKind};
+use pumice::{DType, ErrorBound, ErrorKind};
 use pumice_hdf5::Wish;
-use pumice_hdf5::files::{Dataset, Element, Integer, Object, Value};
+use pumice_hdf5::files::{Dataset, ElementType, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::catalog::{Catalog, Kind, Plan, chunk_of};
@@ -205,8 +205,8 @@ impl Store<'_> {
     fn texts(&mut self, path: &str, variable: &Variable<'_>) -> Result<bool> {
         let (dataset, shape) = (&variable.dataset, variable.dataset.shape());
         let (texts, shape) = match (variable.element()?, shape.split_last()) {
-            (Some(Element::Character), Some((length, outer))) => {
-                let bytes = variable.read_bytes(Element::Character, &vec![0; shape.len()], shape)?;
+            (Some(ElementType::Character), Some((length, outer))) => {
+                let bytes = variable.read_bytes(ElementType::Character, &vec![0; shape.len()], shape)?;
                 let texts = bytes.chunks_exact((*length).max(1)).map(|text| {
                     let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                     String::from_utf8_lossy(&text[..end]).into_owned()
@@ -238,16 +238,16 @@ impl Store<'_> {
         let Some(element) = variable.element()? else { return self.texts(path, variable) };
         let (dataset, size) = (&variable.dataset, element.size());
         let dtype = match element {
-            Element::Character => return self.texts(path, variable),
-            Element::Float(dtype) => zarr_float(dtype),
-            Element::Integer(Integer { size: 1, is_signed: true }) => "int8",
-            Element::Integer(Integer { size: 1, is_signed: false }) => "uint8",
-            Element::Integer(Integer { size: 2, is_signed: true }) => "int16",
-            Element::Integer(Integer { size: 2, is_signed: false }) => "uint16",
-            Element::Integer(Integer { size: 4, is_signed: true }) => "int32",
-            Element::Integer(Integer { size: 4, is_signed: false }) => "uint32",
-            Element::Integer(Integer { is_signed: true, .. }) => "int64",
-            Element::Integer(Integer { is_signed: false, .. }) => "uint64",
+            ElementType::Character => return self.texts(path, variable),
+            ElementType::Float(dtype) => zarr_float(dtype),
+            ElementType::Integer(Integer { size: 1, is_signed: true }) => "int8",
+            ElementType::Integer(Integer { size: 1, is_signed: false }) => "uint8",
+            ElementType::Integer(Integer { size: 2, is_signed: true }) => "int16",
+            ElementType::Integer(Integer { size: 2, is_signed: false }) => "uint16",
+            ElementType::Integer(Integer { size: 4, is_signed: true }) => "int32",
+            ElementType::Integer(Integer { size: 4, is_signed: false }) => "uint32",
+            ElementType::Integer(Integer { is_signed: true, .. }) => "int64",
+            ElementType::Integer(Integer { is_signed: false, .. }) => "uint64",
         };
         let shape = dataset.shape();
         let chunk = dataset.chunk_shape()?.unwrap_or_else(|| chunk_of(shape));
@@ -289,7 +289,7 @@ fn configuration(wish: &Wish) -> Json {
     let (kind, value) = parts(wish.bound);
     options.insert(kind.into(), value.map_or(json!(true), |value| json!(value)));
     options.insert("preset".into(), json!(wish.preset.name()));
-    if let (Some((lo, hi)), Bound::Rel(_)) = (wish.range, wish.bound) {
+    if let (Some((lo, hi)), ErrorBound::Rel(_)) = (wish.range, wish.bound) {
         options.insert("value_range".into(), json!([lo, hi]));
     }
     if let Some(fill) = wish.fill.filter(|fill| fill.is_finite()) {

@@ -2,7 +2,7 @@
 //! and compared before it is written.
 
 use pumice::metrics::Guarantee;
-use pumice::{AnalysisOptions, Bound, DecodeOptions, ErrorKind, Fill, Real, Source, with_dtype};
+use pumice::{AnalysisOptions, DecodeOptions, Element, ErrorBound, ErrorKind, Fill, Source, with_dtype};
 use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
 use super::catalog::Plan;
@@ -28,7 +28,7 @@ struct Values<'a> {
     nothing: Option<f64>,
 }
 
-impl<T: Real> Source<T> for Values<'_> {
+impl<T: Element> Source<T> for Values<'_> {
     fn shape(&self) -> &[usize] {
         self.variable.dataset.shape()
     }
@@ -45,7 +45,7 @@ impl<T: Real> Source<T> for Values<'_> {
 
 /// Finds the range that a relative bound refers to: that of the whole variable, so that all chunks have one bound.
 pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usize) -> Result<()> {
-    if !matches!(plan.bound, Bound::Rel(_)) || plan.wish.range.is_some() {
+    if !matches!(plan.bound, ErrorBound::Rel(_)) || plan.wish.range.is_some() {
         return Ok(());
     }
     let values = Values { variable, nothing: plan.chunk_type.fill };
@@ -53,7 +53,7 @@ pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usiz
     let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fill, threads))?;
     match range {
         Some(range) => plan.wish.range = Some(range),
-        None => plan.wish.bound = Bound::Lossless,
+        None => plan.wish.bound = ErrorBound::Lossless,
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> 
     let values = Values { variable, nothing: None };
     let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
     let bound = match (plan.wish.bound, plan.wish.range) {
-        (Bound::Rel(e), Some((lo, hi))) => Bound::Abs(e * (hi - lo)),
+        (ErrorBound::Rel(e), Some((lo, hi))) => ErrorBound::Abs(e * (hi - lo)),
         (bound, _) => bound,
     };
     let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.wish.preset]).fill(fill).threads(threads);
@@ -192,7 +192,7 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    fn read<T: Real>(&self, variable: &Variable<'_>, start: &[usize]) -> Result<Vec<T>> {
+    fn read<T: Element>(&self, variable: &Variable<'_>, start: &[usize]) -> Result<Vec<T>> {
         let extents = extents_within(self.shape, &self.chunk_type.extents, start);
         let mut values = vec![T::default(); extents.iter().product()];
         variable.read_box(start, &extents, &mut values)?;
@@ -200,7 +200,7 @@ impl Chunk<'_> {
     }
 
     /// Pads, compresses, decompresses and compares.
-    fn code<T: Real>(&self, start: &[usize], values: Vec<T>) -> Result<Coded> {
+    fn code<T: Element>(&self, start: &[usize], values: Vec<T>) -> Result<Coded> {
         let (size, full) = (size_of::<T>(), &self.chunk_type.extents);
         let extents = extents_within(self.shape, full, start);
         let little = ChunkType { order: ByteOrder::Little, ..self.chunk_type.clone() };

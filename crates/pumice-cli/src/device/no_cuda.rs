@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pumice::{Array, Config, DecodeOptions, Error, Result};
 
-pub(crate) use pumice::Real as Element;
+pub(crate) use pumice::Element as DeviceElement;
 
 /// There is none.
 #[derive(Debug)]
@@ -24,15 +24,15 @@ impl Device {
         match *self {}
     }
 
-    pub(crate) fn compress<T: Element>(&self, _: &[T], _: &[usize], _: &Config) -> Result<Vec<u8>> {
+    pub(crate) fn compress<T: DeviceElement>(&self, _: &[T], _: &[usize], _: &Config) -> Result<Vec<u8>> {
         match *self {}
     }
 
-    pub(crate) fn decompress<T: Element>(&self, _: &[u8], _: &DecodeOptions) -> Result<Array<T>> {
+    pub(crate) fn decompress<T: DeviceElement>(&self, _: &[u8], _: &DecodeOptions) -> Result<Array<T>> {
         match *self {}
     }
 
-    pub(crate) fn decompress_region<T: Element>(
+    pub(crate) fn decompress_region<T: DeviceElement>(
         &self,
         _: &[u8],
         _: &[Range<usize>],

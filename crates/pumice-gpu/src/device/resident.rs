@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pumice::backend::{self, Codec, Frames, Payload};
+use pumice::backend::{self, CodecId, Frames, Payload};
 use pumice::{DecodeOptions, Error, ErrorKind, ReadAt, Result};
 
 use super::{Device, DeviceSlice, DeviceSliceMut, Encoder, Made, check_len};
 use crate::hash::{Hashed, Hasher};
-use crate::kernels::Element;
+use crate::kernels::DeviceElement;
 use crate::payloads::{self, Delivered, FRONT_BYTES, Placed};
 use crate::runtime::{DevicePtr, Runtime, Stream};
 
@@ -17,16 +17,16 @@ const HEAD_BYTES: usize = 64;
 /// Kernels read words of so many bytes, and those of `fast` take payloads to start at one.
 const WORD_BYTES: u64 = 4;
 
-impl<T: Element> Encoder<'_, T> {
+impl<T: DeviceElement> Encoder<'_, T> {
     /// Waits, and writes what was encoded to device memory as a complete stream, of which it returns the size.
     /// [`pumice::max_compressed_bytes`] says how much room is enough; where there is less than needed, the error tells how
     /// much that is. Else as [`Encoder::finish`].
     ///
     /// ```no_run
-    /// use pumice::{Bound, Config, DecodeOptions, Preset};
+    /// use pumice::{ErrorBound, Config, DecodeOptions, Preset};
     /// use pumice_gpu::{Device, Encoder, Stream};
     /// let (device, stream) = (Device::cuda(0)?, Stream::DEFAULT);
-    /// let (shape, config) = ([1024, 1024], Config::new(Bound::Abs(1e-3)).preset(Preset::Fast));
+    /// let (shape, config) = ([1024, 1024], Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast));
     /// let mut values = device.upload(&vec![0.5f32; 1024 * 1024])?;
     /// let blueprint = device.blueprint(values.as_slice(), &shape, &config, stream)?;
     /// let mut encoder = Encoder::new(&device, &blueprint)?;
@@ -45,7 +45,7 @@ impl<T: Element> Encoder<'_, T> {
         stream: Stream,
     ) -> Result<usize> {
         check_len(values.len, self.blueprint.shape())?;
-        let made = self.made(values.at, stream)?.collect::<Result<Vec<(Codec, Made)>>>()?;
+        let made = self.made(values.at, stream)?.collect::<Result<Vec<(CodecId, Made)>>>()?;
         let spans = made.iter().map(|(_, made)| match made {
             Made::OnDevice(at, n_bytes) => (*at, *n_bytes),
             Made::OnHost(_) => (0, 0),
@@ -109,9 +109,9 @@ impl<'a> FramesOnDevice<'a> {
         (0..).zip(ids).try_for_each(|(number, id)| self.frames.verify_hash(*id, hashed.payload_hash(number)))?;
         let end = at(self.bytes.len);
         // Kernels may read the whole word that a payload ends in, but there must be one.
-        let stays = |(from, n_bytes): (DevicePtr, usize), codec: Codec| {
-            let is_aligned = codec != Codec::Fast || from.is_multiple_of(WORD_BYTES);
-            codec == Codec::Raw || is_aligned && (from + n_bytes as u64).next_multiple_of(WORD_BYTES) <= end
+        let stays = |(from, n_bytes): (DevicePtr, usize), codec: CodecId| {
+            let is_aligned = codec != CodecId::Fast || from.is_multiple_of(WORD_BYTES);
+            codec == CodecId::Raw || is_aligned && (from + n_bytes as u64).next_multiple_of(WORD_BYTES) <= end
         };
         let stays: Vec<bool> = spans.iter().zip(&frames).map(|(span, frame)| stays(*span, frame.codec)).collect();
         let copied = spans.iter().zip(&stays).map(|((_, n_bytes), stays)| if *stays { 0 } else { *n_bytes });

@@ -1,16 +1,16 @@
-//! Codec `balanced`.
+//! CodecId `balanced`.
 
-use pumice::{Bound, Config, DecodeOptions, Fill, Preset};
+use pumice::{Config, DecodeOptions, ErrorBound, Fill, Preset};
 use pumice_testkit::fields::Field;
 
 use super::forged::throw;
 use super::{all_fields, check, check_all_on_device, device, on_cuda};
 
-fn balanced(bound: Bound) -> Config {
+fn balanced(bound: ErrorBound) -> Config {
     Config::new(bound).preset(Preset::Balanced)
 }
 
-const BOUNDS: [Bound; 3] = [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-3)];
+const BOUNDS: [ErrorBound; 3] = [ErrorBound::Rel(1e-2), ErrorBound::Rel(1e-4), ErrorBound::Abs(1e-3)];
 
 /// With rows of whole groups and others.
 fn shapes() -> &'static [&'static [usize]] {
@@ -35,14 +35,14 @@ fn all_fields_f64() {
 fn all_sizes() {
     for n in [0, 1, 7, 31, 32, 33, 63, 64, 65, 127, 128, 129, 160, 2048, 4095, 4096, 4097, 4128, 8193, 100_032] {
         let values: Vec<f32> = Field::Turbulence.generate(&[n], 3);
-        check(&device(n as u64), &values, &[n], &balanced(Bound::Abs(1e-3)), &format!("{n} values"));
+        check(&device(n as u64), &values, &[n], &balanced(ErrorBound::Abs(1e-3)), &format!("{n} values"));
         let values: Vec<f64> = Field::Walk.generate(&[n], 4);
-        check(&device(n as u64), &values, &[n], &balanced(Bound::Rel(1e-3)), &format!("{n} values"));
+        check(&device(n as u64), &values, &[n], &balanced(ErrorBound::Rel(1e-3)), &format!("{n} values"));
     }
-    check(&device(0), &[3.5_f32], &[], &balanced(Bound::Abs(1e-3)), "a scalar");
-    check::<f32>(&device(0), &[], &[3, 0, 5], &balanced(Bound::Abs(1e-3)), "an empty array");
+    check(&device(0), &[3.5_f32], &[], &balanced(ErrorBound::Abs(1e-3)), "a scalar");
+    check::<f32>(&device(0), &[], &[3, 0, 5], &balanced(ErrorBound::Abs(1e-3)), "an empty array");
     let values: Vec<f32> = Field::Walk.generate(&[3000], 4);
-    check(&device(0), &values, &[3000], &balanced(Bound::Lossless), "lossless");
+    check(&device(0), &values, &[3000], &balanced(ErrorBound::Lossless), "lossless");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn many_chunks_in_one_launch() {
     let shape = [40, 48, 96];
     for (seed, chunk_shape) in (0..).zip([[40, 48, 96], [16, 48, 96], [7, 48, 96], [16, 20, 64], [40, 10, 32]]) {
         let values: Vec<f32> = Field::Turbulence.generate(&shape, seed);
-        let config = balanced(Bound::Rel(1e-3)).chunk_shape(&chunk_shape);
+        let config = balanced(ErrorBound::Rel(1e-3)).chunk_shape(&chunk_shape);
         check(&device(seed), &values, &shape, &config, &format!("chunks of {chunk_shape:?}"));
         // Some chunks have fill values, others have none.
         let mut values = values;
@@ -65,11 +65,11 @@ fn many_tiles_in_one_chunk() {
     let shape = [75, 64, 128];
     let device = device(4);
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 2);
-    check_all_on_device(&device, &values, &shape, &balanced(Bound::Rel(1e-3)), "turbulence");
+    check_all_on_device(&device, &values, &shape, &balanced(ErrorBound::Rel(1e-3)), "turbulence");
     // Runs of empty groups that go on from tile to tile.
     let value = |i: usize| if (50_000..400_000).contains(&i) || i % 7001 >= 90 { 0.0 } else { (i % 90) as f32 };
     let values: Vec<f32> = (0..values.len()).map(value).collect();
-    check_all_on_device(&device, &values, &shape, &balanced(Bound::Abs(0.25)), "mostly zeros");
+    check_all_on_device(&device, &values, &shape, &balanced(ErrorBound::Abs(0.25)), "mostly zeros");
 }
 
 /// Sums along every set of axes, with edges inside patches and outside of them.
@@ -111,11 +111,11 @@ fn all_orders_of_differences() {
             };
             let values: Vec<f32> = (0..n).map(value).collect();
             let what = format!("{shape:?}, axes {axes}");
-            check_all_on_device(&device(seed), &values, &shape, &balanced(Bound::Abs(0.1)), &what);
+            check_all_on_device(&device(seed), &values, &shape, &balanced(ErrorBound::Abs(0.1)), &what);
             if seed % 2 == 1 {
                 let values: Vec<f64> = values.into_iter().map(f64::from).collect();
                 let what = format!("{what}, f64");
-                check_all_on_device(&device(seed), &values, &shape, &balanced(Bound::Abs(0.01)), &what);
+                check_all_on_device(&device(seed), &values, &shape, &balanced(ErrorBound::Abs(0.01)), &what);
             }
         }
     }
@@ -136,7 +136,7 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
     for (shape, bound) in cases {
         let values: Vec<f32> = Field::Turbulence.generate(&shape, 6);
         // What the numbers at the front say, or anything.
-        let throw = |front| throw(&device, &values, &shape, &balanced(Bound::Rel(bound)), n_cases / 2, front);
+        let throw = |front| throw(&device, &values, &shape, &balanced(ErrorBound::Rel(bound)), n_cases / 2, front);
         let n_refused = throw(8) + throw(200);
         assert!(n_refused > n_cases / 2, "{n_refused} of {n_cases} were refused");
     }
@@ -147,7 +147,7 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
 fn damage_is_found_or_makes_no_difference() {
     let shape = [9, 40, 64];
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 5);
-    let config = balanced(Bound::Rel(1e-3)).chunk_shape(&[5, 40, 64]);
+    let config = balanced(ErrorBound::Rel(1e-3)).chunk_shape(&[5, 40, 64]);
     let bytes = pumice::compress(&values, &shape, &config).expect("it can be compressed");
     let device = device(1);
     for i in 0..40 {

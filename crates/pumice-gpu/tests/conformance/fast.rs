@@ -1,20 +1,20 @@
-//! Codec `fast`.
+//! CodecId `fast`.
 
-use pumice::backend::{Assembler, Codec, Frames};
-use pumice::{Bound, Config, DecodeOptions, Preset};
-use pumice_gpu::{Decoder, Element, Stream};
+use pumice::backend::{Assembler, CodecId, Frames};
+use pumice::{Config, DecodeOptions, ErrorBound, Preset};
+use pumice_gpu::{Decoder, DeviceElement, Stream};
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
 use super::forged::throw;
 use super::{all_fields, check, device, on_cuda};
 
-fn fast(bound: Bound) -> Config {
+fn fast(bound: ErrorBound) -> Config {
     Config::new(bound).preset(Preset::Fast)
 }
 
-fn bounds() -> [Bound; 4] {
-    [Bound::Rel(1e-2), Bound::Rel(1e-4), Bound::Abs(1e-7), Bound::Lossless]
+fn bounds() -> [ErrorBound; 4] {
+    [ErrorBound::Rel(1e-2), ErrorBound::Rel(1e-4), ErrorBound::Abs(1e-7), ErrorBound::Lossless]
 }
 
 /// With full tiles of all shapes, and clipped ones.
@@ -40,12 +40,12 @@ fn all_fields_f64() {
 fn all_sizes() {
     for n in [0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 4095, 4096, 4097, 8191, 8192, 8193] {
         let values: Vec<f32> = Field::Turbulence.generate(&[n], 3);
-        check(&device(n as u64), &values, &[n], &fast(Bound::Abs(1e-3)), &format!("{n} values"));
+        check(&device(n as u64), &values, &[n], &fast(ErrorBound::Abs(1e-3)), &format!("{n} values"));
         let values: Vec<f64> = Field::Walk.generate(&[n], 4);
-        check(&device(n as u64), &values, &[n], &fast(Bound::Rel(1e-3)), &format!("{n} values"));
+        check(&device(n as u64), &values, &[n], &fast(ErrorBound::Rel(1e-3)), &format!("{n} values"));
     }
-    check(&device(0), &[3.5_f32], &[], &fast(Bound::Abs(1e-3)), "a scalar");
-    check::<f32>(&device(0), &[], &[3, 0, 5], &fast(Bound::Abs(1e-3)), "an empty array");
+    check(&device(0), &[3.5_f32], &[], &fast(ErrorBound::Abs(1e-3)), "a scalar");
+    check::<f32>(&device(0), &[], &[3, 0, 5], &fast(ErrorBound::Abs(1e-3)), "an empty array");
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn extents_that_cut_tiles() {
     ]) {
         for field in [Field::Smooth, Field::FillAndNan] {
             let values: Vec<f32> = field.generate(&shape, seed);
-            check(&device(seed), &values, &shape, &fast(Bound::Rel(1e-3)), &format!("{field:?} {shape:?}"));
+            check(&device(seed), &values, &shape, &fast(ErrorBound::Rel(1e-3)), &format!("{field:?} {shape:?}"));
         }
         let values: Vec<f64> = Field::Turbulence.generate(&shape, seed);
-        check(&device(seed), &values, &shape, &fast(Bound::Rel(1e-5)), &format!("{shape:?} f64"));
+        check(&device(seed), &values, &shape, &fast(ErrorBound::Rel(1e-5)), &format!("{shape:?} f64"));
     }
 }
 
@@ -104,11 +104,11 @@ fn every_predictor_is_chosen_and_equal() {
     ];
     for (shape, rule) in cases {
         let values: Vec<f32> = (0..shape.iter().product()).map(rule).collect();
-        check(&device, &values, shape, &fast(Bound::Abs(0.5)), &format!("{shape:?}"));
+        check(&device, &values, shape, &fast(ErrorBound::Abs(0.5)), &format!("{shape:?}"));
         // Integers of f64 that have no more than 32 bits, and some that have.
         let values: Vec<f64> = values.into_iter().map(f64::from).collect();
         for bound in [0.5, 1e-3, 1e-7] {
-            check(&device, &values, shape, &fast(Bound::Abs(bound)), &format!("{shape:?}, f64, {bound}"));
+            check(&device, &values, shape, &fast(ErrorBound::Abs(bound)), &format!("{shape:?}, f64, {bound}"));
         }
     }
 }
@@ -121,7 +121,7 @@ fn integers_at_the_end_of_their_range() {
     {
         for shape in [&[20_000][..], &[70, 300], &[17, 33, 64]] {
             let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| base + (i * i % 97) as f64).collect();
-            check(&device, &values, shape, &fast(Bound::Abs(0.5)), &format!("{base}, {shape:?}"));
+            check(&device, &values, shape, &fast(ErrorBound::Abs(0.5)), &format!("{base}, {shape:?}"));
         }
     }
 }
@@ -133,7 +133,7 @@ fn some_integers_of_more_bits() {
     let shape = [24, 40, 70];
     let smooth: Vec<f64> = Field::Smooth.generate(&shape, 3);
     let noise: Vec<f64> = Field::Noise.generate(&shape, 4);
-    let config = fast(Bound::Abs(1e-6)).chunk_shape(&[8, 40, 70]);
+    let config = fast(ErrorBound::Abs(1e-6)).chunk_shape(&[8, 40, 70]);
     for from in [0, 40_000, 66_000] {
         let mut values = smooth.clone();
         for (value, noise) in values[from..].iter_mut().zip(&noise).take(1000) {
@@ -166,7 +166,7 @@ fn chunks_of_any_shape() {
     ] {
         for field in [Field::Turbulence, Field::TwoFills, Field::AnyBits] {
             let values: Vec<f32> = field.generate(&shape, 11);
-            let config = fast(Bound::Rel(1e-3)).chunk_shape(&chunk);
+            let config = fast(ErrorBound::Rel(1e-3)).chunk_shape(&chunk);
             check(&device(2), &values, &shape, &config, &format!("{field:?} {shape:?} in {chunk:?}"));
         }
     }
@@ -178,14 +178,14 @@ fn ranges_and_fill_values_found_on_the_device_are_the_same() {
     let mut values: Vec<f32> = Field::Smooth.generate(&[5000], 1);
     for special in [1e36, -9999.0, f32::NAN, f32::INFINITY, -0.0, 0.0] {
         values[100..200].fill(special);
-        for bound in [Bound::Rel(1e-3), Bound::Rel(1e-5)] {
+        for bound in [ErrorBound::Rel(1e-3), ErrorBound::Rel(1e-5)] {
             check(&device, &values, &[5000], &fast(bound), &format!("{special} {bound:?}"));
             let config = fast(bound).fill(pumice::Fill::Value(f64::from(special)));
             check(&device, &values, &[5000], &config, &format!("{special} named, {bound:?}"));
         }
     }
     let zeros = [0.0_f32, -0.0, -0.0, 0.0];
-    check(&device, &zeros, &[4], &fast(Bound::Rel(1e-3)), "zeros of both signs");
+    check(&device, &zeros, &[4], &fast(ErrorBound::Rel(1e-3)), "zeros of both signs");
 }
 
 #[test]
@@ -193,16 +193,16 @@ fn what_the_device_cannot_do_is_said() {
     let device = device(0);
     let values = [1.0_f32; 100];
     for config in [
-        Config::new(Bound::Abs(1e-3)).preset(Preset::Small),
-        fast(Bound::PwRel(1e-3)),
-        fast(Bound::Psnr(60.0)),
-        fast(Bound::Abs(1e-3)).bin(&[4]),
+        Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Small),
+        fast(ErrorBound::PwRel(1e-3)),
+        fast(ErrorBound::Psnr(60.0)),
+        fast(ErrorBound::Abs(1e-3)).bin(&[4]),
     ] {
         let error = device.compress(&values, &[100], &config).unwrap_err();
         assert_eq!(error.kind(), pumice::ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("CPU"), "{error}");
     }
-    assert!(device.compress(&values, &[99], &fast(Bound::Abs(1e-3))).is_err());
+    assert!(device.compress(&values, &[99], &fast(ErrorBound::Abs(1e-3))).is_err());
 }
 
 #[test]
@@ -211,21 +211,21 @@ fn streams_of_other_codecs_are_decoded_all_the_same() {
     let shape = [30, 40, 50];
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 8);
     for preset in [Preset::Small, Preset::Balanced, Preset::Ceresz2] {
-        let bytes = pumice::compress(&values, &shape, &Config::new(Bound::Rel(1e-3)).preset(preset)).unwrap();
+        let bytes = pumice::compress(&values, &shape, &Config::new(ErrorBound::Rel(1e-3)).preset(preset)).unwrap();
         let back = device.decompress::<f32>(&bytes, &DecodeOptions::new()).unwrap();
         assert_eq!(back.data, pumice::decompress::<f32>(&bytes).unwrap().data);
     }
     assert!(
         device
             .decompress::<f64>(
-                &pumice::compress(&values, &shape, &fast(Bound::Abs(0.1))).unwrap(),
+                &pumice::compress(&values, &shape, &fast(ErrorBound::Abs(0.1))).unwrap(),
                 &DecodeOptions::new()
             )
             .is_err()
     );
 }
 
-fn hostile_payloads<T: Element + Float>(bound: Bound) {
+fn hostile_payloads<T: DeviceElement + Float>(bound: ErrorBound) {
     let shape = [10, 17, 33];
     let values: Vec<T> = Field::FillAndNan.generate(&shape, 6);
     // Most bits of a payload are those of values: with them changed, it is still a stream.
@@ -236,10 +236,10 @@ fn hostile_payloads<T: Element + Float>(bound: Bound) {
 
 #[test]
 fn hostile_payloads_give_the_cpus_values_or_its_error() {
-    hostile_payloads::<f32>(Bound::Rel(1e-3));
+    hostile_payloads::<f32>(ErrorBound::Rel(1e-3));
     // Integers of 32 bits, and of 64.
-    hostile_payloads::<f64>(Bound::Rel(1e-3));
-    hostile_payloads::<f64>(Bound::Rel(1e-9));
+    hostile_payloads::<f64>(ErrorBound::Rel(1e-3));
+    hostile_payloads::<f64>(ErrorBound::Rel(1e-9));
 }
 
 /// Kernels take the directory to be there.
@@ -247,7 +247,7 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
 fn payloads_shorter_than_their_directory_are_refused() {
     let device = device(2);
     let n = 100_000;
-    let config = fast(Bound::Abs(1e-3));
+    let config = fast(ErrorBound::Abs(1e-3));
     let values = device.upload(&vec![1.0_f32; n]).unwrap();
     let blueprint = device.blueprint(values.as_slice(), &[n], &config, Stream::DEFAULT).unwrap();
     let mut assembler = Assembler::new(&blueprint, Vec::new()).unwrap();
@@ -256,7 +256,7 @@ fn payloads_shorter_than_their_directory_are_refused() {
         payload[..8].copy_from_slice(&[1, 1, 0, 0, 3, 0, 0, 0]);
         Ok(())
     };
-    assembler.chunk(Codec::Fast, 200, put).unwrap();
+    assembler.chunk(CodecId::Fast, 200, put).unwrap();
     let bytes = assembler.finish().unwrap();
     let error = device.decompress::<f32>(&bytes, &DecodeOptions::new()).unwrap_err();
     assert_eq!(error.kind(), pumice::decompress::<f32>(&bytes).unwrap_err().kind(), "{error}");
@@ -273,7 +273,7 @@ fn more_than_four_gibibytes() {
     let shape = [1100, 1024, 1024];
     let plane: Vec<f32> = Field::Turbulence.generate(&[1024, 1024], 2);
     let values: Vec<f32> = (0..shape[0]).flat_map(|z| plane.iter().map(move |x| x * (1.0 + z as f32 * 1e-4))).collect();
-    for config in [fast(Bound::Rel(1e-3)), fast(Bound::Rel(1e-3)).chunk_shape(&[300, 1024, 1024])] {
+    for config in [fast(ErrorBound::Rel(1e-3)), fast(ErrorBound::Rel(1e-3)).chunk_shape(&[300, 1024, 1024])] {
         check(&device(0), &values, &shape, &config, "4.3 GB");
     }
 }

@@ -2,12 +2,12 @@
 
 use pumice::backend::{self, Assembler, Blueprint, FirstPass, Passes, SecondPass};
 use pumice::{Config, DecodeOptions, Result};
-use pumice_gpu::{Device, Element};
+use pumice_gpu::{Device, DeviceElement};
 use pumice_testkit::{Float, Rng};
 
 /// Forges `n_cases` payloads of an array, half of them within the first `front` bytes. The device must give the CPU's values, or
 /// an error of the CPU's kind. Returns how many were refused.
-pub(crate) fn throw<T: Element + Float>(
+pub(crate) fn throw<T: DeviceElement + Float>(
     device: &Device,
     values: &[T],
     shape: &[usize],
@@ -83,7 +83,7 @@ fn range<T: Float>(values: impl Iterator<Item = T>) -> (T, T) {
     (T::from_f64(ends.0), T::from_f64(ends.1))
 }
 
-impl<T: Element + Float> Passes<T> for OnHost<'_, T> {
+impl<T: DeviceElement + Float> Passes<T> for OnHost<'_, T> {
     fn n_values(&self) -> usize {
         self.0.len()
     }

@@ -10,9 +10,9 @@ mod resident;
 
 use std::fmt::Debug;
 
-use pumice::backend::{Codec, Frames};
-use pumice::{Bound, Config, DecodeOptions};
-use pumice_gpu::{Device, Element, Encoder, Stream};
+use pumice::backend::{CodecId, Frames};
+use pumice::{Config, DecodeOptions, ErrorBound};
+use pumice_gpu::{Device, DeviceElement, Encoder, Stream};
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
@@ -26,7 +26,7 @@ fn device(seed: u64) -> Device {
 }
 
 /// Compresses and decompresses on the device, and compares with the CPU. Returns how many chunks the host decoded.
-fn check<T: Element + Float + Debug>(
+fn check<T: DeviceElement + Float + Debug>(
     device: &Device,
     values: &[T],
     shape: &[usize],
@@ -44,7 +44,7 @@ fn check<T: Element + Float + Debug>(
     let n_on_host = device.decode(&frames, on_device.as_mut_slice(), Stream::DEFAULT);
     let n_on_host = n_on_host.unwrap_or_else(|e| panic!("{what}: {e}"));
     // The host would put right what the device takes for damage.
-    let is_fast = |id: &usize| frames.frame(*id).expect("the stream is whole").codec == Codec::Fast;
+    let is_fast = |id: &usize| frames.frame(*id).expect("the stream is whole").codec == CodecId::Fast;
     let n_fast = (0..frames.n_chunks()).filter(is_fast).count();
     assert!(n_on_host <= frames.n_chunks() - n_fast, "{what}: the device decodes too few chunks");
     let back = on_device.to_vec(Stream::DEFAULT).expect("it can be copied");
@@ -59,7 +59,7 @@ fn check<T: Element + Float + Debug>(
 }
 
 /// The same, where nothing is left to the host in either direction.
-fn check_all_on_device<T: Element + Float + Debug>(
+fn check_all_on_device<T: DeviceElement + Float + Debug>(
     device: &Device,
     values: &[T],
     shape: &[usize],
@@ -76,7 +76,11 @@ fn check_all_on_device<T: Element + Float + Debug>(
 }
 
 /// Every kind of field in these shapes under these bounds.
-fn all_fields<T: Element + Float + Debug>(shapes: &[&[usize]], bounds: &[Bound], config: fn(Bound) -> Config) {
+fn all_fields<T: DeviceElement + Float + Debug>(
+    shapes: &[&[usize]],
+    bounds: &[ErrorBound],
+    config: fn(ErrorBound) -> Config,
+) {
     for (seed, field) in (0..).zip(Field::ALL) {
         let device = device(seed);
         for (i, &shape) in shapes.iter().enumerate() {

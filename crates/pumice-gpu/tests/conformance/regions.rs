@@ -4,15 +4,15 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use pumice::backend::{self, Assembler, Blueprint, Frames};
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, Reader};
-use pumice_gpu::{Device, Element};
+use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Preset, Reader};
+use pumice_gpu::{Device, DeviceElement};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, Rng};
 
 use crate::device;
 use crate::forged::OnHost;
 
-fn check<T: Element + Float + Debug>(device: &Device, bytes: &[u8], region: &[Range<usize>]) {
+fn check<T: DeviceElement + Float + Debug>(device: &Device, bytes: &[u8], region: &[Range<usize>]) {
     let options = DecodeOptions::new();
     let expected = Reader::new(bytes, options.clone()).and_then(|reader| reader.read_region::<T>(region));
     let expected = expected.expect("the CPU can read it");
@@ -34,13 +34,13 @@ fn boxes(shape: &[usize], seed: u64) -> impl Iterator<Item = Vec<Range<usize>>> 
     })
 }
 
-fn all_regions<T: Element + Float + Debug>(preset: Preset, field: Field) {
+fn all_regions<T: DeviceElement + Float + Debug>(preset: Preset, field: Field) {
     let device = device(7);
     for (shape, chunk) in
         [(&[30_000][..], &[9000][..]), (&[20, 33, 70], &[9, 33, 70]), (&[3, 20, 33, 40], &[2, 9, 20, 40])]
     {
         let values: Vec<T> = field.generate(shape, 5);
-        let config = Config::new(Bound::Rel(1e-3)).preset(preset).chunk_shape(chunk);
+        let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset).chunk_shape(chunk);
         let bytes = pumice::compress(&values, shape, &config).unwrap();
         for region in boxes(shape, shape.len() as u64) {
             check::<T>(&device, &bytes, &region);
@@ -73,7 +73,7 @@ fn of_balanced_and_of_what_the_host_decodes() {
 fn only_tiles_of_the_region_are_decoded() {
     let shape = [64, 64, 64];
     let values: Vec<f32> = Field::Smooth.generate(&shape, 3);
-    let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast);
+    let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast);
     let bytes = pumice::compress(&values, &shape, &config).unwrap();
     let frames = Frames::open(&bytes, &DecodeOptions::new()).unwrap();
     let mut payload = frames.payload(0).unwrap().to_vec();
@@ -106,7 +106,7 @@ fn only_tiles_of_the_region_are_decoded() {
 fn regions_outside_and_limits_are_said() {
     let shape = [40, 50];
     let values: Vec<f32> = Field::Smooth.generate(&shape, 3);
-    let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast);
+    let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast);
     let bytes = pumice::compress(&values, &shape, &config).unwrap();
     let device = device(2);
     let read = |region: &[Range<usize>], options: &DecodeOptions| {

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use pumice::backend::{Codec, Frames};
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Fill, Preset};
-use pumice_gpu::{Decoder, Device, DeviceArray, DeviceSlice, Element, Encoder, Stream};
+use pumice::backend::{CodecId, Frames};
+use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Fill, Preset};
+use pumice_gpu::{Decoder, Device, DeviceArray, DeviceElement, DeviceSlice, Encoder, Stream};
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
@@ -32,7 +32,7 @@ impl Shifted {
 }
 
 /// Decodes a stream in device memory to so many values.
-fn decoded<T: Element>(device: &Device, bytes: &[u8], shift: usize, n_values: usize) -> pumice::Result<Vec<T>> {
+fn decoded<T: DeviceElement>(device: &Device, bytes: &[u8], shift: usize, n_values: usize) -> pumice::Result<Vec<T>> {
     let stored = Shifted::new(device, bytes, shift);
     let mut restored = device.allocate::<T>(n_values)?;
     let frames = device.open_on_device(stored.bytes(), &DecodeOptions::new(), STREAM)?;
@@ -41,7 +41,13 @@ fn decoded<T: Element>(device: &Device, bytes: &[u8], shift: usize, n_values: us
 }
 
 /// Writes a stream in device memory and reads it there, and compares with the CPU.
-fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usize], config: &Config, what: &str) {
+fn check<T: DeviceElement + Float + Debug>(
+    device: &Device,
+    values: &[T],
+    shape: &[usize],
+    config: &Config,
+    what: &str,
+) {
     let expected = pumice::compress(values, shape, config).expect("the CPU can compress it");
     let array = device.upload(values).unwrap();
     let blueprint = device.blueprint(array.as_slice(), shape, config, STREAM).unwrap();
@@ -71,7 +77,7 @@ fn check<T: Element + Float + Debug>(device: &Device, values: &[T], shape: &[usi
     }
 }
 
-fn all_shapes<T: Element + Float + Debug>(preset: Preset) {
+fn all_shapes<T: DeviceElement + Float + Debug>(preset: Preset) {
     let scale = if on_cuda() { 16 } else { 1 };
     let shapes: [(Vec<usize>, Option<Vec<usize>>); 6] = [
         (vec![], None),
@@ -85,7 +91,7 @@ fn all_shapes<T: Element + Float + Debug>(preset: Preset) {
     for (seed, (shape, chunk_shape)) in (0..).zip(shapes) {
         for field in [Field::Turbulence, Field::FillAndNan, Field::AnyBits] {
             let values: Vec<T> = field.generate(&shape, seed);
-            let config = Config::new(Bound::Rel(1e-3)).preset(preset).fill(Fill::Auto);
+            let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset).fill(Fill::Auto);
             let config = chunk_shape.iter().fold(config, |config, chunk_shape| config.chunk_shape(chunk_shape));
             check(&device(seed), &values, &shape, &config, &format!("{preset:?} {field:?} {shape:?} {chunk_shape:?}"));
         }
@@ -117,7 +123,7 @@ fn with_raw_chunks(n: usize) -> (Vec<f32>, Config) {
     let mut values: Vec<f32> = Field::Smooth.generate(&[n], 2);
     let noise: Vec<f32> = Field::AnyBits.generate(&[n], 3);
     values[n / 4..3 * n / 4].copy_from_slice(&noise[n / 4..3 * n / 4]);
-    (values, Config::new(Bound::Abs(1e-6)).preset(Preset::Fast).chunk_shape(&[n / 4]))
+    (values, Config::new(ErrorBound::Abs(1e-6)).preset(Preset::Fast).chunk_shape(&[n / 4]))
 }
 
 #[test]
@@ -125,11 +131,11 @@ fn chunks_stored_raw() {
     let (values, config) = with_raw_chunks(40_000);
     let bytes = pumice::compress(&values, &[40_000], &config).unwrap();
     let frames = Frames::open(&bytes, &DecodeOptions::new()).unwrap();
-    let n_raw = (0..4).filter(|id| frames.frame(*id).unwrap().codec == Codec::Raw).count();
+    let n_raw = (0..4).filter(|id| frames.frame(*id).unwrap().codec == CodecId::Raw).count();
     assert_eq!(n_raw, 2);
     check(&device(1), &values, &[40_000], &config, "raw chunks");
     let noise: Vec<f64> = Field::AnyBits.generate(&[5000], 4);
-    check(&device(2), &noise, &[5000], &Config::new(Bound::Lossless).preset(Preset::Fast), "one raw chunk");
+    check(&device(2), &noise, &[5000], &Config::new(ErrorBound::Lossless).preset(Preset::Fast), "one raw chunk");
 }
 
 #[test]
@@ -137,7 +143,7 @@ fn streams_of_other_codecs() {
     let shape = [32, 20, 30];
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 8);
     for preset in [Preset::Small, Preset::Ceresz2] {
-        let config = Config::new(Bound::Rel(1e-3)).preset(preset).chunk_shape(&[15, 20, 30]);
+        let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset).chunk_shape(&[15, 20, 30]);
         let bytes = pumice::compress(&values, &shape, &config).unwrap();
         let found = decoded::<f32>(&device(0), &bytes, 0, values.len()).unwrap();
         assert_eq!(found, pumice::decompress::<f32>(&bytes).unwrap().data);
@@ -185,12 +191,12 @@ fn damage_is_found_as_on_the_host() {
     let device = device(1);
     let (mixed, fast) = with_raw_chunks(33_000);
     let field: Vec<f32> = Field::Turbulence.generate(&[12_000], 5);
-    let balanced = Config::new(Bound::Rel(1e-3)).preset(Preset::Balanced);
+    let balanced = Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Balanced);
     let cases = [
         (&mixed, fast),
         (&field, balanced.clone().chunk_shape(&[8000])),
         (&field, balanced),
-        (&field, Config::new(Bound::Rel(1e-3)).preset(Preset::Fast)),
+        (&field, Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Fast)),
     ];
     for (values, config) in cases {
         let bytes = pumice::compress(values, &[values.len()], &config).unwrap();
@@ -216,7 +222,7 @@ fn damage_is_found_as_on_the_host() {
 fn what_does_not_fit_is_said() {
     let device = device(1);
     let values: Vec<f32> = Field::Smooth.generate(&[3000], 2);
-    let bytes = pumice::compress(&values, &[3000], &Config::new(Bound::Abs(1e-3)).preset(Preset::Fast)).unwrap();
+    let bytes = pumice::compress(&values, &[3000], &Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast)).unwrap();
     let stored = Shifted::new(&device, &bytes, 0);
     let limited = device.open_on_device(stored.bytes(), &DecodeOptions::new().max_bytes(11_999), STREAM);
     assert_eq!(limited.unwrap_err().kind(), ErrorKind::LimitExceeded);

@@ -19,7 +19,7 @@ const MEMORY_STEP: usize = 1 << 16;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum ElementType {
     /// A byte of a text.
     Character,
     /// An integer.
@@ -28,30 +28,30 @@ pub enum Element {
     Float(DType),
 }
 
-impl Element {
+impl ElementType {
     /// Bytes of a value.
     pub fn size(self) -> usize {
         match self {
-            Element::Character => 1,
-            Element::Integer(kind) => kind.size,
-            Element::Float(dtype) => dtype.size(),
+            ElementType::Character => 1,
+            ElementType::Integer(kind) => kind.size,
+            ElementType::Float(dtype) => dtype.size(),
         }
     }
 
     /// The type of such values in little-endian bytes; it belongs to the library.
     pub(super) fn id(self) -> Result<Hid> {
         let name = match self {
-            Element::Character => "H5T_C_S1_g\0",
-            Element::Integer(Integer { size: 1, is_signed: true }) => "H5T_STD_I8LE_g\0",
-            Element::Integer(Integer { size: 1, is_signed: false }) => "H5T_STD_U8LE_g\0",
-            Element::Integer(Integer { size: 2, is_signed: true }) => "H5T_STD_I16LE_g\0",
-            Element::Integer(Integer { size: 2, is_signed: false }) => "H5T_STD_U16LE_g\0",
-            Element::Integer(Integer { size: 4, is_signed: true }) => "H5T_STD_I32LE_g\0",
-            Element::Integer(Integer { size: 4, is_signed: false }) => "H5T_STD_U32LE_g\0",
-            Element::Integer(Integer { is_signed: true, .. }) => "H5T_STD_I64LE_g\0",
-            Element::Integer(Integer { is_signed: false, .. }) => "H5T_STD_U64LE_g\0",
-            Element::Float(DType::F32) => "H5T_IEEE_F32LE_g\0",
-            Element::Float(_) => "H5T_IEEE_F64LE_g\0",
+            ElementType::Character => "H5T_C_S1_g\0",
+            ElementType::Integer(Integer { size: 1, is_signed: true }) => "H5T_STD_I8LE_g\0",
+            ElementType::Integer(Integer { size: 1, is_signed: false }) => "H5T_STD_U8LE_g\0",
+            ElementType::Integer(Integer { size: 2, is_signed: true }) => "H5T_STD_I16LE_g\0",
+            ElementType::Integer(Integer { size: 2, is_signed: false }) => "H5T_STD_U16LE_g\0",
+            ElementType::Integer(Integer { size: 4, is_signed: true }) => "H5T_STD_I32LE_g\0",
+            ElementType::Integer(Integer { size: 4, is_signed: false }) => "H5T_STD_U32LE_g\0",
+            ElementType::Integer(Integer { is_signed: true, .. }) => "H5T_STD_I64LE_g\0",
+            ElementType::Integer(Integer { is_signed: false, .. }) => "H5T_STD_U64LE_g\0",
+            ElementType::Float(DType::F32) => "H5T_IEEE_F32LE_g\0",
+            ElementType::Float(_) => "H5T_IEEE_F64LE_g\0",
         };
         library()?.variable(name)
     }
@@ -61,7 +61,7 @@ impl Element {
 #[derive(Clone, Debug)]
 pub struct Layout<'a> {
     /// The type of its values.
-    pub element: Element,
+    pub element: ElementType,
     /// Extents, slowest axis first.
     pub shape: &'a [usize],
     /// Whether the first axis can grow; it needs chunks then.
@@ -197,7 +197,7 @@ fn use_type() -> Result<Object> {
 
 impl Object {
     /// Sets an attribute to a number.
-    pub fn set_number(&self, name: &str, element: Element, bytes: &[u8]) -> Result<()> {
+    pub fn set_number(&self, name: &str, element: ElementType, bytes: &[u8]) -> Result<()> {
         if bytes.len() != element.size() {
             return Err(Error::unsupported(format!("{name}: a number of {} bytes", bytes.len())));
         }
@@ -206,14 +206,14 @@ impl Object {
     }
 
     /// Sets an attribute to a list of values, or to one text of characters. No bytes at all make it an empty one.
-    pub fn set_values(&self, name: &str, element: Element, bytes: &[u8]) -> Result<()> {
+    pub fn set_values(&self, name: &str, element: ElementType, bytes: &[u8]) -> Result<()> {
         let n_values = bytes.len() / element.size();
         if n_values == 0 {
             let empty = Self::new(call!(H5Screate(NULL_SPACE => c_int) -> Hid), || "cannot make a dataspace".into())?;
             let datatype = element.id()?;
             return self.write(name, datatype, empty.id, datatype, bytes.as_ptr().cast(), 0);
         }
-        if element == Element::Character {
+        if element == ElementType::Character {
             // What is neither ASCII nor UTF-8 is passed on as it is.
             return self.set_characters(name, bytes, !bytes.is_ascii() && std::str::from_utf8(bytes).is_ok());
         }

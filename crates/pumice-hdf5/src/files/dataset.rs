@@ -2,10 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use pumice::{DType, Error, ErrorKind, Real, Result};
+use pumice::{DType, Element, Error, ErrorKind, Result};
 
 use super::attributes::{REFERENCE, SEQUENCE, STRING};
-use super::{DEFAULT, Element, Group, Object, c_string, call, failure, library, lock};
+use super::{DEFAULT, ElementType, Group, Object, c_string, call, failure, library, lock};
 use crate::FILTER_ID;
 use crate::library::Hid;
 use crate::words::{ByteOrder, Words};
@@ -128,7 +128,7 @@ impl Dataset {
     }
 
     /// Fills `out` with the values of a box, in C order, in this machine's byte order.
-    pub fn read_box<T: Real>(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> Result<()> {
+    pub fn read_box<T: Element>(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> Result<()> {
         let name = match T::DTYPE {
             DType::F32 => "H5T_NATIVE_FLOAT_g\0",
             _ => "H5T_NATIVE_DOUBLE_g\0",
@@ -143,7 +143,7 @@ impl Dataset {
     }
 
     /// The values of a box as little-endian bytes of this type, which must be of the kind that the dataset has.
-    pub fn read_bytes(&self, element: Element, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
+    pub fn read_bytes(&self, element: ElementType, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
         let (n_values, datatype) = (extents.iter().product::<usize>(), element.id()?);
         let mut bytes = vec![0; n_values * element.size()];
         self.transfer(start, extents, n_values, |object, memory, file| {
@@ -156,7 +156,7 @@ impl Dataset {
     }
 
     /// Writes a box of values, given as little-endian bytes of this type.
-    pub fn write_bytes(&self, element: Element, start: &[usize], extents: &[usize], bytes: &[u8]) -> Result<()> {
+    pub fn write_bytes(&self, element: ElementType, start: &[usize], extents: &[usize], bytes: &[u8]) -> Result<()> {
         let datatype = element.id()?;
         self.transfer(start, extents, bytes.len() / element.size(), |object, memory, file| {
             let place = bytes.as_ptr().cast();

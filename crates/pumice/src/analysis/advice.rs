@@ -1,8 +1,8 @@
 //! From figures to words: which preset, and what is remarkable about the data.
 
 use super::{Analysis, AxisMadogram, Estimate};
-use crate::array::DType;
-use crate::config::Preset;
+use crate::num::DType;
+use crate::plan::Preset;
 
 /// What to choose, and why.
 #[derive(Clone, Debug, Default, PartialEq)]

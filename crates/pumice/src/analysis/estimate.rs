@@ -9,20 +9,18 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::residuals::{self, Differences, Histogram, Quantised};
 use super::smoothness::Madograms;
-use crate::array::Real;
-use crate::chunk::{self, Block, Corner, Grid};
-use crate::codec::residuals::{self, Differences, Histogram, Quantised};
-use crate::config::{Bound, Preset};
+use crate::codec::Element;
+use crate::compress;
 use crate::container::frame::Identity;
 use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
 use crate::error::Result;
-use crate::parallel::{self, Workers};
-use crate::plan::{self, Plan};
-use crate::quantize::Quantizer;
-use crate::source::Source;
-use crate::writer;
+use crate::exec::{Workers, parallel};
+use crate::grid::{self, Block, Corner, Grid};
+use crate::io::Source;
+use crate::plan::{self, ErrorBound, Plan, Preset, Quantizer};
 
 /// Arrays of up to this many values are encoded as a whole.
 const WHOLE_VALUES: usize = 1 << 19;
@@ -48,7 +46,7 @@ pub struct Estimate {
     /// The preset.
     pub preset: Preset,
     /// The bound.
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The absolute bound that holds; 0 if lossless.
     pub abs_bound: f64,
     /// Size of the stream to expect.
@@ -66,7 +64,7 @@ pub struct Estimate {
 #[non_exhaustive]
 pub struct Residuals {
     /// The bound.
-    pub bound: Bound,
+    pub bound: ErrorBound,
     /// The absolute bound that holds.
     pub abs_bound: f64,
     /// Lorenzo differences of the quantised values.
@@ -142,10 +140,10 @@ struct Look {
     residuals: Vec<ResidualCounts>,
 }
 
-impl<T: Real> Survey<'_, T> {
+impl<T: Element> Survey<'_, T> {
     /// `default` is the plan of any bound: all have the same chunks and fill values.
     pub(super) fn run(&self, default: &Plan<T>, progress: &(dyn Fn(f64) + Sync)) -> Result<Found> {
-        let grid = writer::grid_of(default)?;
+        let grid = compress::grid_of(default)?;
         let is_whole = grid.n_chunks() == 1 && grid.chunk_values(0) <= WHOLE_VALUES;
         let measured = if is_whole {
             vec![Cell { block: grid.block(0), measure: vec![1.0; self.plans.len()] }]
@@ -201,7 +199,7 @@ impl<T: Real> Survey<'_, T> {
                 let mut part = vec![T::default(); cell.n_values()];
                 let from = Corner { shape: &block.extents, start: &start };
                 let to = Corner { shape: &cell.extents, start: &zeros };
-                chunk::copy_block(&values, from, &mut part, to, &cell.extents);
+                grid::copy_block(&values, from, &mut part, to, &cell.extents);
                 let bits = |(plan, differences): (&Plan<T>, &Option<Differences>)| {
                     let quantizer = quantizer(plan)?;
                     let found = residuals::quantize(&part, &quantizer, fills);
@@ -290,7 +288,7 @@ impl<T: Real> Survey<'_, T> {
     }
 }
 
-fn quantizer<T: Real>(plan: &Plan<T>) -> Option<Quantizer<T>> {
+fn quantizer<T: Element>(plan: &Plan<T>) -> Option<Quantizer<T>> {
     Quantizer::for_stream(plan.step?, plan.abs_bound)
 }
 
@@ -329,7 +327,7 @@ fn cut(block: &Block, axis: usize, n: usize) -> impl Iterator<Item = Block> {
 }
 
 /// Size of a box cut in two along its longest axis `scale` times, under an encoder.
-fn encoded_bytes<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, scale: usize, inner: &Workers) -> u64 {
+fn encoded_bytes<T: Element>(values: &[T], extents: &[usize], plan: &Plan<T>, scale: usize, inner: &Workers) -> u64 {
     if values.is_empty() {
         return 0;
     }
@@ -345,7 +343,7 @@ fn encoded_bytes<T: Real>(values: &[T], extents: &[usize], plan: &Plan<T>, scale
         let zeros = vec![0; extents.len()];
         part.resize(piece.n_values(), T::default());
         let to = Corner { shape: &piece.extents, start: &zeros };
-        chunk::copy_block(values, Corner { shape: extents, start: &piece.start }, &mut part, to, &piece.extents);
+        grid::copy_block(values, Corner { shape: extents, start: &piece.start }, &mut part, to, &piece.extents);
         T::encode_chunk(&part, &Block::whole(&piece.extents), plan, inner, &mut out);
     }
     out.len() as u64
@@ -413,7 +411,7 @@ fn saved_share(bits: [f64; 3], n_cells: f64, n_axes: usize) -> f64 {
 }
 
 /// Adds everything around the payloads.
-fn estimate<T: Real>(plan: &Plan<T>, grid: &Grid, payload_bits: f64, is_exact: bool) -> Result<Estimate> {
+fn estimate<T: Element>(plan: &Plan<T>, grid: &Grid, payload_bits: f64, is_exact: bool) -> Result<Estimate> {
     let mut bytes = Vec::new();
     Header::new(plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
     let mut frame_bytes = Vec::with_capacity(grid.n_chunks() as usize);
@@ -430,7 +428,7 @@ fn estimate<T: Real>(plan: &Plan<T>, grid: &Grid, payload_bits: f64, is_exact: b
         Index { segments: vec![plan.shape[0]], frame_bytes }.write_to(&mut bytes);
         compressed_bytes += (bytes.len() + Footer::BYTES) as u64;
     }
-    let n_values = chunk::n_values(&plan.shape) as f64;
+    let n_values = grid::n_values(&plan.shape) as f64;
     Ok(Estimate {
         preset: plan.preset,
         bound: plan.bound,
@@ -460,7 +458,7 @@ struct Pairs {
 }
 
 impl ResidualCounts {
-    fn of<T: Real>(values: &[T], extents: &[usize], quantizer: &Quantizer<T>, fills: &[T]) -> Self {
+    fn of<T: Element>(values: &[T], extents: &[usize], quantizer: &Quantizer<T>, fills: &[T]) -> Self {
         let integers = residuals::quantize(values, quantizer, fills).values;
         let count = |differences: Differences| {
             let codes = differences.of(&integers, extents);
@@ -490,7 +488,7 @@ impl ResidualCounts {
         self.levels.iter_mut().zip(&other.levels).for_each(|(ours, theirs)| ours.merge(theirs));
     }
 
-    fn finish<T: Real>(&self, plan: &Plan<T>) -> Residuals {
+    fn finish<T: Element>(&self, plan: &Plan<T>) -> Residuals {
         let best = self.lorenzo.iter().min_by(|a, b| a.1.entropy().total_cmp(&b.1.entropy()));
         let (most_likely, pairs) =
             best.map_or((1.0, Pairs::default()), |(_, codes, pairs)| (codes.most_likely(), *pairs));
@@ -533,7 +531,7 @@ mod tests {
     fn cells_cover_the_chunk_once() {
         for extents in [vec![30, 192, 288], vec![1 << 21], vec![13704, 3, 14], vec![2, 115, 69, 69], vec![3, 300_240]] {
             let cells = cells_of(&Block::whole(&extents));
-            assert_eq!(cells.iter().map(Block::n_values).sum::<usize>(), chunk::n_values(&extents), "{extents:?}");
+            assert_eq!(cells.iter().map(Block::n_values).sum::<usize>(), grid::n_values(&extents), "{extents:?}");
             assert!(cells.len() >= 4, "{extents:?}");
             for (i, a) in cells.iter().enumerate() {
                 assert!(a.n_values() > 0 && a.n_values() <= 2 * CELL_VALUES, "{extents:?}: {a:?}");

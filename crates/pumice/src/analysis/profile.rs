@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::array::{DType, Real};
+use crate::codec::Element;
 use crate::error::Result;
-use crate::parallel::{self, Workers};
-use crate::source::Source;
-use crate::stats::{Blocks, Stats};
+use crate::exec::{Workers, parallel};
+use crate::io::Source;
+use crate::num::DType;
+use crate::plan::stats::{Blocks, Stats};
 
 /// What the values are like. "Values" without more are the finite ones that are not fill values.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +73,7 @@ struct Tally {
 }
 
 /// Looks at all values; `progress` gets the number of bytes done so far.
-pub(super) fn scan<T: Real>(
+pub(super) fn scan<T: Element>(
     source: &dyn Source<T>,
     stats: &Stats<T>,
     workers: &Workers,
@@ -101,7 +102,7 @@ pub(super) fn scan<T: Real>(
 }
 
 impl Tally {
-    fn new<T: Real>(stats: &Stats<T>) -> Self {
+    fn new<T: Element>(stats: &Stats<T>) -> Self {
         let (min, max) = stats.range.map_or((f64::NAN, f64::NAN), |(lo, hi)| (lo.to_f64(), hi.to_f64()));
         let profile = Profile {
             min,
@@ -123,7 +124,7 @@ impl Tally {
         Self { profile, squares: 0.0 }
     }
 
-    fn of<T: Real>(values: &[T], stats: &Stats<T>) -> Self {
+    fn of<T: Element>(values: &[T], stats: &Stats<T>) -> Self {
         let mut tally = Self::new(stats);
         let profile = &mut tally.profile;
         let (mantissa_bits, bias) = match T::DTYPE {

@@ -1,6 +1,6 @@
 //! Madograms: how much values differ with their distance (Tian et al., cuSZ+, section III).
 
-use crate::array::Real;
+use crate::codec::Element;
 
 /// Distances that are looked at, where the sample reaches that far.
 const LAGS: [usize; 15] = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64, 96, 128, 192];
@@ -37,7 +37,7 @@ impl Madograms {
     }
 
     /// Adds a box of values; those that are not finite or fill values are left out.
-    pub(super) fn add<T: Real>(&mut self, values: &[T], extents: &[usize], fills: &[T]) {
+    pub(super) fn add<T: Element>(&mut self, values: &[T], extents: &[usize], fills: &[T]) {
         let as_counted = |value: &T| {
             let is_fill = fills.iter().any(|fill| fill.to_bits_u64() == value.to_bits_u64());
             if is_fill || !value.is_finite() { f64::NAN } else { value.to_f64() }

@@ -10,7 +10,7 @@ fn noise(n: usize) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-fn analysed<T: Real>(values: &[T], shape: &[usize]) -> Analysis {
+fn analysed<T: Element>(values: &[T], shape: &[usize]) -> Analysis {
     let presets = [Preset::Fast, Preset::Small];
     analyze(values, shape, &AnalysisOptions::new().presets(&presets).threads(1)).unwrap()
 }
@@ -28,7 +28,7 @@ fn constant_values() {
     assert_eq!(found.profile.lattice_bits(), Some(0.0));
     assert_eq!(codes(&found), ["constant"]);
     assert!(found.residuals.is_empty(), "a relative bound of no range is lossless");
-    assert_eq!(found.estimates[0].bound, Bound::Rel(1e-2), "the bound as it was asked for");
+    assert_eq!(found.estimates[0].bound, ErrorBound::Rel(1e-2), "the bound as it was asked for");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn nothing_and_next_to_nothing() {
     let none = analyze(&[1.0_f32, 2.0], &[2], &AnalysisOptions::new().presets(&[]).bounds(&[])).unwrap();
     assert!(none.estimates.is_empty() && none.advice.ratio.is_none());
     assert!(analyze(&[1.0_f32], &[2], &AnalysisOptions::new()).is_err());
-    assert!(analyze(&[1.0_f32], &[1], &AnalysisOptions::new().bounds(&[Bound::Abs(-1.0)])).is_err());
+    assert!(analyze(&[1.0_f32], &[1], &AnalysisOptions::new().bounds(&[ErrorBound::Abs(-1.0)])).is_err());
 }
 
 #[test]

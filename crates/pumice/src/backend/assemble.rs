@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
-use super::{ChunkBox, Codec, Quantizer, Stats};
-use crate::array::Real;
-use crate::chunk::{self, Grid};
-use crate::config::{Bound, Config, Preset};
-use crate::container::frame::{self, FrameHeader, Identity};
+use super::{ChunkBox, CodecId, Quantizer, Stats};
+use crate::codec::Element;
+use crate::codec::check_plausible;
+use crate::compress;
+use crate::compress::frames::put_header;
+use crate::container::frame::{FrameHeader, Identity};
 use crate::container::header::Header;
 use crate::error::{Error, Result};
-use crate::parallel::Workers;
-use crate::plan::Plan;
-use crate::writer::{self, frames::put_header};
+use crate::exec::Workers;
+use crate::grid::{self, Grid};
+use crate::plan::{Config, ErrorBound, Plan, Preset};
 
 /// All that is decided about the stream of an array before any chunk is coded.
 #[derive(Clone, Debug)]
@@ -21,13 +22,13 @@ pub struct Blueprint<T> {
     threads: usize,
 }
 
-impl<T: Real> Blueprint<T> {
+impl<T: Element> Blueprint<T> {
     /// Decides. What only [`compress`](crate::compress) can do is [`Unsupported`](crate::ErrorKind::Unsupported): other
     /// presets than `fast` and `balanced`, bounds relative to each value, targets, regions and bins.
     pub fn new(config: &Config, shape: &[usize], stats: &Stats<T>) -> Result<Self> {
         check_supported(config)?;
         let plan = Plan::new(config, shape, Some(stats))?;
-        let grid = writer::grid_of(&plan)?;
+        let grid = compress::grid_of(&plan)?;
         Ok(Self { plan, grid, threads: config.threads })
     }
 
@@ -73,7 +74,7 @@ impl<T: Real> Blueprint<T> {
     ///
     /// # Panics
     /// If there is no such chunk.
-    pub fn encode_on_cpu(&self, id: usize, values: &[T], out: &mut Vec<u8>) -> Result<Codec> {
+    pub fn encode_on_cpu(&self, id: usize, values: &[T], out: &mut Vec<u8>) -> Result<CodecId> {
         let n = self.chunk(id).n_values();
         if values.len() != n {
             return Err(Error::invalid(format!("chunk {id} has {n} values, not {}", values.len())));
@@ -84,7 +85,7 @@ impl<T: Real> Blueprint<T> {
     /// Lays out the stream of these payloads, given in order of chunks, which are elsewhere and need not come here.
     pub fn outline(&self, payloads: &[Payload]) -> Result<Outline> {
         self.check_complete(payloads.len())?;
-        let sizes: Vec<(Codec, usize)> = payloads.iter().map(|payload| (payload.codec, payload.n_bytes)).collect();
+        let sizes: Vec<(CodecId, usize)> = payloads.iter().map(|payload| (payload.codec, payload.n_bytes)).collect();
         let (mut places, mut others, mut frame_bytes) = (Vec::new(), Vec::new(), Vec::new());
         let mut part = Vec::new();
         self.header().write_to(&mut part)?;
@@ -98,7 +99,7 @@ impl<T: Real> Blueprint<T> {
             places.push(start..at);
             frame_bytes.push((head_bytes + n_bytes) as u64);
         }
-        writer::append_end(&self.plan, frame_bytes, at as u64, &mut part);
+        compress::append_end(&self.plan, frame_bytes, at as u64, &mut part);
         let n_bytes = at + part.len();
         others.push((at, part));
         Ok(Outline { n_bytes, payloads: places, others })
@@ -109,14 +110,14 @@ impl<T: Real> Blueprint<T> {
     }
 
     /// Identities of the frames from `first` on, and the sizes of their headers.
-    fn heads(&self, first: usize, sizes: &[(Codec, usize)]) -> Result<Vec<(Identity, usize)>> {
+    fn heads(&self, first: usize, sizes: &[(CodecId, usize)]) -> Result<Vec<(Identity, usize)>> {
         let (grid, first) = (&self.grid, first as u64);
         if sizes.len() as u64 > grid.n_chunks() - first {
             return Err(Error::invalid(format!("the stream has only {} chunks", grid.n_chunks())));
         }
-        let head = |(id, &(codec, payload_bytes)): (u64, &(Codec, usize))| {
+        let head = |(id, &(codec, payload_bytes)): (u64, &(CodecId, usize))| {
             let block = grid.block(id);
-            frame::check_plausible(codec, payload_bytes as u64, block.n_values(), size_of::<T>())
+            check_plausible::<T>(codec, payload_bytes as u64, block.n_values())
                 .map_err(|e| Error::invalid(format!("chunk {id}: {e}")))?;
             let identity = Identity::of_block(id, &block, grid.is_whole());
             Ok((identity, identity.header_bytes(payload_bytes as u64)))
@@ -137,7 +138,7 @@ impl<T: Real> Blueprint<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// How it is coded.
-    pub codec: Codec,
+    pub codec: CodecId,
     /// Its size.
     pub n_bytes: usize,
     /// [`payload_hash`](super::payload_hash) of its bytes.
@@ -158,7 +159,7 @@ pub struct Outline {
 
 /// Refuses what takes other stages of `pipeline.rs` than those of two presets.
 fn check_supported(config: &Config) -> Result<()> {
-    let is_plain = |bound: &Bound| matches!(bound, Bound::Abs(_) | Bound::Rel(_) | Bound::Lossless);
+    let is_plain = |bound: &ErrorBound| matches!(bound, ErrorBound::Abs(_) | ErrorBound::Rel(_) | ErrorBound::Lossless);
     if !matches!(config.preset, Preset::Fast | Preset::Balanced) {
         let name = config.preset.name();
         return Err(Error::unsupported(format!("only the CPU has the preset {name}: use it, or fast or balanced")));
@@ -187,7 +188,7 @@ pub struct Assembler<'a, T> {
 
 /// Where a frame goes.
 struct Slot<'a> {
-    codec: Codec,
+    codec: CodecId,
     identity: Identity,
     payload_at: usize,
     bytes: &'a mut [u8],
@@ -201,19 +202,19 @@ impl Slot<'_> {
     }
 }
 
-impl<'a, T: Real> Assembler<'a, T> {
+impl<'a, T: Element> Assembler<'a, T> {
     /// Starts the stream in `out`, whose content is replaced and whose capacity is reused.
     pub fn new(blueprint: &'a Blueprint<T>, mut out: Vec<u8>) -> Result<Self> {
         out.clear();
         blueprint.header().write_to(&mut out)?;
-        let workers = writer::workers_for(chunk::n_values(blueprint.shape()), blueprint.threads)?;
+        let workers = compress::workers_for(grid::n_values(blueprint.shape()), blueprint.threads)?;
         Ok(Self { blueprint, workers, out, frame_bytes: Vec::new() })
     }
 
     /// Adds the next chunk: `fill` gets room for its payload and writes every byte of it.
     pub fn chunk(
         &mut self,
-        codec: Codec,
+        codec: CodecId,
         payload_bytes: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
@@ -224,7 +225,7 @@ impl<'a, T: Real> Assembler<'a, T> {
     /// for its payload. That, and the checksums, are done on as many threads as [`Config::threads`] says.
     pub fn chunks(
         &mut self,
-        sizes: &[(Codec, usize)],
+        sizes: &[(CodecId, usize)],
         fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync + Send,
     ) -> Result<()> {
         self.add(sizes, |workers, mut slots| {
@@ -235,14 +236,14 @@ impl<'a, T: Real> Assembler<'a, T> {
     /// Ends the stream; all chunks must be there.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.blueprint.check_complete(self.frame_bytes.len())?;
-        writer::append_end(&self.blueprint.plan, self.frame_bytes, self.out.len() as u64, &mut self.out);
+        compress::append_end(&self.blueprint.plan, self.frame_bytes, self.out.len() as u64, &mut self.out);
         Ok(self.out)
     }
 
     /// Makes room for the next frames and lets `write` fill it. Nothing is added on error.
     fn add(
         &mut self,
-        sizes: &[(Codec, usize)],
+        sizes: &[(CodecId, usize)],
         write: impl FnOnce(&Workers, Vec<Slot<'_>>) -> Result<()>,
     ) -> Result<()> {
         let heads = self.blueprint.heads(self.frame_bytes.len(), sizes)?;

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use crate::codec::choose::{self, Choice, Sampling};
 use crate::codec::fast;
-use crate::codec::geometry::{self, Predictor, View, Y, Z};
+use crate::codec::fast::choose::{self, Choice, Sampling};
+use crate::codec::fast::geometry::{self, Predictor, View, Y, Z};
 use crate::error::Result;
 
 /// Values in a sampled run.

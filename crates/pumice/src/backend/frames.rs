@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use super::{ChunkBox, Codec};
-use crate::array::Real;
-use crate::chunk::Block;
+use super::{ChunkBox, CodecId};
+use crate::codec::Element;
 use crate::container::frame::{self, FrameHeader};
 use crate::container::{self, Place};
+use crate::decompress::{DecodeOptions, Info, Reader};
 use crate::error::{Error, Result};
-use crate::parallel::Workers;
-use crate::read_at::ReadAt;
-use crate::reader::{DecodeOptions, Info, Reader};
+use crate::exec::Workers;
+use crate::exec::reserve;
+use crate::grid::Block;
+use crate::io::ReadAt;
+use crate::io::check_limit;
 
 /// A complete stream, whose chunks are decoded elsewhere.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl ReadAt for Stream<'_> {
 #[non_exhaustive]
 pub struct Frame {
     /// How the payload is coded.
-    pub codec: Codec,
+    pub codec: CodecId,
     /// Where it stands in the stream.
     pub payload: Range<usize>,
 }
@@ -92,7 +94,7 @@ impl<'a> Frames<'a> {
         let grid = &reader.layout.grid;
         let ids = grid.chunks_in(&block);
         let largest = ids.iter().map(|id| grid.chunk_values(*id)).max().unwrap_or(0).max(block.n_values());
-        container::check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
+        check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
         container::check_places(&reader.layout, &ids)?;
         Ok(Self { reader })
     }
@@ -114,15 +116,15 @@ impl<'a> Frames<'a> {
     }
 
     /// The quantisation step; `None` if the stream names none.
-    pub fn step<T: Real>(&self) -> Result<Option<T>> {
+    pub fn step<T: Element>(&self) -> Result<Option<T>> {
         self.reader.check_dtype::<T>()?;
-        Ok(self.reader.layout.header.decode_params().step)
+        Ok(self.reader.layout.header.stream_params().step)
     }
 
     /// Values that payloads refer to by number.
-    pub fn fills<T: Real>(&self) -> Result<Vec<T>> {
+    pub fn fills<T: Element>(&self) -> Result<Vec<T>> {
         self.reader.check_dtype::<T>()?;
-        Ok(self.reader.layout.header.decode_params().fills)
+        Ok(self.reader.layout.header.stream_params().fills)
     }
 
     /// The box that chunk `id` is.
@@ -133,7 +135,7 @@ impl<'a> Frames<'a> {
         ChunkBox::new(&self.reader.layout.grid, id)
     }
 
-    /// Codec and payload of chunk `id`, whose size has been found able to hold the chunk. The payload itself is yet to
+    /// CodecId and payload of chunk `id`, whose size has been found able to hold the chunk. The payload itself is yet to
     /// be checked, by [`Self::verify`].
     ///
     /// # Panics
@@ -141,7 +143,7 @@ impl<'a> Frames<'a> {
     pub fn frame(&self, id: usize) -> Result<Frame> {
         let layout = &self.reader.layout;
         let checked = self.locate(id).and_then(|header| {
-            header.check_plausible(layout.grid.chunk_values(id as u64), layout.header.dtype.size())?;
+            header.check_plausible(layout.grid.chunk_values(id as u64), layout.header.dtype)?;
             let end = self.place(id).end;
             Ok(Frame { codec: header.codec, payload: end - header.payload_bytes as usize..end })
         });
@@ -162,7 +164,7 @@ impl<'a> Frames<'a> {
             return Ok(Cow::Borrowed(bytes));
         }
         let mut bytes = Vec::new();
-        container::reserve(&mut bytes, range.len())?;
+        reserve(&mut bytes, range.len())?;
         bytes.resize(range.len(), 0);
         source.read_exact_at(&mut bytes, range.start as u64)?;
         Ok(Cow::Owned(bytes))
@@ -200,13 +202,13 @@ impl<'a> Frames<'a> {
     ///
     /// # Panics
     /// If there is no such chunk.
-    pub fn decode_on_cpu<T: Real>(&self, id: usize, out: &mut [T]) -> Result<()> {
+    pub fn decode_on_cpu<T: Element>(&self, id: usize, out: &mut [T]) -> Result<()> {
         self.reader.check_dtype::<T>()?;
         let n = self.chunk(id).n_values();
         if out.len() != n {
             return Err(Error::invalid(format!("chunk {id} has {n} values, but the output {}", out.len())));
         }
-        let params = self.reader.layout.header.decode_params();
+        let params = self.reader.layout.header.stream_params();
         self.reader.decode_frame(id as u64, None, &params, &Workers::Serial, &mut Vec::new(), out)
     }
 

@@ -1,25 +1,25 @@
 //! Another backend, made of the slow ways to do things, against `compress` and `decompress`.
 
 use super::*;
-use crate::chunk::Corner;
-use crate::codec::value::Value;
-use crate::config::{Bound, Fill, Preset};
+use crate::decompress::DecodeOptions;
 use crate::error::{Error, ErrorKind};
-use crate::read_at::ReadAt;
-use crate::reader::DecodeOptions;
+use crate::grid::Corner;
+use crate::io::ReadAt;
+use crate::num::Value;
+use crate::plan::{ErrorBound, Fill, Preset};
 use crate::{compress, decompress};
 
 /// Visits values one by one, the last first.
 struct Backwards<'a, T>(&'a [T]);
 
-fn range_of<T: Real>(values: impl Iterator<Item = T>) -> Option<(T, T)> {
+fn range_of<T: Element>(values: impl Iterator<Item = T>) -> Option<(T, T)> {
     values.filter(|v| v.is_finite()).fold(None, |range, v| {
         let (lo, hi) = range.unwrap_or((v, v));
         Some((if v < lo { v } else { lo }, if v > hi { v } else { hi }))
     })
 }
 
-impl<T: Real> Passes<T> for Backwards<'_, T> {
+impl<T: Element> Passes<T> for Backwards<'_, T> {
     fn n_values(&self) -> usize {
         self.0.len()
     }
@@ -44,22 +44,22 @@ impl<T: Real> Passes<T> for Backwards<'_, T> {
 }
 
 /// The values of a chunk.
-fn gathered<T: Real>(data: &[T], shape: &[usize], chunk: &ChunkBox) -> Vec<T> {
+fn gathered<T: Element>(data: &[T], shape: &[usize], chunk: &ChunkBox) -> Vec<T> {
     let mut values = vec![T::default(); chunk.n_values()];
     let from = Corner { shape, start: &chunk.start };
     let to = Corner { shape: &chunk.extents, start: &vec![0; shape.len()] };
-    chunk::copy_block(data, from, &mut values, to, &chunk.extents);
+    grid::copy_block(data, from, &mut values, to, &chunk.extents);
     if let Some(offset) = chunk.offset {
         assert!(bits(&values) == bits(&data[offset..offset + values.len()]));
     }
     values
 }
 
-fn bits<T: Real>(values: &[T]) -> Vec<u64> {
+fn bits<T: Element>(values: &[T]) -> Vec<u64> {
     values.iter().map(|v| v.to_bits_u64()).collect()
 }
 
-fn assembled<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Result<[Vec<u8>; 3]> {
+fn assembled<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<[Vec<u8>; 3]> {
     let stats = scan(&Backwards(data), config)?;
     let blueprint = Blueprint::new(config, shape, &stats)?;
     let mut payloads = Vec::new();
@@ -124,22 +124,22 @@ fn checked_apart(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn decoded<T: Real>(bytes: &[u8]) -> Result<Vec<T>> {
+fn decoded<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     let frames = Frames::open(bytes, &DecodeOptions::new())?;
     let shape = &frames.info().shape;
-    let mut data = vec![T::default(); chunk::n_values(shape)];
+    let mut data = vec![T::default(); grid::n_values(shape)];
     for id in 0..frames.n_chunks() {
         let frame = frames.frame(id)?;
         let chunk = frames.chunk(id);
         let mut values = vec![T::default(); chunk.n_values()];
         frames.decode_on_cpu(id, &mut values)?;
         frames.verify(id)?;
-        if frame.codec == Codec::Raw {
+        if frame.codec == CodecId::Raw {
             assert_eq!(frame.payload.len(), size_of_val(&values[..]));
         }
         let to = Corner { shape, start: &chunk.start };
         let from = Corner { shape: &chunk.extents, start: &vec![0; shape.len()] };
-        chunk::copy_block(&values, from, &mut data, to, &chunk.extents);
+        grid::copy_block(&values, from, &mut data, to, &chunk.extents);
     }
     Ok(data)
 }
@@ -150,7 +150,7 @@ fn noise(i: usize) -> f64 {
 }
 
 /// Waves with noise, and some values of all other kinds.
-fn field<T: Real>(n: usize, with_specials: bool) -> Vec<T> {
+fn field<T: Element>(n: usize, with_specials: bool) -> Vec<T> {
     let mut values: Vec<T> =
         (0..n).map(|i| T::from_f64((i as f64 * 0.003).sin() + (i as f64 * 0.1).cos() + 0.01 * noise(i))).collect();
     if with_specials && n > 0 {
@@ -161,7 +161,7 @@ fn field<T: Real>(n: usize, with_specials: bool) -> Vec<T> {
     values
 }
 
-fn streams_are_those_of_compress<T: Real>() {
+fn streams_are_those_of_compress<T: Element>() {
     let shapes: [(&[usize], Option<&[usize]>); 9] = [
         (&[], None),
         (&[1], None),
@@ -174,12 +174,12 @@ fn streams_are_those_of_compress<T: Real>() {
         (&[50_000], Some(&[9000])),
     ];
     let bounds = [
-        Config::new(Bound::Abs(1e-3)),
-        Config::new(Bound::Rel(1e-4)).attribute("units", "K"),
-        Config::new(Bound::Rel(1e-2)).and(Bound::Abs(0.1)).fill(Fill::Value(-9999.0)),
-        Config::new(Bound::Abs(1e-12)),
-        Config::new(Bound::Lossless).fill(Fill::Value(0.0)),
-        Config::new(Bound::Abs(0.5)).and(Bound::Lossless),
+        Config::new(ErrorBound::Abs(1e-3)),
+        Config::new(ErrorBound::Rel(1e-4)).attribute("units", "K"),
+        Config::new(ErrorBound::Rel(1e-2)).and(ErrorBound::Abs(0.1)).fill(Fill::Value(-9999.0)),
+        Config::new(ErrorBound::Abs(1e-12)),
+        Config::new(ErrorBound::Lossless).fill(Fill::Value(0.0)),
+        Config::new(ErrorBound::Abs(0.5)).and(ErrorBound::Lossless),
     ];
     for (shape, chunk_shape) in shapes {
         for (preset, config) in [Preset::Fast, Preset::Balanced].iter().flat_map(|p| bounds.iter().map(move |b| (p, b)))
@@ -187,7 +187,7 @@ fn streams_are_those_of_compress<T: Real>() {
             let config = config.clone().preset(*preset).threads(2);
             let config = chunk_shape.iter().fold(config, |config, chunk_shape| config.chunk_shape(chunk_shape));
             for with_specials in [false, true] {
-                let data = field::<T>(chunk::n_values(shape), with_specials);
+                let data = field::<T>(grid::n_values(shape), with_specials);
                 let expected = compress(&data, shape, &config).unwrap();
                 for bytes in assembled(&data, shape, &config).unwrap() {
                     assert!(bytes == expected, "{shape:?} {preset:?} {config:?}");
@@ -214,7 +214,8 @@ fn streams_are_those_of_compress_f64() {
 fn other_presets_are_read_as_well() {
     let data = field::<f32>(60_000, true);
     for preset in Preset::ALL {
-        let config = Config::new(Bound::Abs(1e-3)).and(Bound::PwRel(0.1)).preset(*preset).chunk_shape(&[40, 300]);
+        let config =
+            Config::new(ErrorBound::Abs(1e-3)).and(ErrorBound::PwRel(0.1)).preset(*preset).chunk_shape(&[40, 300]);
         let bytes = compress(&data, &[200, 300], &config).unwrap();
         assert!(bits(&decoded::<f32>(&bytes).unwrap()) == bits(&decompress::<f32>(&bytes).unwrap().data));
     }
@@ -223,7 +224,7 @@ fn other_presets_are_read_as_well() {
 #[test]
 fn the_blueprint_says_what_the_stream_says() {
     let data = field::<f32>(100_000, true);
-    let config = Config::new(Bound::Rel(1e-3)).preset(Preset::Balanced).chunk_shape(&[30, 1000]);
+    let config = Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Balanced).chunk_shape(&[30, 1000]);
     let stats = scan(&Backwards(&data), &config).unwrap();
     let blueprint = Blueprint::new(&config, &[100, 1000], &stats).unwrap();
     let bytes = compress(&data, &[100, 1000], &config).unwrap();
@@ -248,19 +249,19 @@ fn the_blueprint_says_what_the_stream_says() {
 
 #[test]
 fn what_only_the_cpu_does_is_unsupported() {
-    let stats = scan(&Backwards(&[1.0_f32; 100]), &Config::new(Bound::Lossless)).unwrap();
+    let stats = scan(&Backwards(&[1.0_f32; 100]), &Config::new(ErrorBound::Lossless)).unwrap();
     let fast = |bound| Config::new(bound).preset(Preset::Fast);
     let mut configs = vec![
-        fast(Bound::Psnr(60.0)),
-        fast(Bound::L2(1.0)),
-        fast(Bound::Ratio(10.0)),
-        fast(Bound::PwRel(0.1)),
-        fast(Bound::Abs(0.1)).and(Bound::PwRel(0.1)),
-        fast(Bound::Abs(0.1)).region(&[0..5, 0..5], Bound::Lossless),
-        fast(Bound::Abs(0.1)).bin(&[2, 2]),
+        fast(ErrorBound::Psnr(60.0)),
+        fast(ErrorBound::L2(1.0)),
+        fast(ErrorBound::Ratio(10.0)),
+        fast(ErrorBound::PwRel(0.1)),
+        fast(ErrorBound::Abs(0.1)).and(ErrorBound::PwRel(0.1)),
+        fast(ErrorBound::Abs(0.1)).region(&[0..5, 0..5], ErrorBound::Lossless),
+        fast(ErrorBound::Abs(0.1)).bin(&[2, 2]),
     ];
     let others = Preset::ALL.iter().filter(|p| !matches!(p, Preset::Fast | Preset::Balanced));
-    configs.extend(others.map(|preset| Config::new(Bound::Abs(0.1)).preset(*preset)));
+    configs.extend(others.map(|preset| Config::new(ErrorBound::Abs(0.1)).preset(*preset)));
     for config in configs {
         assert_eq!(
             Blueprint::new(&config, &[10, 10], &stats).unwrap_err().kind(),
@@ -268,22 +269,22 @@ fn what_only_the_cpu_does_is_unsupported() {
             "{config:?}"
         );
     }
-    let impossible = Blueprint::new(&fast(Bound::Abs(-1.0)), &[10, 10], &stats);
+    let impossible = Blueprint::new(&fast(ErrorBound::Abs(-1.0)), &[10, 10], &stats);
     assert_eq!(impossible.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]
 fn wrong_payloads_are_refused() {
     let data = field::<f32>(30_000, false);
-    let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast).chunk_shape(&[10_000]);
+    let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast).chunk_shape(&[10_000]);
     let blueprint = Blueprint::new(&config, &[30_000], &scan(&Backwards(&data), &config).unwrap()).unwrap();
     assert!(blueprint.encode_on_cpu(0, &data[..9999], &mut Vec::new()).is_err());
     let mut assembler = Assembler::new(&blueprint, Vec::new()).unwrap();
     let fill = |_: usize, _: &mut [u8]| Ok(());
-    assert!(assembler.chunks(&[(Codec::Raw, 100)], fill).is_err());
-    assert!(assembler.chunks(&[(Codec::Fast, 0)], fill).is_err());
-    assert!(assembler.chunks(&[(Codec::Raw, 40_000); 4], fill).is_err());
-    assembler.chunks(&[(Codec::Raw, 40_000); 2], fill).unwrap();
+    assert!(assembler.chunks(&[(CodecId::Raw, 100)], fill).is_err());
+    assert!(assembler.chunks(&[(CodecId::Fast, 0)], fill).is_err());
+    assert!(assembler.chunks(&[(CodecId::Raw, 40_000); 4], fill).is_err());
+    assembler.chunks(&[(CodecId::Raw, 40_000); 2], fill).unwrap();
     assert!(assembler.finish().is_err(), "one is missing");
 }
 
@@ -291,7 +292,7 @@ fn wrong_payloads_are_refused() {
 fn damage_is_found() {
     let data = field::<f32>(24_000, true);
     for chunk_shape in [[8000], [24_000]] {
-        let config = Config::new(Bound::Abs(1e-2)).preset(Preset::Fast).chunk_shape(&chunk_shape);
+        let config = Config::new(ErrorBound::Abs(1e-2)).preset(Preset::Fast).chunk_shape(&chunk_shape);
         let bytes = compress(&data, &[24_000], &config).unwrap();
         for i in (0..bytes.len()).step_by(7).chain(0..200).chain(bytes.len() - 100..bytes.len()) {
             let mut damaged = bytes.clone();
@@ -366,11 +367,11 @@ fn sampling_leads_to_the_choice_of_the_encoder() {
             made(&|i| noise(i % row) + noise(i / row)),
             made(&|i| 20.0 * (i % 3) as f64 + 0.1 * noise(i / 3)),
         ] {
-            for bound in [Bound::Abs(1e-3), Bound::Abs(0.1), Bound::Lossless] {
+            for bound in [ErrorBound::Abs(1e-3), ErrorBound::Abs(0.1), ErrorBound::Lossless] {
                 let config = Config::new(bound).preset(Preset::Fast);
                 let blueprint = Blueprint::new(&config, extents, &scan(&Backwards(&data), &config).unwrap()).unwrap();
                 let mut payload = Vec::new();
-                if blueprint.encode_on_cpu(0, &data, &mut payload).unwrap() == Codec::Fast {
+                if blueprint.encode_on_cpu(0, &data, &mut payload).unwrap() == CodecId::Fast {
                     let parameters = chosen(&data, extents, blueprint.quantizer());
                     assert_eq!(payload[..8], parameters, "{extents:?} {bound:?}");
                     let n_tiles = FastCandidate::read_from(&payload, extents).unwrap().n_tiles;

@@ -3,11 +3,13 @@
 //! checksum held.
 
 use super::header::Header;
-use super::{Bytes, checksum, varint};
-use crate::chunk::Block;
-use crate::codec::{ceresz2, cuszp2, fast, padding};
+use crate::codec::shared::padding;
+use crate::codec::{self, CodecId};
 use crate::error::{Error, Result};
-use crate::pipeline::Codec;
+use crate::grid::Block;
+use crate::io::{Bytes, checksum, varint};
+use crate::num::DType;
+use crate::with_dtype;
 
 /// First bytes of each frame.
 pub(crate) const MARKER: [u8; 4] = *b"CHNK";
@@ -46,7 +48,7 @@ impl Identity {
 /// Everything in front of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
-    pub(crate) codec: Codec,
+    pub(crate) codec: CodecId,
     pub(crate) identity: Identity,
     pub(crate) payload_bytes: u64,
     pub(crate) frame_checksum: u64,
@@ -54,12 +56,12 @@ pub(crate) struct FrameHeader {
 
 impl FrameHeader {
     /// The header of a frame with this payload.
-    pub(crate) fn new(codec: Codec, identity: Identity, payload: &[u8]) -> Self {
+    pub(crate) fn new(codec: CodecId, identity: Identity, payload: &[u8]) -> Self {
         Self::of_hash(codec, identity, payload.len() as u64, checksum::payload_hash(payload))
     }
 
     /// The header of a frame with a payload of this size and `payload_hash`.
-    pub(crate) fn of_hash(codec: Codec, identity: Identity, payload_bytes: u64, payload_hash: u64) -> Self {
+    pub(crate) fn of_hash(codec: CodecId, identity: Identity, payload_bytes: u64, payload_hash: u64) -> Self {
         let frame_checksum = frame_checksum(codec, &identity, payload_bytes, payload_hash);
         Self { codec, identity, payload_bytes, frame_checksum }
     }
@@ -81,7 +83,7 @@ impl FrameHeader {
         if bytes.array()? != MARKER {
             return Err(Error::corrupt("no frame marker where a chunk should start"));
         }
-        let codec = Codec::from_byte(bytes.u8()?)?;
+        let codec = CodecId::from_byte(bytes.u8()?)?;
         let chunk_id = varint::read_from(bytes)?;
         let single_chunk = header.single_chunk;
         let (first_row, rows) = match single_chunk {
@@ -107,26 +109,9 @@ impl FrameHeader {
     }
 
     /// Refuses sizes that cannot hold `n_values`, so that nobody allocates for them.
-    pub(crate) fn check_plausible(&self, n_values: usize, value_bytes: usize) -> Result<()> {
-        check_plausible(self.codec, self.payload_bytes, n_values, value_bytes)
+    pub(crate) fn check_plausible(&self, n_values: usize, dtype: DType) -> Result<()> {
+        with_dtype!(dtype, T => codec::check_plausible::<T>(self.codec, self.payload_bytes, n_values))
     }
-}
-
-/// Refuses payload sizes that cannot hold `n_values`, so that nobody allocates for them.
-pub(crate) fn check_plausible(codec: Codec, payload_bytes: u64, n_values: usize, value_bytes: usize) -> Result<()> {
-    let fits = match codec {
-        Codec::Raw => payload_bytes == n_values as u64 * value_bytes as u64,
-        Codec::Fast => n_values > 0 && payload_bytes >= fast::min_payload_bytes(n_values) as u64,
-        Codec::Cuszp2 => n_values > 0 && payload_bytes >= cuszp2::min_payload_bytes(n_values) as u64,
-        Codec::Ceresz2 => n_values > 0 && payload_bytes >= ceresz2::min_payload_bytes(n_values) as u64,
-        Codec::Small | Codec::Balanced | Codec::Cuszplus | Codec::Ceaz | Codec::Pointwise | Codec::Regions => {
-            n_values > 0 && payload_bytes >= padding::min_payload_bytes(n_values) as u64
-        }
-    };
-    if fits {
-        return Ok(());
-    }
-    Err(Error::corrupt(format!("{payload_bytes} payload bytes cannot hold {n_values} values")))
 }
 
 /// Least size of a frame that holds `n_values` values, whatever its codec and stream.
@@ -163,7 +148,7 @@ pub(crate) fn locate(head: &[u8], frame_bytes: u64, header: &Header, wanted: &Id
     Ok(frame_header)
 }
 
-fn frame_checksum(codec: Codec, identity: &Identity, payload_bytes: u64, payload_hash: u64) -> u64 {
+fn frame_checksum(codec: CodecId, identity: &Identity, payload_bytes: u64, payload_hash: u64) -> u64 {
     let mut covered = [0; 41];
     covered[0] = codec as u8;
     let Identity { chunk_id, first_row, rows, .. } = *identity;
@@ -185,7 +170,7 @@ mod tests {
         let chunked = Identity { chunk_id: 1000, first_row: 200, rows: 4, single_chunk: false };
         let single = Identity { chunk_id: 0, first_row: 0, rows: 0, single_chunk: true };
         for (stream_header, identity) in [(chunked_header(), chunked), (single_header(), single)] {
-            let header = FrameHeader::new(Codec::Raw, identity, &payload);
+            let header = FrameHeader::new(CodecId::Raw, identity, &payload);
             let mut frame = Vec::new();
             header.write_to(&mut frame);
             assert_eq!(frame.len(), identity.header_bytes(300));
@@ -211,19 +196,19 @@ mod tests {
     fn a_single_chunk_keeps_its_checksum_when_rows_are_appended() {
         let single = Identity { chunk_id: 0, first_row: 0, rows: 9, single_chunk: true };
         let chunked = Identity { single_chunk: false, ..single };
-        let [a, b] = [single, chunked].map(|id| FrameHeader::new(Codec::Fast, id, &[1; 50]).frame_checksum);
+        let [a, b] = [single, chunked].map(|id| FrameHeader::new(CodecId::Fast, id, &[1; 50]).frame_checksum);
         assert_eq!(a, b);
     }
 
     #[test]
     fn implausible_sizes() {
         let identity = Identity { chunk_id: 0, first_row: 0, rows: 1, single_chunk: true };
-        let header = FrameHeader::new(Codec::Fast, identity, &[0; 10]);
-        assert!(header.check_plausible(4096, 4).is_ok());
-        assert!(header.check_plausible(4097, 4).is_err());
-        assert!(header.check_plausible(0, 4).is_err());
-        let header = FrameHeader::new(Codec::Raw, identity, &[0; 8]);
-        assert!(header.check_plausible(2, 4).is_ok());
-        assert!(header.check_plausible(2, 8).is_err());
+        let header = FrameHeader::new(CodecId::Fast, identity, &[0; 10]);
+        assert!(header.check_plausible(4096, DType::F32).is_ok());
+        assert!(header.check_plausible(4097, DType::F32).is_err());
+        assert!(header.check_plausible(0, DType::F32).is_err());
+        let header = FrameHeader::new(CodecId::Raw, identity, &[0; 8]);
+        assert!(header.check_plausible(2, DType::F32).is_ok());
+        assert!(header.check_plausible(2, DType::F64).is_err());
     }
 }

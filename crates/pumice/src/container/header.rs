@@ -2,15 +2,16 @@
 //! element type: `step` and `fills` are kept as bit patterns. A header that was read has passed every check of the
 //! format.
 
-use super::{Bytes, FORMAT_VERSION, MAGIC, checksum, varint};
-use crate::array::{DType, Real};
-use crate::bounds::{BoxLimit, Limit};
-use crate::chunk::{self, Block};
-use crate::codec::MAX_FILLS;
-use crate::config::{Bound, Preset};
+use super::{FORMAT_VERSION, MAGIC};
+use crate::codec::StreamParams;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pipeline::DecodeParams;
-use crate::plan::{MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, MAX_RANK, Plan, is_target};
+use crate::grid::{self, Block};
+use crate::io::to_usize;
+use crate::io::{Bytes, checksum, varint};
+use crate::num::{DType, Real};
+use crate::plan::{
+    BoxLimit, ErrorBound, Limit, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, MAX_FILLS, MAX_RANK, Plan, Preset, is_target,
+};
 
 const SINGLE_CHUNK: u8 = 1;
 const N_FILLS_SHIFT: u8 = 1;
@@ -29,9 +30,9 @@ pub(crate) struct Header {
     pub(crate) single_chunk: bool,
     pub(crate) preset: Preset,
     /// Kind and `requested_bound`.
-    pub(crate) bound: Bound,
+    pub(crate) bound: ErrorBound,
     /// Bounds that hold as well.
-    pub(crate) also: Vec<Bound>,
+    pub(crate) also: Vec<ErrorBound>,
     /// Boxes with bounds of their own.
     pub(crate) boxes: Vec<BoxLimit>,
     /// Extents of bins; none if all values are kept.
@@ -89,8 +90,8 @@ impl Header {
     }
 
     /// What the codec needs to decode.
-    pub(crate) fn decode_params<T: Real>(&self) -> DecodeParams<T> {
-        DecodeParams {
+    pub(crate) fn stream_params<T: Real>(&self) -> StreamParams<T> {
+        StreamParams {
             step: self.step.map(T::from_bits_u64),
             fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
         }
@@ -104,7 +105,7 @@ impl Header {
             shape.push(rows.ok_or_else(|| too_large("shape"))?);
         }
         shape.extend_from_slice(&self.shape);
-        chunk::checked_bytes(&shape, self.dtype.size()).ok_or_else(|| too_large("shape"))?;
+        grid::checked_bytes(&shape, self.dtype.size()).ok_or_else(|| too_large("shape"))?;
         Ok(shape)
     }
 
@@ -161,7 +162,7 @@ impl Header {
 
     /// Bounds, boxes and bins, where there is more than one bound.
     fn write_compound(&self, out: &mut Vec<u8>) {
-        let write_bound = |bound: Bound, out: &mut Vec<u8>| {
+        let write_bound = |bound: ErrorBound, out: &mut Vec<u8>| {
             let (kind, value) = bound_code(bound);
             out.push(kind);
             value.into_iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
@@ -173,7 +174,7 @@ impl Header {
         for given in &self.boxes {
             given.block.start.iter().chain(&given.block.extents).for_each(|n| varint::write_to(*n as u64, out));
             write_bound(given.bound, out);
-            if let Bound::Rel(_) = given.bound {
+            if let ErrorBound::Rel(_) = given.bound {
                 out.extend_from_slice(&given.limit.abs.to_le_bytes());
             }
         }
@@ -303,38 +304,38 @@ fn read_extents(bytes: &mut Bytes<'_>, n: usize, dtype: DType, what: &str) -> Re
         if extent >= 1 << 63 {
             return Err(too_large(what));
         }
-        extents.push(super::to_usize(extent)?);
+        extents.push(to_usize(extent)?);
     }
-    chunk::checked_bytes(&extents, dtype.size()).ok_or_else(|| too_large(what))?;
+    grid::checked_bytes(&extents, dtype.size()).ok_or_else(|| too_large(what))?;
     Ok(extents)
 }
 
 /// The kind of a bound and the number that was asked for.
-fn bound_code(bound: Bound) -> (u8, Option<f64>) {
+fn bound_code(bound: ErrorBound) -> (u8, Option<f64>) {
     match bound {
-        Bound::Lossless => (0, None),
-        Bound::Abs(e) => (1, Some(e)),
-        Bound::Rel(e) => (2, Some(e)),
-        Bound::PwRel(e) => (3, Some(e)),
-        Bound::Psnr(db) => (4, Some(db)),
-        Bound::L2(norm) => (5, Some(norm)),
-        Bound::Ratio(ratio) => (6, Some(ratio)),
+        ErrorBound::Lossless => (0, None),
+        ErrorBound::Abs(e) => (1, Some(e)),
+        ErrorBound::Rel(e) => (2, Some(e)),
+        ErrorBound::PwRel(e) => (3, Some(e)),
+        ErrorBound::Psnr(db) => (4, Some(db)),
+        ErrorBound::L2(norm) => (5, Some(norm)),
+        ErrorBound::Ratio(ratio) => (6, Some(ratio)),
     }
 }
 
 /// A bound as it was asked for.
-fn read_requested(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<Bound> {
+fn read_requested(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<ErrorBound> {
     if bound_kind == 0 {
-        return Ok(Bound::Lossless);
+        return Ok(ErrorBound::Lossless);
     }
     let value = read_positive(bytes)?;
     match bound_kind {
-        1 => Ok(Bound::Abs(value)),
-        2 => Ok(Bound::Rel(value)),
-        3 => Ok(Bound::PwRel(value)),
-        4 => Ok(Bound::Psnr(value)),
-        5 => Ok(Bound::L2(value)),
-        6 => Ok(Bound::Ratio(value)),
+        1 => Ok(ErrorBound::Abs(value)),
+        2 => Ok(ErrorBound::Rel(value)),
+        3 => Ok(ErrorBound::PwRel(value)),
+        4 => Ok(ErrorBound::Psnr(value)),
+        5 => Ok(ErrorBound::L2(value)),
+        6 => Ok(ErrorBound::Ratio(value)),
         other => Err(Error::corrupt(format!("unknown kind of bound {other}"))),
     }
 }
@@ -345,25 +346,25 @@ fn read_positive(bytes: &mut Bytes<'_>) -> Result<f64> {
 }
 
 /// The only bound, and the absolute bound that it comes to.
-fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(Bound, f64)> {
+fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(ErrorBound, f64)> {
     let bound = read_requested(bytes, bound_kind)?;
     let abs_bound = match bound {
-        Bound::Lossless => 0.0,
-        Bound::Abs(e) => e,
-        Bound::PwRel(_) => f64::INFINITY,
-        Bound::Rel(_) | Bound::Psnr(_) | Bound::L2(_) | Bound::Ratio(_) => read_positive(bytes)?,
+        ErrorBound::Lossless => 0.0,
+        ErrorBound::Abs(e) => e,
+        ErrorBound::PwRel(_) => f64::INFINITY,
+        ErrorBound::Rel(_) | ErrorBound::Psnr(_) | ErrorBound::L2(_) | ErrorBound::Ratio(_) => read_positive(bytes)?,
     };
     Ok((bound, abs_bound))
 }
 
 /// Whether the absolute bound is stored beside what was asked for.
-fn needs_abs_bound(bound: Bound) -> bool {
-    !matches!(bound, Bound::Lossless | Bound::Abs(_) | Bound::PwRel(_))
+fn needs_abs_bound(bound: ErrorBound) -> bool {
+    !matches!(bound, ErrorBound::Lossless | ErrorBound::Abs(_) | ErrorBound::PwRel(_))
 }
 
 /// What a header of kind [`COMPOUND`] says.
 struct Compound {
-    bounds: Vec<Bound>,
+    bounds: Vec<ErrorBound>,
     abs_bound: f64,
     boxes: Vec<BoxLimit>,
     bin: Vec<usize>,
@@ -420,7 +421,7 @@ fn read_compound(bytes: &mut Bytes<'_>, rank: usize, known: &[usize]) -> Result<
 }
 
 fn read_numbers(bytes: &mut Bytes<'_>, n: usize) -> Result<Vec<usize>> {
-    (0..n).map(|_| super::to_usize(varint::read_from(bytes)?)).collect()
+    (0..n).map(|_| to_usize(varint::read_from(bytes)?)).collect()
 }
 
 /// The step's bits; a step of +0 says that there is none.
@@ -446,7 +447,7 @@ fn read_attributes(bytes: &mut Bytes<'_>) -> Result<Vec<(String, String)>> {
         return Err(Error::corrupt("the header announces attributes and has none"));
     }
     let mut text = || {
-        let n = super::to_usize(varint::read_from(bytes)?)?;
+        let n = to_usize(varint::read_from(bytes)?)?;
         let text = std::str::from_utf8(bytes.take(n)?);
         text.map(str::to_owned).map_err(|_| Error::corrupt("an attribute is not UTF-8"))
     };
@@ -507,7 +508,7 @@ pub(crate) mod tests {
             dtype: DType::F64,
             single_chunk: false,
             preset: Preset::Fast,
-            bound: Bound::Rel(1e-3),
+            bound: ErrorBound::Rel(1e-3),
             also: Vec::new(),
             boxes: Vec::new(),
             bin: Vec::new(),
@@ -525,7 +526,7 @@ pub(crate) mod tests {
         Header {
             dtype: DType::F32,
             single_chunk: true,
-            bound: Bound::Abs(0.25),
+            bound: ErrorBound::Abs(0.25),
             shape: vec![0, 1 << 40, 1 << 40],
             chunk_shape: vec![],
             step: Some(u64::from(0.5f32.to_bits())),
@@ -544,12 +545,12 @@ pub(crate) mod tests {
 
     #[test]
     fn round_trip() {
-        let lossless = Header { bound: Bound::Lossless, abs_bound: 0.0, step: None, ..chunked_header() };
+        let lossless = Header { bound: ErrorBound::Lossless, abs_bound: 0.0, step: None, ..chunked_header() };
         let scalar = Header { shape: vec![], ..single_header() };
         let exact = Header { step: None, ..chunked_header() };
-        let psnr = Header { bound: Bound::Psnr(60.0), ..chunked_header() };
-        let l2 = Header { bound: Bound::L2(1e-3), ..single_header() };
-        let ratio = Header { bound: Bound::Ratio(12.5), ..chunked_header() };
+        let psnr = Header { bound: ErrorBound::Psnr(60.0), ..chunked_header() };
+        let l2 = Header { bound: ErrorBound::L2(1e-3), ..single_header() };
+        let ratio = Header { bound: ErrorBound::Ratio(12.5), ..chunked_header() };
         for header in [chunked_header(), single_header(), lossless, scalar, exact, psnr, l2, ratio] {
             let mut out = Vec::new();
             header.write_to(&mut out).unwrap();

@@ -1,10 +1,13 @@
 //! Index and footer of a chunked stream (docs/format.md, section 4): where each frame stands, and how many rows each
 //! writing session added. Every count is checked against the bytes at hand before anything is allocated for it.
 
+use super::frame;
 use super::header::Header;
-use super::{Bytes, checksum, frame, varint};
-use crate::chunk;
 use crate::error::{Error, Result};
+use crate::exec::reserve;
+use crate::grid;
+use crate::io::to_usize;
+use crate::io::{Bytes, checksum, varint};
 
 const INDEX_MARKER: [u8; 4] = *b"INDX";
 const FOOTER_MAGIC: [u8; 4] = *b"PUMF";
@@ -42,13 +45,13 @@ impl Index {
         }
         let n_segments = count(bytes, "segments")?;
         let mut segments = Vec::new();
-        super::reserve(&mut segments, n_segments)?;
+        reserve(&mut segments, n_segments)?;
         for _ in 0..n_segments {
-            segments.push(super::to_usize(varint::read_from(bytes)?)?);
+            segments.push(to_usize(varint::read_from(bytes)?)?);
         }
         let n_chunks = count(bytes, "chunks")?;
         let mut frame_bytes = Vec::new();
-        super::reserve(&mut frame_bytes, n_chunks)?;
+        reserve(&mut frame_bytes, n_chunks)?;
         for _ in 0..n_chunks {
             frame_bytes.push(varint::read_from(bytes)?);
         }
@@ -65,7 +68,7 @@ impl Index {
         if self.segments.is_empty() || self.segments.contains(&0) {
             return Err(Error::corrupt("the index has no segment or one without rows"));
         }
-        let implied = chunk::count_chunks(&header.shape, &header.chunk_shape, &self.segments);
+        let implied = grid::count_chunks(&header.shape, &header.chunk_shape, &self.segments);
         if implied != Some(self.frame_bytes.len() as u64) {
             return Err(Error::corrupt("the index has not as many chunks as the shape implies"));
         }

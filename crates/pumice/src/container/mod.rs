@@ -4,16 +4,16 @@
 //! Every byte read is taken for hostile: arithmetic is checked and nothing is allocated before its size has been
 //! compared with the bytes that are there.
 
-pub(crate) mod checksum;
 pub(crate) mod frame;
 pub(crate) mod header;
 pub(crate) mod index;
-pub(crate) mod varint;
 
-use crate::chunk::Grid;
+use crate::codec::CodecId;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pipeline::Codec;
-use crate::read_at::ReadAt;
+use crate::exec::reserve;
+use crate::grid::Grid;
+use crate::io::ReadAt;
+use crate::io::{Bytes, check_limit, read};
 use frame::{FrameHeader, Identity};
 use header::Header;
 use index::{Footer, Index};
@@ -26,46 +26,6 @@ pub(crate) const FORMAT_VERSION: u8 = 1;
 /// How much is read at first from either end of a stream: enough for most headers and indices.
 const HEAD_BYTES: u64 = 4096;
 const TAIL_BYTES: u64 = 1 << 16;
-
-/// Bytes yet to be parsed. Running out of them is [`ErrorKind::Truncated`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Bytes<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
-    }
-
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rest.len()
-    }
-
-    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8]> {
-        let (taken, rest) =
-            self.rest.split_at_checked(n).ok_or_else(|| Error::truncated("the stream ends too early"))?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let taken = self.take(N)?;
-        Ok(std::array::from_fn(|i| taken[i]))
-    }
-
-    pub(crate) fn u8(&mut self) -> Result<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Result<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-}
 
 /// Where a frame stands; `frame_bytes` is 0 for a chunk that salvage did not find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,56 +152,11 @@ fn single_place<R: ReadAt + ?Sized>(
         return Err(Error::corrupt("the only chunk is not chunk 0"));
     }
     // No read of an array without elements ever decodes its frame, so it is checked here.
-    let is_empty = frame_header.codec == Codec::Raw && frame_header.payload_bytes == 0 && frame_header.matches(&[]);
+    let is_empty = frame_header.codec == CodecId::Raw && frame_header.payload_bytes == 0 && frame_header.matches(&[]);
     if header.shape.contains(&0) && !is_empty {
         return Err(Error::corrupt("the chunk of an array without elements is not empty or has a wrong checksum"));
     }
     Ok(Place { offset, frame_bytes: room })
-}
-
-/// `len` bytes at `offset`, which must lie within the source: borrowed from memory, or read into `buffer`.
-pub(crate) fn read<'a, R: ReadAt + ?Sized>(
-    source: &'a R,
-    offset: u64,
-    len: u64,
-    buffer: &'a mut Vec<u8>,
-) -> Result<&'a [u8]> {
-    let len = to_usize(len)?;
-    if let Some(slice) = source.slice(offset, len) {
-        return Ok(slice);
-    }
-    if buffer.len() < len {
-        // Grows only, so that a buffer in use over and over is not filled with zeros each time.
-        let more = len - buffer.len();
-        reserve(buffer, more)?;
-        buffer.resize(len, 0);
-    }
-    source.read_exact_at(&mut buffer[..len], offset)?;
-    Ok(&buffer[..len])
-}
-
-/// Reserves, reporting failure instead of aborting.
-pub(crate) fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
-    vec.try_reserve_exact(additional).map_err(|_| {
-        let bytes = additional.saturating_mul(size_of::<T>());
-        Error::new(ErrorKind::LimitExceeded, format!("no memory for {bytes} bytes"))
-    })
-}
-
-/// Refuses to take more memory than the caller allows.
-pub(crate) fn check_limit(bytes: u64, max_bytes: u64) -> Result<()> {
-    if bytes <= max_bytes {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::LimitExceeded,
-        format!("{bytes} bytes are needed but only {max_bytes} allowed; raise `max_bytes` or read a smaller region"),
-    ))
-}
-
-/// A size or extent as `usize`.
-pub(crate) fn to_usize(n: u64) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Error::new(ErrorKind::LimitExceeded, format!("{n} is too large for this machine")))
 }
 
 /// Least size that the frames of `ids` can have, checked before memory is taken for their values.

@@ -1,21 +1,18 @@
 //! The codecs of blocks: sizes for the tables, and what builds the codebook of `ceresz2` (`cargo xtask codebook`).
 
-use crate::array::Real;
-use crate::codec::blocks::Blocks;
-use crate::codec::ceresz2::{self, MAX_CODE_BITS, N_SYMBOLS, Symbols};
-use crate::codec::huffman::{Codebook, Lengths};
-use crate::config::Config;
+use crate::codec::entropy::huffman::{Codebook, Lengths};
+use crate::codec::papers::blocks::Blocks;
+use crate::codec::papers::ceresz2::Ceresz2;
+use crate::codec::papers::ceresz2::{self, MAX_CODE_BITS, N_SYMBOLS, Symbols};
+use crate::codec::{ChunkCodec, ChunkContext};
+use crate::codec::{Element, pipeline};
 use crate::error::{Error, Result};
-use crate::fpenv::DefaultFloats;
-use crate::parallel::Workers;
-use crate::pipeline;
-use crate::plan::Plan;
-use crate::quantize::Quantizer;
-use crate::source::SliceSource;
-use crate::stats;
+use crate::exec::{DefaultFloats, Workers};
+use crate::io::SliceSource;
+use crate::plan::{Config, Plan, Quantizer, stats};
 
 /// The plan for an array, and its quantiser.
-fn planned<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Result<(Plan<T>, Quantizer<T>)> {
+fn planned<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<(Plan<T>, Quantizer<T>)> {
     let stats = stats::scan(&SliceSource::new(data, shape)?, config.fill, &Workers::Serial, &|_| ())?;
     let plan = Plan::new(config, shape, Some(&stats))?;
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
@@ -25,18 +22,19 @@ fn planned<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Result<(Pla
 
 /// Bytes that the codec of the preset itself makes of an array taken as one chunk: no other codec steps in where that
 /// would be smaller.
-pub fn codec_bytes<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Result<usize> {
+pub fn codec_bytes<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<usize> {
     let (plan, quantizer) = planned(data, shape, config)?;
     let _floats = DefaultFloats::set();
     let mut out = Vec::new();
-    match pipeline::encode_quantised(data, shape, &quantizer, &plan.coding(), &Workers::Serial, &mut out) {
+    let chunk = ChunkContext { fills: &plan.fills, ..ChunkContext::new(shape) };
+    match pipeline::encode_quantised(data, plan.preset, &quantizer, &chunk, &mut out) {
         Some(_) => Ok(out.len()),
         None => Err(Error::invalid("the preset has no codec of its own")),
     }
 }
 
 /// How often `ceresz2` codes each of its symbols in an array.
-pub fn ceresz2_counts<T: Real>(data: &[T], shape: &[usize], config: &Config) -> Result<Vec<u32>> {
+pub fn ceresz2_counts<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<Vec<u32>> {
     let (plan, quantizer) = planned(data, shape, config)?;
     let _floats = DefaultFloats::set();
     let mut counts = vec![0; N_SYMBOLS];
@@ -51,12 +49,13 @@ pub fn ceresz2_fit(counts: &[u32]) -> Vec<u8> {
 }
 
 /// Bytes that `ceresz2` makes of an array taken as one chunk, under a codebook of these lengths, which is not counted.
-pub fn ceresz2_bytes<T: Real>(data: &[T], shape: &[usize], config: &Config, lengths: &[u8]) -> Result<usize> {
+pub fn ceresz2_bytes<T: Element>(data: &[T], shape: &[usize], config: &Config, lengths: &[u8]) -> Result<usize> {
     let (plan, quantizer) = planned(data, shape, config)?;
     let _floats = DefaultFloats::set();
     let codebook = Codebook::new(Lengths::new(lengths.to_vec())?);
     let mut out = Vec::new();
-    ceresz2::encode(data, shape, &quantizer, &plan.fills, &codebook, &Workers::Serial, &mut out);
+    let chunk = ChunkContext { fills: &plan.fills, ..ChunkContext::new(shape) };
+    Ceresz2::encode(data, (&quantizer, &codebook), &chunk, &mut out);
     Ok(out.len())
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use pumice::{Analysis, AnalysisOptions, Bound, Config, Preset, Real};
+use pumice::{Analysis, AnalysisOptions, Config, Element, ErrorBound, Preset};
 use pumice_testkit::data::{self, DataFile};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{DType, Float};
@@ -15,7 +15,7 @@ fn large() -> (Vec<f32>, [usize; 3]) {
     (Field::Turbulence.generate(&shape, 7), shape)
 }
 
-fn actual_bytes<T: Real>(values: &[T], shape: &[usize], bound: Bound, preset: Preset) -> u64 {
+fn actual_bytes<T: Element>(values: &[T], shape: &[usize], bound: ErrorBound, preset: Preset) -> u64 {
     pumice::compress(values, shape, &Config::new(bound).preset(preset)).unwrap().len() as u64
 }
 
@@ -28,7 +28,7 @@ proptest! {
         field in select(Field::ALL.to_vec()),
         shape in prop::collection::vec(prop_oneof![1 => Just(0_usize), 20 => 1_usize..6], 0..=8),
         seed: u64,
-        bound in select(vec![Bound::Rel(1e-3), Bound::Abs(1e-2), Bound::Abs(0.0), Bound::Lossless]),
+        bound in select(vec![ErrorBound::Rel(1e-3), ErrorBound::Abs(1e-2), ErrorBound::Abs(0.0), ErrorBound::Lossless]),
     ) {
         prop_assume!(shape.iter().product::<usize>() < 20_000);
         let n: usize = shape.iter().product();
@@ -80,7 +80,7 @@ struct Score {
     n_sampled_near: usize,
 }
 
-fn score<T: Real + Float>(file: &DataFile, presets: &[Preset], scores: &mut [Score]) {
+fn score<T: Element + Float>(file: &DataFile, presets: &[Preset], scores: &mut [Score]) {
     let values = file.read::<T>();
     let found = pumice::analyze(&values, &file.shape, &AnalysisOptions::new().presets(presets)).unwrap();
     let mut line = format!("| {} | {:.0} % |", file.name, 100.0 * found.sampled_values as f64 / found.n_values as f64);

@@ -5,7 +5,7 @@ use crate::forge;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use pumice::metrics::Guarantee;
-use pumice::{Bound, Config, DecodeOptions, FileWriter, Fill, Preset, Reader, Real, Writer};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Fill, Preset, Reader, Real, Writer};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 use std::ops::Range;
@@ -48,7 +48,7 @@ fn picks() -> impl Strategy<Value = Vec<(Index, Index)>> {
 }
 
 /// Restored values and what the stream says, after everything but the bound was checked.
-fn restored<T: Real + Float>(
+fn restored<T: Element + Float>(
     values: &[T],
     shape: &[usize],
     config: &Config,
@@ -76,18 +76,18 @@ fn restored<T: Real + Float>(
 }
 
 /// What must hold for each place, by what was asked for.
-fn verify_boxes<T: Real + Float>(
+fn verify_boxes<T: Element + Float>(
     values: &[T],
     restored: &[T],
     shape: &[usize],
-    boxes: &[(Vec<Range<usize>>, Bound)],
+    boxes: &[(Vec<Range<usize>>, ErrorBound)],
     fills: &[f64],
 ) {
     for (region, bound) in boxes {
         let (a, b) = (check::cut(values, shape, region), check::cut(restored, shape, region));
         let verified = match *bound {
-            Bound::PwRel(e) => check::verify_share(&a, &b, e, f64::INFINITY, fills),
-            Bound::Abs(e) => check::verify(&a, &b, e, fills),
+            ErrorBound::PwRel(e) => check::verify_share(&a, &b, e, f64::INFINITY, fills),
+            ErrorBound::Abs(e) => check::verify(&a, &b, e, fills),
             _ => check::verify(&a, &b, 0.0, fills),
         };
         verified.unwrap_or_else(|e| panic!("{region:?} {bound:?}: {e}"));
@@ -98,23 +98,23 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-fn box_bounds() -> impl Strategy<Value = Bound> {
+fn box_bounds() -> impl Strategy<Value = ErrorBound> {
     prop_oneof![
-        (-8_i32..1).prop_map(|e| Bound::Abs(10_f64.powi(e))),
-        (-6_i32..0).prop_map(|e| Bound::PwRel(10_f64.powi(e))),
-        Just(Bound::Lossless),
+        (-8_i32..1).prop_map(|e| ErrorBound::Abs(10_f64.powi(e))),
+        (-6_i32..0).prop_map(|e| ErrorBound::PwRel(10_f64.powi(e))),
+        Just(ErrorBound::Lossless),
     ]
 }
 
-fn pointwise_holds<T: Real + Float>(
+fn pointwise_holds<T: Element + Float>(
     values: &[T],
     shape: &[usize],
     (preset, e, abs): (Preset, f64, Option<f64>),
     fill: Option<Index>,
     picks: &[(Index, Index)],
 ) {
-    let mut config = Config::new(Bound::PwRel(e)).preset(preset);
-    config = abs.map_or(config.clone(), |abs| config.and(Bound::Abs(abs)));
+    let mut config = Config::new(ErrorBound::PwRel(e)).preset(preset);
+    config = abs.map_or(config.clone(), |abs| config.and(ErrorBound::Abs(abs)));
     if let Some(at) = fill {
         config = config.fill(Fill::Value(Real::to_f64(values[at.index(values.len())])));
     }
@@ -187,13 +187,13 @@ proptest! {
     }
 }
 
-fn boxes_hold<T: Real + Float>(
+fn boxes_hold<T: Element + Float>(
     field: Field,
     shape: &[usize],
     seed: u64,
     preset: Preset,
-    background: Bound,
-    bounds: &[Bound],
+    background: ErrorBound,
+    bounds: &[ErrorBound],
     picks: &[(Index, Index)],
 ) {
     let values = field.generate::<T>(shape, seed);
@@ -210,11 +210,11 @@ fn boxes_hold<T: Real + Float>(
     verify_boxes(&values, &restored, shape, &boxes, &info.fills);
 }
 
-fn bins_hold<T: Real + Float>(
+fn bins_hold<T: Element + Float>(
     field: Field,
     shape: &[usize],
     seed: u64,
-    (preset, background, bounds, factors): (Preset, Bound, &[Bound], &[usize]),
+    (preset, background, bounds, factors): (Preset, ErrorBound, &[ErrorBound], &[usize]),
     picks: &[(Index, Index)],
 ) {
     let values = field.generate::<T>(shape, seed);
@@ -261,7 +261,7 @@ fn all_kinds_of_f32_pointwise() {
         let values: Vec<f32> = (0..1 << 16).map(|i: u32| f32::from_bits(i << 16 | offset)).collect();
         for preset in [Preset::Fast, Preset::Small] {
             for e in [0.5, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6] {
-                let config = Config::new(Bound::PwRel(e)).preset(preset).threads(1);
+                let config = Config::new(ErrorBound::PwRel(e)).preset(preset).threads(1);
                 let bytes = pumice::compress(&values, &[256, 256], &config).unwrap();
                 let info = pumice::inspect(&bytes).unwrap();
                 let restored = pumice::decompress::<f32>(&bytes).unwrap().data;
@@ -282,7 +282,7 @@ fn wave(n: usize) -> Vec<f32> {
 fn pointwise_streams_are_small() {
     let values: Vec<f32> = wave(200_000).iter().map(|x| x.abs() + 1e-3).collect();
     for (preset, least) in [(Preset::Fast, 3.0), (Preset::Small, 6.0)] {
-        let config = Config::new(Bound::PwRel(1e-3)).preset(preset);
+        let config = Config::new(ErrorBound::PwRel(1e-3)).preset(preset);
         let mut out = Vec::new();
         let summary = pumice::compress_into(&values, &[values.len()], &config, &mut out).unwrap();
         assert!(summary.ratio() > least, "{preset:?} {}", summary.ratio());
@@ -293,19 +293,20 @@ fn pointwise_streams_are_small() {
 fn bounds_that_contradict_or_make_no_sense() {
     let refuse = |config: Config| pumice::compress(&[1.0_f32; 12], &[3, 4], &config).unwrap_err();
     for config in [
-        Config::new(Bound::PwRel(-1.0)),
-        Config::new(Bound::PwRel(f64::NAN)),
-        Config::new(Bound::Abs(1.0)).and(Bound::Abs(-1.0)),
-        Config::new(Bound::Abs(1.0)).region(&[0..3, 0..4, 0..1], Bound::Lossless),
-        Config::new(Bound::Abs(1.0)).region(&[0..3, 2..5], Bound::Lossless),
-        Config::new(Bound::Abs(1.0)).region(&[0..0, 2..3], Bound::Lossless),
-        Config::new(Bound::Abs(1.0)).bin(&[2]),
-        Config::new(Bound::Abs(1.0)).bin(&[2, 0]),
-        Config::new(Bound::Abs(1.0)).bin(&[200, 200]),
+        Config::new(ErrorBound::PwRel(-1.0)),
+        Config::new(ErrorBound::PwRel(f64::NAN)),
+        Config::new(ErrorBound::Abs(1.0)).and(ErrorBound::Abs(-1.0)),
+        Config::new(ErrorBound::Abs(1.0)).region(&[0..3, 0..4, 0..1], ErrorBound::Lossless),
+        Config::new(ErrorBound::Abs(1.0)).region(&[0..3, 2..5], ErrorBound::Lossless),
+        Config::new(ErrorBound::Abs(1.0)).region(&[0..0, 2..3], ErrorBound::Lossless),
+        Config::new(ErrorBound::Abs(1.0)).bin(&[2]),
+        Config::new(ErrorBound::Abs(1.0)).bin(&[2, 0]),
+        Config::new(ErrorBound::Abs(1.0)).bin(&[200, 200]),
     ] {
         assert_eq!(refuse(config).kind(), pumice::ErrorKind::InvalidArgument);
     }
-    let many = (0..2000).fold(Config::new(Bound::Abs(1.0)), |config, _| config.region(&[0..1, 0..1], Bound::Lossless));
+    let many = (0..2000)
+        .fold(Config::new(ErrorBound::Abs(1.0)), |config, _| config.region(&[0..1, 0..1], ErrorBound::Lossless));
     assert_eq!(refuse(many).kind(), pumice::ErrorKind::InvalidArgument);
 }
 
@@ -313,13 +314,13 @@ fn bounds_that_contradict_or_make_no_sense() {
 fn several_bounds_come_to_the_tightest() {
     let values = wave(5000);
     let info = |config: &Config| pumice::inspect(&pumice::compress(&values, &[50, 100], config).unwrap()).unwrap();
-    let both = info(&Config::new(Bound::Abs(1e-3)).and(Bound::Rel(1e-9)));
-    assert_eq!(both.bounds, [Bound::Abs(1e-3), Bound::Rel(1e-9)]);
+    let both = info(&Config::new(ErrorBound::Abs(1e-3)).and(ErrorBound::Rel(1e-9)));
+    assert_eq!(both.bounds, [ErrorBound::Abs(1e-3), ErrorBound::Rel(1e-9)]);
     assert!(both.abs_bound < 1e-3 && both.abs_bound > 0.0);
-    let lossless = info(&Config::new(Bound::PwRel(1e-3)).and(Bound::Lossless));
-    assert_eq!((lossless.bound, lossless.bounds.len(), lossless.abs_bound), (Bound::Lossless, 1, 0.0));
-    assert_eq!(info(&Config::new(Bound::PwRel(1e-3))).abs_bound, f64::INFINITY);
-    assert_eq!(info(&Config::new(Bound::PwRel(0.0))).bound, Bound::Lossless);
+    let lossless = info(&Config::new(ErrorBound::PwRel(1e-3)).and(ErrorBound::Lossless));
+    assert_eq!((lossless.bound, lossless.bounds.len(), lossless.abs_bound), (ErrorBound::Lossless, 1, 0.0));
+    assert_eq!(info(&Config::new(ErrorBound::PwRel(1e-3))).abs_bound, f64::INFINITY);
+    assert_eq!(info(&Config::new(ErrorBound::PwRel(0.0))).bound, ErrorBound::Lossless);
 }
 
 /// Boxes are given in coordinates of the whole array, whatever is written when.
@@ -330,8 +331,8 @@ fn many_boxes_on_top_of_each_other() {
     let values = Field::AnyBits.generate::<f32>(&[n], 1);
     for bin in [&[][..], &[2]] {
         let boxes = (0..200).map(|i| i..n - 200 + i);
-        let config = boxes.fold(Config::new(Bound::Abs(1.0)).bin(bin), |config, range| {
-            config.region(std::slice::from_ref(&range), Bound::Lossless)
+        let config = boxes.fold(Config::new(ErrorBound::Abs(1.0)).bin(bin), |config, range| {
+            config.region(std::slice::from_ref(&range), ErrorBound::Lossless)
         });
         let bytes = pumice::compress(&values, &[n], &config).unwrap();
         assert!(bytes.len() <= check::max_stream_bytes(4 * n) + 60 * 200, "{} bytes", bytes.len());
@@ -346,8 +347,9 @@ fn many_boxes_on_top_of_each_other() {
 fn boxes_of_rows_that_arrive_over_time() {
     let values = wave(300 * 400);
     let ranges = [100..270, 30..200];
-    let config =
-        Config::new(Bound::Abs(0.1)).region(&ranges, Bound::Lossless).region(&[200..500, 0..50], Bound::Abs(1e-3));
+    let config = Config::new(ErrorBound::Abs(0.1))
+        .region(&ranges, ErrorBound::Lossless)
+        .region(&[200..500, 0..50], ErrorBound::Abs(1e-3));
     let config = config.chunk_shape(&[64, 400]);
     let mut writer = Writer::<f32, _>::new(Vec::new(), &[400], &config.clone().threads(2)).unwrap();
     values.chunks(400 * 7).try_for_each(|rows| writer.write_rows(rows)).unwrap();
@@ -363,8 +365,8 @@ fn boxes_of_rows_that_arrive_over_time() {
     writer.finish().unwrap();
     for bytes in [bytes, std::fs::read(&path).unwrap()] {
         let restored = pumice::decompress::<f32>(&bytes).unwrap().data;
-        let whole = (vec![0..300, 0..400], Bound::Abs(0.1));
-        let boxes = [whole, (ranges.to_vec(), Bound::Lossless), (vec![200..300, 0..50], Bound::Abs(1e-3))];
+        let whole = (vec![0..300, 0..400], ErrorBound::Abs(0.1));
+        let boxes = [whole, (ranges.to_vec(), ErrorBound::Lossless), (vec![200..300, 0..50], ErrorBound::Abs(1e-3))];
         verify_boxes(&values, &restored, &[300, 400], &boxes, &[]);
     }
 }
@@ -372,8 +374,10 @@ fn boxes_of_rows_that_arrive_over_time() {
 #[test]
 fn what_is_left_of_a_damaged_stream_with_boxes() {
     let values = wave(300 * 400);
-    let config =
-        Config::new(Bound::Abs(0.1)).chunk_shape(&[64, 400]).region(&[100..270, 30..200], Bound::Lossless).bin(&[2, 4]);
+    let config = Config::new(ErrorBound::Abs(0.1))
+        .chunk_shape(&[64, 400])
+        .region(&[100..270, 30..200], ErrorBound::Lossless)
+        .bin(&[2, 4]);
     let whole = pumice::compress(&values, &[300, 400], &config).unwrap();
     let expected = pumice::decompress::<f32>(&whole).unwrap().data;
     let cut = &whole[..whole.len() - 40];
@@ -388,10 +392,10 @@ fn what_is_left_of_a_damaged_stream_with_boxes() {
 fn forged_layers_are_refused_or_decoded() {
     let values = wave(1200);
     for config in [
-        Config::new(Bound::PwRel(1e-3)).preset(Preset::Fast),
-        Config::new(Bound::PwRel(1e-2)).and(Bound::Abs(1e-3)),
-        Config::new(Bound::Abs(0.1)).region(&[3..9, 20..50], Bound::PwRel(1e-3)),
-        Config::new(Bound::Abs(0.1)).bin(&[3, 2]).region(&[3..9, 20..50], Bound::Lossless),
+        Config::new(ErrorBound::PwRel(1e-3)).preset(Preset::Fast),
+        Config::new(ErrorBound::PwRel(1e-2)).and(ErrorBound::Abs(1e-3)),
+        Config::new(ErrorBound::Abs(0.1)).region(&[3..9, 20..50], ErrorBound::PwRel(1e-3)),
+        Config::new(ErrorBound::Abs(0.1)).bin(&[3, 2]).region(&[3..9, 20..50], ErrorBound::Lossless),
     ] {
         let mut values = values.clone();
         values[100..120].fill(f32::NAN);

@@ -1,7 +1,7 @@
 //! The cases of the golden files, compressed and decompressed by the library.
 
 use pumice::metrics::Guarantee;
-use pumice::{Bound, Config, DecodeOptions, FileWriter, Fill, Preset, Reader, Real};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Fill, Preset, Reader};
 use pumice_testkit::golden::{self, CASES, Case};
 use pumice_testkit::{DType, Float, check};
 use std::sync::LazyLock;
@@ -35,7 +35,7 @@ pub(crate) fn round_trip(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-fn round_trip_as<T: Real + Float>(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
+fn round_trip_as<T: Element + Float>(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
     let values = case.field.generate::<T>(case.shape, case.seed);
     let config = config(case).threads(threads);
     let stream = match case.sessions {
@@ -61,13 +61,13 @@ fn round_trip_as<T: Real + Float>(case: &Case, threads: usize) -> (Vec<u8>, Vec<
 
 fn config(case: &Case) -> Config {
     let bound = |bound| match bound {
-        golden::Bound::Abs(e) => Bound::Abs(e),
-        golden::Bound::Rel(e) => Bound::Rel(e),
-        golden::Bound::PwRel(e) => Bound::PwRel(e),
-        golden::Bound::Lossless => Bound::Lossless,
-        golden::Bound::Psnr(db) => Bound::Psnr(db),
-        golden::Bound::L2(norm) => Bound::L2(norm),
-        golden::Bound::Ratio(ratio) => Bound::Ratio(ratio),
+        golden::Bound::Abs(e) => ErrorBound::Abs(e),
+        golden::Bound::Rel(e) => ErrorBound::Rel(e),
+        golden::Bound::PwRel(e) => ErrorBound::PwRel(e),
+        golden::Bound::Lossless => ErrorBound::Lossless,
+        golden::Bound::Psnr(db) => ErrorBound::Psnr(db),
+        golden::Bound::L2(norm) => ErrorBound::L2(norm),
+        golden::Bound::Ratio(ratio) => ErrorBound::Ratio(ratio),
     };
     let mut config = Config::new(bound(case.bound)).bin(case.bin);
     config = case.also.iter().fold(config, |config, also| config.and(bound(*also)));
@@ -99,7 +99,13 @@ fn config(case: &Case) -> Config {
 }
 
 /// The file that writing sessions of these rows leave.
-fn in_sessions<T: Real>(values: &[T], shape: &[usize], sessions: &[usize], config: &Config, threads: usize) -> Vec<u8> {
+fn in_sessions<T: Element>(
+    values: &[T],
+    shape: &[usize],
+    sessions: &[usize],
+    config: &Config,
+    threads: usize,
+) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sessions.pum");
     let row: usize = shape[1..].iter().product();

@@ -1,7 +1,7 @@
 //! The bytes depend on the input alone: not on the number of threads, nor on the instruction set, nor on the day.
 
 use crate::cases;
-use pumice::{Bound, Config, DecodeOptions, Preset, Reader};
+use pumice::{Config, DecodeOptions, ErrorBound, Preset, Reader};
 use pumice_testkit::fields::Field;
 use pumice_testkit::golden::{CASES, Case};
 use pumice_testkit::{check, sha256_hex};
@@ -37,7 +37,7 @@ fn digest(threads: usize) -> String {
 /// Stream and decoded values of an array as a single chunk.
 fn one_chunk(preset: Preset, field: Field, shape: &[usize], threads: usize) -> (Vec<u8>, Vec<u8>) {
     let values = field.generate::<f32>(shape, 5);
-    let config = Config::new(Bound::Rel(1e-3)).preset(preset).chunk_shape(shape).threads(threads);
+    let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset).chunk_shape(shape).threads(threads);
     let bytes = pumice::compress(&values, shape, &config).unwrap();
     let reader = Reader::new(&bytes[..], DecodeOptions::new().threads(threads)).unwrap();
     assert_eq!(reader.n_chunks(), 1);
@@ -92,7 +92,7 @@ fn same_bytes_for_many_chunks_on_1_to_8_threads() {
     {
         let values = field.generate::<f32>(&[50, 64, 64], 5);
         for preset in Preset::ALL {
-            let config = Config::new(Bound::Rel(1e-3)).preset(*preset).chunk_shape(&chunk);
+            let config = Config::new(ErrorBound::Rel(1e-3)).preset(*preset).chunk_shape(&chunk);
             let expected = pumice::compress(&values, &[50, 64, 64], &config.clone().threads(1)).unwrap();
             let decoded = pumice::decompress::<f32>(&expected).unwrap();
             let numbers = if *preset == Preset::Max { vec![3] } else { (2..=8).collect() };

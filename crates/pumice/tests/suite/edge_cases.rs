@@ -1,23 +1,23 @@
 //! The edge cases, one by one.
 
-use pumice::{Bound, Config, ErrorKind, Preset, Real};
+use pumice::{Config, Element, ErrorBound, ErrorKind, Preset};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 
 /// Round trip with every preset, checked by the independent judge; returns what `small` makes of it, stream and values.
-fn round_trip<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
+fn round_trip<T: Element + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
     let with = |preset: &Preset| round_trip_with(values, shape, &config.clone().preset(*preset));
     Preset::ALL.iter().filter(|preset| **preset != Preset::Small).for_each(|preset| drop(with(preset)));
     with(&Preset::Small)
 }
 
-fn round_trip_with<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
+fn round_trip_with<T: Element + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
     let bytes = pumice::compress(values, shape, config).unwrap();
     let restored = pumice::decompress::<T>(&bytes).unwrap();
     assert_eq!(restored.shape, shape);
     let info = pumice::inspect(&bytes).unwrap();
     match config.bound() {
-        Bound::Abs(e) => assert_eq!(info.abs_bound, e),
+        ErrorBound::Abs(e) => assert_eq!(info.abs_bound, e),
         _ => assert!(info.abs_bound >= 0.0),
     }
     check::verify(values, &restored.data, info.abs_bound, &info.fills).unwrap_or_else(|e| panic!("{config:?}: {e}"));
@@ -27,14 +27,14 @@ fn round_trip_with<T: Real + Float>(values: &[T], shape: &[usize], config: &Conf
 
 /// A field of both types under every kind of bound.
 fn every_way(field: Field, shape: &[usize]) {
-    for bound in [Bound::Abs(1e-3), Bound::Rel(1e-3), Bound::Lossless] {
+    for bound in [ErrorBound::Abs(1e-3), ErrorBound::Rel(1e-3), ErrorBound::Lossless] {
         round_trip(&field.generate::<f32>(shape, 1), shape, &Config::new(bound));
         round_trip(&field.generate::<f64>(shape, 1), shape, &Config::new(bound));
     }
 }
 
 fn abs(e: f64) -> Config {
-    Config::new(Bound::Abs(e))
+    Config::new(ErrorBound::Abs(e))
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn shape_that_does_not_match_is_refused() {
 #[test]
 fn bounds_that_make_no_sense_are_refused() {
     for e in [-1.0, f64::NAN, f64::INFINITY] {
-        for bound in [Bound::Abs(e), Bound::Rel(e)] {
+        for bound in [ErrorBound::Abs(e), ErrorBound::Rel(e)] {
             let error = pumice::compress(&[1_f32; 4], &[4], &Config::new(bound)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{bound:?}");
         }
@@ -133,7 +133,7 @@ fn all_nan() {
 fn all_infinite() {
     for value in [f64::INFINITY, f64::NEG_INFINITY] {
         round_trip(&[value as f32; 500], &[500], &abs(1e-3));
-        round_trip(&[value; 500], &[500], &Config::new(Bound::Rel(1e-3)));
+        round_trip(&[value; 500], &[500], &Config::new(ErrorBound::Rel(1e-3)));
     }
 }
 
@@ -160,11 +160,11 @@ fn denormals_with_the_least_bounds() {
 #[test]
 fn values_near_1e38() {
     let values: Vec<f32> = Field::Turbulence.generate::<f32>(&[5000], 1).iter().map(|v| v * 1e38).collect();
-    for config in [abs(1e30), abs(1e38), abs(1e300), abs(1e-3), Config::new(Bound::Rel(1e-3))] {
+    for config in [abs(1e30), abs(1e38), abs(1e300), abs(1e-3), Config::new(ErrorBound::Rel(1e-3))] {
         round_trip(&values, &[5000], &config);
     }
     let ends = [f32::MAX, f32::MIN, f32::MAX, 0.0, f32::MIN, -0.0, 1e38, -3e38];
-    for config in [abs(1e30), abs(1e38), abs(3.4e38), abs(1e39), Config::new(Bound::Rel(0.5))] {
+    for config in [abs(1e30), abs(1e38), abs(3.4e38), abs(1e39), Config::new(ErrorBound::Rel(0.5))] {
         round_trip(&ends, &[8], &config);
     }
 }
@@ -175,16 +175,16 @@ fn abs_0_means_lossless() {
         let values = field.generate::<f32>(&[3000], 1);
         let (bytes, restored) = round_trip(&values, &[3000], &abs(0.0));
         assert_eq!(check::bits(&restored), check::bits(&values));
-        assert_eq!(pumice::inspect(&bytes).unwrap().bound, Bound::Lossless);
+        assert_eq!(pumice::inspect(&bytes).unwrap().bound, ErrorBound::Lossless);
     }
 }
 
 #[test]
 fn negative_zero_under_lossless() {
     let values: Vec<f64> = (0..500).map(|i| if i % 3 == 0 { -0.0 } else { 0.0 }).collect();
-    let (_, restored) = round_trip(&values, &[500], &Config::new(Bound::Lossless));
+    let (_, restored) = round_trip(&values, &[500], &Config::new(ErrorBound::Lossless));
     assert_eq!(check::bits(&restored), check::bits(&values));
-    let (_, restored) = round_trip(&[-0.0_f32; 64], &[64], &Config::new(Bound::Lossless));
+    let (_, restored) = round_trip(&[-0.0_f32; 64], &[64], &Config::new(ErrorBound::Lossless));
     assert_eq!(check::bits(&restored), check::bits(&[-0.0_f32; 64]));
 }
 
@@ -225,7 +225,7 @@ fn mixed_magnitudes() {
 #[test]
 fn codes_beyond_2_to_the_19() {
     let shape = [20, 30, 17];
-    round_trip(&Field::Smooth.generate::<f64>(&shape, 0), &shape, &Config::new(Bound::Rel(1e-8)));
+    round_trip(&Field::Smooth.generate::<f64>(&shape, 0), &shape, &Config::new(ErrorBound::Rel(1e-8)));
     round_trip(&Field::MixedMagnitudes.generate::<f32>(&[4681], 2_834_659_378_832_208_761), &[4681], &abs(170.0));
 }
 
@@ -244,11 +244,11 @@ fn a_bound_beyond_the_type_on_fill_values_alone() {
 #[test]
 fn f64_at_1e300() {
     let values: Vec<f64> = Field::Turbulence.generate::<f64>(&[5000], 1).iter().map(|v| v * 1e300).collect();
-    for config in [abs(1e290), abs(1e297), abs(1e-3), Config::new(Bound::Rel(1e-4))] {
+    for config in [abs(1e290), abs(1e297), abs(1e-3), Config::new(ErrorBound::Rel(1e-4))] {
         round_trip(&values, &[5000], &config);
     }
     let ends = [f64::MAX, f64::MIN, 1e300, -1e300, 0.0];
-    for config in [abs(1e300), abs(f64::MAX), Config::new(Bound::Rel(1e-3)), Config::new(Bound::Rel(1.0))] {
+    for config in [abs(1e300), abs(f64::MAX), Config::new(ErrorBound::Rel(1e-3)), Config::new(ErrorBound::Rel(1.0))] {
         round_trip(&ends, &[5], &config);
     }
 }
@@ -260,7 +260,7 @@ fn automatic_fills_are_exact() {
     // A fill value that the quantiser could reach.
     let mut values = Field::Smooth.generate::<f32>(&[60, 90], 1);
     values.iter_mut().step_by(7).for_each(|v| *v = -9999.7);
-    let (bytes, _) = round_trip(&values, &[60, 90], &Config::new(Bound::Rel(1e-2)));
+    let (bytes, _) = round_trip(&values, &[60, 90], &Config::new(ErrorBound::Rel(1e-2)));
     assert_eq!(pumice::inspect(&bytes).unwrap().fills, [f64::from(-9999.7_f32)]);
 }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::forge;
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, Reader, SliceSource};
+use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Preset, Reader, SliceSource};
 use pumice_testkit::Rng;
 use pumice_testkit::fields::Field;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -84,7 +84,7 @@ fn claiming(extent: u64, config: &Config) -> Vec<u8> {
 
 #[test]
 fn a_giant_claim_is_refused_before_memory_is_taken() {
-    for bound in [Bound::Lossless, Bound::Abs(0.1)] {
+    for bound in [ErrorBound::Lossless, ErrorBound::Abs(0.1)] {
         let config = Config::new(bound);
         assert_eq!(pumice::decompress::<f32>(&claiming(3, &config)).unwrap().shape, [3]);
         for extent in [1 << 20, 1 << 30, 1 << 33, 1 << 40, 1 << 60, 1 << 61, 1 << 62, u64::MAX] {
@@ -117,7 +117,7 @@ fn forged_headers_and_indices_get_little_memory() {
         (Preset::Ceresz2, 2000),
     ] {
         let values = Field::Smooth.generate::<f32>(&[170, 200], 1);
-        let config = Config::new(Bound::Abs(1e-2)).preset(preset).chunk_shape(&[60, 140]).threads(1);
+        let config = Config::new(ErrorBound::Abs(1e-2)).preset(preset).chunk_shape(&[60, 140]).threads(1);
         let stream = pumice::compress(&values, &[170, 200], &config).unwrap();
         let limit = size_of_val(&values[..]);
         let mut rng = Rng::new(9);
@@ -163,7 +163,7 @@ fn to_decode(preset: Preset, chunk_bytes: usize) -> usize {
 #[test]
 fn the_limit_is_kept_to_the_byte() {
     let values = Field::Noise.generate::<f64>(&[20_000], 1);
-    let config = Config::new(Bound::Abs(1e-3)).preset(Preset::Fast).chunk_shape(&[5000]);
+    let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast).chunk_shape(&[5000]);
     let bytes = pumice::compress(&values, &[20_000], &config).unwrap();
     let read = |max_bytes| Reader::new(&bytes[..], options().max_bytes(max_bytes))?.read::<f64>().map(drop);
     read(160_000).unwrap();
@@ -179,7 +179,7 @@ fn the_limit_is_kept_to_the_byte() {
 fn fast_takes_little_beside_the_output() {
     let shape = [64, 128, 128];
     let values = Field::Turbulence.generate::<f32>(&shape, 1);
-    let config = Config::new(Bound::Rel(1e-3)).preset(Preset::Fast).threads(1);
+    let config = Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Fast).threads(1);
     let (taken, bytes) = peak(|| pumice::compress(&values, &shape, &config).unwrap());
     assert!(taken < 3 * bytes.len() + (8 << 20), "{taken} bytes for {} of output", bytes.len());
     let (taken, _) = peak(|| pumice::decompress_into(&bytes, &mut values.clone(), &options()).unwrap());
@@ -194,7 +194,7 @@ fn small_takes_six_times_the_array_and_max_seven() {
         for (preset, most) in [(Preset::Small, 6), (Preset::Max, 7)] {
             let values = field.generate::<f32>(&shape, 1);
             let array_bytes = size_of_val(&values[..]);
-            let config = Config::new(Bound::Rel(1e-4)).preset(preset).chunk_shape(&shape).threads(1);
+            let config = Config::new(ErrorBound::Rel(1e-4)).preset(preset).chunk_shape(&shape).threads(1);
             let (there, bytes) = peak(|| pumice::compress(&values, &shape, &config).unwrap());
             let (back, _) = peak(|| Reader::new(&bytes[..], options()).unwrap().read::<f32>().unwrap());
             for (what, taken) in [("compress", array_bytes + there), ("decompress", bytes.len() + back)] {
@@ -212,7 +212,7 @@ fn chunked_arrays_take_memory_for_a_few_chunks() {
     let values = Field::Smooth.generate::<f32>(&shape, 1);
     let source = SliceSource::new(&values, &shape).unwrap();
     for preset in Preset::ALL {
-        let config = Config::new(Bound::Rel(1e-3)).preset(*preset).chunk_shape(&chunk).threads(1);
+        let config = Config::new(ErrorBound::Rel(1e-3)).preset(*preset).chunk_shape(&chunk).threads(1);
         let mut bytes = Vec::with_capacity(size_of_val(&values[..]));
         let (taken, _) = peak(|| pumice::compress_from(&source, &config, &mut bytes, &|_| ()).unwrap());
         // The chunk, its payload, and what coding takes: nothing that grows with the array.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use pumice::{Bound, Config, DecodeOptions, Preset, Reader, Real};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, Preset, Reader};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 use std::ops::Range;
@@ -24,12 +24,12 @@ fn shapes() -> impl Strategy<Value = Vec<usize>> {
     ]
 }
 
-fn bounds() -> impl Strategy<Value = Bound> {
+fn bounds() -> impl Strategy<Value = ErrorBound> {
     prop_oneof![
-        (-14_i32..4).prop_map(|e| Bound::Abs(1.7 * 10_f64.powi(e))),
-        select(vec![1e-45, 1e-42, 1e-30, 1e20, 1e37, 1e300, 5e-324]).prop_map(Bound::Abs),
-        (-13_i32..1).prop_map(|e| Bound::Rel(10_f64.powi(e))),
-        Just(Bound::Lossless),
+        (-14_i32..4).prop_map(|e| ErrorBound::Abs(1.7 * 10_f64.powi(e))),
+        select(vec![1e-45, 1e-42, 1e-30, 1e20, 1e37, 1e300, 5e-324]).prop_map(ErrorBound::Abs),
+        (-13_i32..1).prop_map(|e| ErrorBound::Rel(10_f64.powi(e))),
+        Just(ErrorBound::Lossless),
     ]
 }
 
@@ -64,7 +64,7 @@ fn picks() -> impl Strategy<Value = Vec<(Index, Index)>> {
 }
 
 /// Everything that is promised of one array.
-fn holds<T: Real + Float>(values: &[T], shape: &[usize], config: &Config, picks: &[(Index, Index)]) {
+fn holds<T: Element + Float>(values: &[T], shape: &[usize], config: &Config, picks: &[(Index, Index)]) {
     let bytes = pumice::compress(values, shape, &config.clone().threads(1)).unwrap();
     assert_eq!(bytes, pumice::compress(values, shape, &config.clone().threads(1)).unwrap(), "compressed twice");
     assert!(bytes.len() <= check::max_stream_bytes(size_of_val(values)), "{} bytes", bytes.len());
@@ -75,8 +75,8 @@ fn holds<T: Real + Float>(values: &[T], shape: &[usize], config: &Config, picks:
     let info = reader.info();
     check::verify(values, &restored.data, info.abs_bound, &info.fills).unwrap();
     match config.bound() {
-        Bound::Abs(e) => assert_eq!(info.abs_bound, e),
-        Bound::Rel(e) => assert_rel_bound(values, info.abs_bound, e),
+        ErrorBound::Abs(e) => assert_eq!(info.abs_bound, e),
+        ErrorBound::Rel(e) => assert_rel_bound(values, info.abs_bound, e),
         _ => assert_eq!(info.abs_bound, 0.0),
     }
 

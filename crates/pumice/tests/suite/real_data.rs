@@ -1,12 +1,12 @@
 //! The real fields of shared/data, where they are: bounds, special values, and ratios that may not get worse.
 
-use pumice::{Bound, Config, DecodeOptions, Preset, Real};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, Preset};
 use pumice_testkit::data::{self, DataFile};
 use pumice_testkit::{DType, Float, check};
 
 /// Checks one file at one bound and returns the ratio.
-fn ratio<T: Real + Float>(file: &DataFile, values: &[T], rel: f64, preset: Preset) -> f64 {
-    let bytes = pumice::compress(values, &file.shape, &Config::new(Bound::Rel(rel)).preset(preset)).unwrap();
+fn ratio<T: Element + Float>(file: &DataFile, values: &[T], rel: f64, preset: Preset) -> f64 {
+    let bytes = pumice::compress(values, &file.shape, &Config::new(ErrorBound::Rel(rel)).preset(preset)).unwrap();
     let mut restored = vec![T::default(); values.len()];
     pumice::decompress_into(&bytes, &mut restored, &DecodeOptions::new()).unwrap();
     let info = pumice::inspect(&bytes).unwrap();

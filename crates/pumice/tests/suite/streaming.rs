@@ -1,6 +1,6 @@
 //! Rows that arrive over time, files that appear whole or not at all, and what is left of damaged ones.
 
-use pumice::{AtomicFile, Bound, Config, DecodeOptions, ErrorKind, FileWriter, Preset, Reader, Writer};
+use pumice::{AtomicFile, Config, DecodeOptions, ErrorBound, ErrorKind, FileWriter, Preset, Reader, Writer};
 use pumice_testkit::check;
 use pumice_testkit::fields::Field;
 use std::io::Write;
@@ -10,7 +10,7 @@ const SHAPE: [usize; 2] = [250, 101];
 
 /// Chunks of a bit more than the least size allowed.
 fn config() -> Config {
-    Config::new(Bound::Abs(1e-3)).chunk_shape(&[80, 101])
+    Config::new(ErrorBound::Abs(1e-3)).chunk_shape(&[80, 101])
 }
 
 /// The same for every preset.
@@ -66,7 +66,7 @@ fn a_writer_keeps_the_bound_of_the_one_shot_call() {
 
 #[test]
 fn rows_that_are_not_whole_are_refused() {
-    let mut writer = Writer::<f32, _>::new(Vec::new(), &[10], &Config::new(Bound::Lossless)).unwrap();
+    let mut writer = Writer::<f32, _>::new(Vec::new(), &[10], &Config::new(ErrorBound::Lossless)).unwrap();
     assert_eq!(writer.write_rows(&[0.0; 15]).unwrap_err().kind(), ErrorKind::InvalidArgument);
     writer.write_rows(&[0.0; 20]).unwrap();
     assert_eq!(pumice::decompress::<f32>(&writer.finish().unwrap().0).unwrap().shape, [2, 10]);
@@ -99,7 +99,7 @@ fn a_single_chunk_can_be_appended_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.pum");
     let values = values();
-    let config = Config::new(Bound::Rel(1e-3)).attribute("name", "u");
+    let config = Config::new(ErrorBound::Rel(1e-3)).attribute("name", "u");
     std::fs::write(&path, pumice::compress(&values[..50 * 101], &[50, 101], &config).unwrap()).unwrap();
     let bound = Reader::open(&path).unwrap().info().abs_bound;
     append(&path, &values[50 * 101..]);
@@ -196,7 +196,7 @@ fn salvage_finds_all_chunks_but_the_damaged_one() {
 fn salvage_of_every_prefix() {
     for (preset, step) in Preset::ALL.iter().map(|preset| (*preset, if *preset == Preset::Max { 41 } else { 7 })) {
         let (bytes, _) = {
-            let config = Config::new(Bound::Abs(1e-2)).preset(preset).chunk_shape(&[8000]);
+            let config = Config::new(ErrorBound::Abs(1e-2)).preset(preset).chunk_shape(&[8000]);
             let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
             writer.write_rows(&Field::Smooth.generate::<f32>(&[20_000], 1)).unwrap();
             writer.finish().unwrap()
@@ -229,7 +229,7 @@ fn ceaz_adapts_to_a_stream_as_it_goes() {
     for width in widths {
         values.extend((0..WINDOW).map(|_| (width * (rng.signed() + rng.signed() + rng.signed())) as f32));
     }
-    let config = Config::new(Bound::Abs(0.5)).preset(Preset::Ceaz).chunk_shape(&[WINDOW]);
+    let config = Config::new(ErrorBound::Abs(0.5)).preset(Preset::Ceaz).chunk_shape(&[WINDOW]);
     let mut writer = Writer::new(Vec::new(), &[], &config).unwrap();
     // Rows as they arrive, in pieces that have nothing to do with windows.
     values.chunks(7001).try_for_each(|rows| writer.write_rows(rows)).unwrap();

@@ -2,8 +2,8 @@
 //! sizes and errors follow the bound without jumps.
 
 use pumice::{
-    Achieved, Bound, Config, DType, DecodeOptions, ErrorKind, FileSource, FileWriter, Fill, Preset, Reader, Real,
-    Summary, Writer, metrics,
+    Achieved, Config, DType, DecodeOptions, Element, ErrorBound, ErrorKind, FileSource, FileWriter, Fill, Preset,
+    Reader, Real, Summary, Writer, metrics,
 };
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check, data};
@@ -16,16 +16,16 @@ struct Met {
     abs_bound: f64,
 }
 
-fn compress<T: Real>(values: &[T], shape: &[usize], config: &Config) -> pumice::Result<(Vec<u8>, Summary)> {
+fn compress<T: Element>(values: &[T], shape: &[usize], config: &Config) -> pumice::Result<(Vec<u8>, Summary)> {
     let mut bytes = Vec::new();
     let summary = pumice::compress_into(values, shape, config, &mut bytes)?;
     Ok((bytes, summary))
 }
 
 /// Compresses, decompresses and checks that the target is met; `None` if a ratio was refused.
-fn meet<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> Option<Met> {
+fn meet<T: Element + Float>(values: &[T], shape: &[usize], config: &Config) -> Option<Met> {
     let (bytes, summary) = match compress(values, shape, config) {
-        Err(e) if e.kind() == ErrorKind::InvalidArgument && matches!(config.bound(), Bound::Ratio(_)) => {
+        Err(e) if e.kind() == ErrorKind::InvalidArgument && matches!(config.bound(), ErrorBound::Ratio(_)) => {
             assert!(e.to_string().contains("cannot be reached"), "{e}");
             return None;
         }
@@ -35,7 +35,7 @@ fn meet<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> Opti
     let restored = reader.read::<T>().unwrap().data;
     let info = reader.info();
     check::verify(values, &restored, info.abs_bound, &info.fills).unwrap();
-    assert!(info.bound == config.bound() || (info.bound == Bound::Lossless && info.abs_bound == 0.0));
+    assert!(info.bound == config.bound() || (info.bound == ErrorBound::Lossless && info.abs_bound == 0.0));
     let achieved = summary.target.unwrap();
     assert_eq!((achieved.asked, summary.abs_bound), (config.bound(), info.abs_bound));
     assert_eq!(summary.compressed_bytes, bytes.len() as u64);
@@ -48,12 +48,12 @@ fn meet<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> Opti
     let counted = pairs.filter(|(x, _)| is_counted(*x));
     let (n, sum) = counted.fold((0.0, 0.0), |(n, sum), (x, y)| (n + 1.0, sum + ((x - y) * scale).powi(2)));
     let (off, reported) = match config.bound() {
-        Bound::Psnr(db) => {
+        ErrorBound::Psnr(db) => {
             let psnr = -10.0 * (sum / n).log10();
             (if sum == 0.0 { f64::INFINITY } else { psnr - db }, achieved.value - db)
         }
-        Bound::L2(norm) => (20.0 * (norm / (sum.sqrt() / scale)).log10(), 20.0 * (norm / achieved.value).log10()),
-        Bound::Ratio(ratio) => (summary.ratio() / ratio - 1.0, achieved.value / ratio - 1.0),
+        ErrorBound::L2(norm) => (20.0 * (norm / (sum.sqrt() / scale)).log10(), 20.0 * (norm / achieved.value).log10()),
+        ErrorBound::Ratio(ratio) => (summary.ratio() / ratio - 1.0, achieved.value / ratio - 1.0),
         _ => unreachable!(),
     };
     let what = format!("{config:?}: off by {off}, reported {reported}");
@@ -65,17 +65,17 @@ fn meet<T: Real + Float>(values: &[T], shape: &[usize], config: &Config) -> Opti
 }
 
 /// Every kind of array, most of which no target fits: never missed all the same.
-fn never_missed<T: Real + Float>(preset: Preset, shapes: &[&[usize]]) {
+fn never_missed<T: Element + Float>(preset: Preset, shapes: &[&[usize]]) {
     for field in Field::ALL {
         for (seed, &shape) in shapes.iter().enumerate() {
             let values = field.generate::<T>(shape, seed as u64);
             for bound in [
-                Bound::Psnr(25.0),
-                Bound::Psnr(61.5),
-                Bound::Psnr(120.0),
-                Bound::L2(1e-2),
-                Bound::L2(30.0),
-                Bound::Ratio(3.0),
+                ErrorBound::Psnr(25.0),
+                ErrorBound::Psnr(61.5),
+                ErrorBound::Psnr(120.0),
+                ErrorBound::L2(1e-2),
+                ErrorBound::L2(30.0),
+                ErrorBound::Ratio(3.0),
             ] {
                 println!("{field:?} {shape:?} {bound:?}");
                 meet(&values, shape, &Config::new(bound).preset(preset).threads(1));
@@ -100,7 +100,7 @@ fn no_field_misses_a_target_under_small() {
 fn max_meets_targets() {
     for field in [Field::Turbulence, Field::FillAndNan] {
         let values = field.generate::<f32>(&[40, 60], 3);
-        for bound in [Bound::Psnr(50.0), Bound::L2(1.0), Bound::Ratio(5.0)] {
+        for bound in [ErrorBound::Psnr(50.0), ErrorBound::L2(1.0), ErrorBound::Ratio(5.0)] {
             let met = meet(&values, &[40, 60], &Config::new(bound).preset(Preset::Max).threads(1));
             assert!(met.is_some(), "{field:?}, {bound:?}");
         }
@@ -116,23 +116,23 @@ fn large_continuous_fields_come_close() {
         for field in [Field::Smooth, Field::Turbulence, Field::Noise, Field::Patches, Field::Specials] {
             let values = field.generate::<f32>(&shape, 7);
             let bounds = [
-                Bound::Psnr(40.0),
-                Bound::Psnr(66.6),
-                Bound::L2(1e-3 * n.sqrt()),
+                ErrorBound::Psnr(40.0),
+                ErrorBound::Psnr(66.6),
+                ErrorBound::L2(1e-3 * n.sqrt()),
                 // Near the precision of f32 the ratio of `small` jumps from 3 to 4, where interpolation begins.
-                Bound::Ratio(if preset == Preset::Fast { 3.5 } else { 5.5 }),
-                Bound::Ratio(8.0),
+                ErrorBound::Ratio(if preset == Preset::Fast { 3.5 } else { 5.5 }),
+                ErrorBound::Ratio(8.0),
             ];
             for bound in bounds {
                 let Some(met) = meet(&values, &shape, &Config::new(bound).preset(preset)) else {
                     // White noise with NaN in between need not become that small.
                     assert!(
-                        matches!((field, bound), (Field::Specials | Field::Noise, Bound::Ratio(_))),
+                        matches!((field, bound), (Field::Specials | Field::Noise, ErrorBound::Ratio(_))),
                         "{field:?}, {bound:?}"
                     );
                     continue;
                 };
-                let most = if matches!(bound, Bound::Ratio(_)) { 0.03 } else { 0.5 };
+                let most = if matches!(bound, ErrorBound::Ratio(_)) { 0.03 } else { 0.5 };
                 println!("{preset:?} {field:?} {bound:?}: off by {:.4} in {} passes", met.off, met.achieved.n_passes);
                 assert!(met.off <= most + 1e-3, "{preset:?} {field:?} {bound:?}: off by {}", met.off);
                 assert!(met.achieved.is_close);
@@ -148,9 +148,9 @@ fn real_fields_come_close() {
         files.iter().filter(|file| ["cesm_TS30", "sim_turb_u", "pop_SSH"].iter().any(|n| file.name.starts_with(n)))
     {
         let values = file.read::<f32>();
-        for bound in [Bound::Psnr(60.0), Bound::Ratio(10.0)] {
+        for bound in [ErrorBound::Psnr(60.0), ErrorBound::Ratio(10.0)] {
             let met = meet(&values, &file.shape, &Config::new(bound).preset(Preset::Fast)).unwrap();
-            let most = if matches!(bound, Bound::Ratio(_)) { 0.03 } else { 0.5 };
+            let most = if matches!(bound, ErrorBound::Ratio(_)) { 0.03 } else { 0.5 };
             println!("{} {bound:?}: off by {:.4} in {} passes", file.name, met.off, met.achieved.n_passes);
             assert!(met.off <= most + 1e-3, "{} {bound:?}: off by {}", file.name, met.off);
         }
@@ -161,20 +161,20 @@ fn real_fields_come_close() {
 fn arrays_that_need_no_loss_are_lossless() {
     let config = |bound| Config::new(bound);
     for values in [vec![5.25f32; 9000], vec![f32::NAN; 9000], vec![]] {
-        for bound in [Bound::Psnr(60.0), Bound::L2(3.0), Bound::Ratio(4.0)] {
+        for bound in [ErrorBound::Psnr(60.0), ErrorBound::L2(3.0), ErrorBound::Ratio(4.0)] {
             let met = meet(&values, &[values.len()], &config(bound)).unwrap();
             assert_eq!(met.abs_bound, 0.0);
             assert!(!met.achieved.is_close);
         }
     }
     // A few equal values: the header alone is larger.
-    assert!(meet(&[1.0f32; 3], &[3], &config(Bound::Ratio(10.0))).is_none());
-    assert!(meet(&[1.0f64, 2.0, 4.0], &[3], &config(Bound::Psnr(40.0))).is_some());
-    assert!(meet(&[1.0f64], &[], &config(Bound::Psnr(40.0))).is_some());
+    assert!(meet(&[1.0f32; 3], &[3], &config(ErrorBound::Ratio(10.0))).is_none());
+    assert!(meet(&[1.0f64, 2.0, 4.0], &[3], &config(ErrorBound::Psnr(40.0))).is_some());
+    assert!(meet(&[1.0f64], &[], &config(ErrorBound::Psnr(40.0))).is_some());
     // Small integers are small without loss.
     let steps: Vec<f32> = (0..200_000).map(|i| (i / 5000) as f32).collect();
-    assert_eq!(meet(&steps, &[200_000], &config(Bound::Ratio(2.0))).unwrap().abs_bound, 0.0);
-    assert_eq!(meet(&steps, &[200_000], &config(Bound::L2(0.0))).unwrap().abs_bound, 0.0);
+    assert_eq!(meet(&steps, &[200_000], &config(ErrorBound::Ratio(2.0))).unwrap().abs_bound, 0.0);
+    assert_eq!(meet(&steps, &[200_000], &config(ErrorBound::L2(0.0))).unwrap().abs_bound, 0.0);
 }
 
 /// Squares of such values overflow, or vanish.
@@ -182,19 +182,19 @@ fn arrays_that_need_no_loss_are_lossless() {
 fn extreme_magnitudes() {
     for scale in [1e308, 1e-300, 1e-310] {
         let values: Vec<f64> = Field::Turbulence.generate::<f64>(&[6000], 2).iter().map(|v| v * scale / 8.0).collect();
-        for bound in [Bound::Psnr(50.0), Bound::L2(0.01 * scale), Bound::Ratio(2.0)] {
+        for bound in [ErrorBound::Psnr(50.0), ErrorBound::L2(0.01 * scale), ErrorBound::Ratio(2.0)] {
             meet(&values, &[6000], &Config::new(bound).preset(Preset::Fast));
         }
     }
     let ends = [f64::MAX, -f64::MAX, 1.0, f64::MAX / 3.0].repeat(1000);
-    assert!(meet(&ends, &[4000], &Config::new(Bound::Psnr(30.0))).is_some());
+    assert!(meet(&ends, &[4000], &Config::new(ErrorBound::Psnr(30.0))).is_some());
 }
 
 #[test]
 fn named_fills_do_not_count() {
     let mut values = Field::Smooth.generate::<f32>(&[90, 100], 4);
     values.iter_mut().step_by(7).for_each(|v| *v = -50.0);
-    let config = Config::new(Bound::Psnr(55.0)).fill(Fill::Value(-50.0));
+    let config = Config::new(ErrorBound::Psnr(55.0)).fill(Fill::Value(-50.0));
     let met = meet(&values, &[90, 100], &config).unwrap();
     assert!(met.off < 0.5 && met.achieved.is_close);
 }
@@ -207,7 +207,7 @@ fn same_bytes_for_threads_and_sources() {
         let mut raw = Vec::new();
         f32::extend_le_bytes(&values, &mut raw);
         let source = FileSource::new(raw, 0, &shape, DType::F32).unwrap();
-        for bound in [Bound::Psnr(52.0), Bound::L2(2.0), Bound::Ratio(4.0)] {
+        for bound in [ErrorBound::Psnr(52.0), ErrorBound::L2(2.0), ErrorBound::Ratio(4.0)] {
             for chunk in [[40, 80, 90], [10, 50, 90]] {
                 let config = Config::new(bound).preset(preset).chunk_shape(&chunk);
                 let (expected, summary) = compress(&values, &shape, &config.clone().threads(1)).unwrap();
@@ -237,17 +237,17 @@ fn wrong_targets_are_refused() {
         assert!(error.to_string().contains(says), "{bound:?}: {error}");
     };
     for value in [-1.0, f64::NAN, f64::INFINITY] {
-        refused(Bound::Psnr(value), "PSNR must be");
-        refused(Bound::L2(value), "L2 norm must be");
-        refused(Bound::Ratio(value), "ratio must be");
+        refused(ErrorBound::Psnr(value), "PSNR must be");
+        refused(ErrorBound::L2(value), "L2 norm must be");
+        refused(ErrorBound::Ratio(value), "ratio must be");
     }
-    refused(Bound::Psnr(0.0), "PSNR must be");
-    refused(Bound::Ratio(0.99), "ratio must be");
+    refused(ErrorBound::Psnr(0.0), "PSNR must be");
+    refused(ErrorBound::Ratio(0.99), "ratio must be");
 }
 
 #[test]
 fn rows_that_arrive_cannot_have_a_target() {
-    for bound in [Bound::Psnr(60.0), Bound::L2(1.0), Bound::Ratio(10.0)] {
+    for bound in [ErrorBound::Psnr(60.0), ErrorBound::L2(1.0), ErrorBound::Ratio(10.0)] {
         let config = Config::new(bound).range(0.0, 1.0);
         let error = Writer::<f32, _>::new(Vec::new(), &[4], &config).unwrap_err();
         assert!(error.to_string().contains("the whole array"), "{error}");
@@ -261,7 +261,7 @@ fn appended_rows_keep_the_bound_that_was_found() {
     let path = folder.path().join("target.pum");
     let values = Field::Smooth.generate::<f32>(&[200, 100], 1);
     for chunk in [[200, 100], [90, 100]] {
-        let config = Config::new(Bound::Psnr(50.0)).chunk_shape(&chunk);
+        let config = Config::new(ErrorBound::Psnr(50.0)).chunk_shape(&chunk);
         let bytes = pumice::compress(&values, &[200, 100], &config).unwrap();
         let abs_bound = pumice::inspect(&bytes).unwrap().abs_bound;
         std::fs::write(&path, &bytes).unwrap();
@@ -271,7 +271,7 @@ fn appended_rows_keep_the_bound_that_was_found() {
         writer.write_rows(&values[..1000]).unwrap();
         writer.finish().unwrap();
         let reader = Reader::open(&path).unwrap();
-        assert_eq!((reader.info().bound, reader.info().abs_bound), (Bound::Abs(abs_bound), abs_bound));
+        assert_eq!((reader.info().bound, reader.info().abs_bound), (ErrorBound::Abs(abs_bound), abs_bound));
         let all = [&values[..], &values[..1000]].concat();
         check::verify(&all, &reader.read::<f32>().unwrap().data, abs_bound, &[]).unwrap();
     }

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use indicatif::ProgressBar;
 use pumice::backend::Frames;
-use pumice::{Bound, Config, DecodeOptions, ErrorKind, Preset, metrics, with_dtype};
-use pumice_gpu::{Decoder, Device, DeviceArray, Element, Encoder, Stream};
+use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Preset, metrics, with_dtype};
+use pumice_gpu::{Decoder, Device, DeviceArray, DeviceElement, Encoder, Stream};
 use serde::Serialize;
 
 use super::{Args, MIN_DEVICE_BYTES, Sample, broken, file_name, geometric_mean};
@@ -76,14 +76,14 @@ pub(super) fn run(args: &Args, device: &Device, ui: &Ui) -> Result<()> {
 }
 
 /// An array on the host and on the device, and room for a copy of it there.
-struct Arrays<'a, T: Element> {
+struct Arrays<'a, T: DeviceElement> {
     device: &'a Device,
     sample: Sample<T>,
     original: DeviceArray<T>,
     copy: DeviceArray<T>,
 }
 
-fn bench_file<T: Element>(
+fn bench_file<T: DeviceElement>(
     input: &Input,
     path: &Path,
     args: &Args,
@@ -104,8 +104,8 @@ fn bench_file<T: Element>(
     Ok(())
 }
 
-impl<T: Element> Arrays<'_, T> {
-    fn measure(&mut self, path: &Path, args: &Args, preset: Preset, bound: Bound) -> pumice::Result<Row> {
+impl<T: DeviceElement> Arrays<'_, T> {
+    fn measure(&mut self, path: &Path, args: &Args, preset: Preset, bound: ErrorBound) -> pumice::Result<Row> {
         let Self { device, sample, original, copy } = self;
         let config = Config::new(bound).preset(preset).threads(args.threads);
         let options = DecodeOptions::new().threads(args.threads).max_bytes(u64::MAX);
@@ -186,7 +186,12 @@ fn best(
 }
 
 /// Raw size over compressed size of the file as it is; `bytes` are those of its repetitions.
-fn file_ratio<T: Element>(device: &Device, sample: &Sample<T>, config: &Config, bytes: &[u8]) -> pumice::Result<f64> {
+fn file_ratio<T: DeviceElement>(
+    device: &Device,
+    sample: &Sample<T>,
+    config: &Config,
+    bytes: &[u8],
+) -> pumice::Result<f64> {
     let file = &sample.values[..sample.file_len];
     let n_bytes = if file.len() == sample.values.len() {
         bytes.len()
@@ -197,7 +202,7 @@ fn file_ratio<T: Element>(device: &Device, sample: &Sample<T>, config: &Config, 
 }
 
 /// Whether the CPU writes these bytes and restores these values, bit for bit.
-fn equals_cpu<T: Element>(
+fn equals_cpu<T: DeviceElement>(
     sample: &Sample<T>,
     config: &Config,
     options: &DecodeOptions,

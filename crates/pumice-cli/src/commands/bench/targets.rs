@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pumice::{Bound, Config, ErrorKind, Preset, Real, metrics, with_dtype};
+use pumice::{Config, Element, ErrorBound, ErrorKind, Preset, metrics, with_dtype};
 use serde::Serialize;
 
 use super::{Args, file_name};
@@ -39,9 +39,9 @@ struct Outcome {
 }
 
 /// All targets that were asked for.
-pub(super) fn of(args: &Args) -> Vec<Bound> {
-    let of = |values: &[f64], kind: fn(f64) -> Bound| values.iter().map(|&v| kind(v)).collect::<Vec<_>>();
-    [of(&args.psnr, Bound::Psnr), of(&args.l2, Bound::L2), of(&args.ratio, Bound::Ratio)].concat()
+pub(super) fn of(args: &Args) -> Vec<ErrorBound> {
+    let of = |values: &[f64], kind: fn(f64) -> ErrorBound| values.iter().map(|&v| kind(v)).collect::<Vec<_>>();
+    [of(&args.psnr, ErrorBound::Psnr), of(&args.l2, ErrorBound::L2), of(&args.ratio, ErrorBound::Ratio)].concat()
 }
 
 pub(super) fn run(args: &Args, ui: &Ui) -> Result<()> {
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args, ui: &Ui) -> Result<()> {
     }
 }
 
-fn measure<T: Real>(input: &Input, path: &Path, args: &Args, preset: Preset, target: Bound) -> Result<Row> {
+fn measure<T: Element>(input: &Input, path: &Path, args: &Args, preset: Preset, target: ErrorBound) -> Result<Row> {
     let values = input.read::<T>()?;
     let config = Config::new(target).preset(preset).threads(args.threads);
     let (kind, asked) = parts(target);
@@ -84,8 +84,8 @@ fn measure<T: Real>(input: &Input, path: &Path, args: &Args, preset: Preset, tar
     let restored = pumice::decompress::<T>(&packed)?;
     let found = metrics::compare(&values, &restored.data, info.abs_bound, &info.fills);
     let (achieved, off, is_met) = match target {
-        Bound::Psnr(db) => (found.psnr, found.psnr - db, found.psnr >= db),
-        Bound::L2(norm) => (found.l2_norm, 20.0 * (norm / found.l2_norm).log10(), found.l2_norm <= norm),
+        ErrorBound::Psnr(db) => (found.psnr, found.psnr - db, found.psnr >= db),
+        ErrorBound::L2(norm) => (found.l2_norm, 20.0 * (norm / found.l2_norm).log10(), found.l2_norm <= norm),
         _ => (summary.ratio(), 100.0 * (summary.ratio() / asked - 1.0), summary.ratio() >= asked),
     };
     let outcome = Outcome {

@@ -1,0 +1,149 @@
+//! For those who code chunks elsewhere than on this machine's cores: on a GPU, say.
+//!
+//! Such a backend does what runs over values and payloads; everything that is decided, checked or framed is done here,
+//! by the code that [`compress`](crate::compress) and [`Reader`](crate::Reader) use, so that a stream has the same bytes
+//! wherever it was made:
+//!
+//! ```text
+//! scan          range and fill values, from the backend's two passes over the values
+//! Blueprint     what to do with each chunk: its box, quantiser, fill values
+//! Assembler     payloads -> stream
+//! Outline       the same, where payloads stay elsewhere
+//! Frames        stream -> payloads
+//! ```
+//!
+//! A chunk's payload must be that of `pipeline.rs`: by the codec of the preset, unless `fast` is smaller, or raw values
+//! are not larger. What a backend cannot do it leaves to [`Blueprint::encode_on_cpu`] and [`Frames::decode_on_cpu`],
+//! chunk by chunk.
+//!
+//! ```
+//! use pumice::backend::{self, Assembler, Blueprint, Frames};
+//! use pumice::{ErrorBound, Config, DecodeOptions, Preset};
+//! # struct OnDevice<'a>(&'a [f32]);
+//! # impl backend::Passes<f32> for OnDevice<'_> {
+//! #     fn n_values(&self) -> usize {
+//! #         self.0.len()
+//! #     }
+//! #     fn first(&self, _: Option<f32>, _: usize) -> pumice::Result<backend::FirstPass<f32>> {
+//! #         Ok(backend::FirstPass { range: Some((0.0, 999.0)), ..Default::default() })
+//! #     }
+//! #     fn second(&self, _: [f32; 2]) -> pumice::Result<backend::SecondPass<f32>> {
+//! #         unreachable!()
+//! #     }
+//! # }
+//! let data: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+//! let config = Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Fast);
+//! let stats = backend::scan(&OnDevice(&data), &config)?;
+//! let blueprint = Blueprint::new(&config, &[10, 100], &stats)?;
+//! let mut assembler = Assembler::new(&blueprint, Vec::new())?;
+//! let mut payload = Vec::new();
+//! let codec = blueprint.encode_on_cpu(0, &data, &mut payload)?; // this array is a single chunk
+//! assembler.chunk(codec, payload.len(), |place| Ok(place.copy_from_slice(&payload)))?;
+//! let bytes = assembler.finish()?;
+//! assert_eq!(bytes, pumice::compress(&data, &[10, 100], &config)?);
+//!
+//! let frames = Frames::open(&bytes, &DecodeOptions::new())?;
+//! frames.verify(0)?;
+//! assert_eq!(bytes[frames.frame(0)?.payload], payload);
+//! # Ok::<(), pumice::Error>(())
+//! ```
+
+mod assemble;
+mod fast;
+mod frames;
+
+pub use assemble::{Assembler, Blueprint, Outline, Payload};
+pub use fast::{
+    FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FAST_TILE_VALUES, FastCandidate, FastSampling, fast_payload_bound,
+    fast_sampling,
+};
+pub use frames::{Frame, Frames};
+
+pub use crate::codec::CodecId;
+pub use crate::exec::pages::{prefer_large_pages, zeroed};
+pub use crate::plan::Quantizer;
+pub use crate::plan::stats::{FirstPass, Passes, SecondPass, Stats};
+
+use std::ops::Range;
+
+use crate::codec::Element;
+use crate::codec::shared::view::View;
+use crate::error::Result;
+use crate::grid::{self, Grid};
+use crate::io::checksum;
+use crate::plan::{Config, stats};
+
+/// Range and fill values of an array, as [`compress`](crate::compress) finds them.
+pub fn scan<T: Element>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T>> {
+    stats::decide(passes, config.fill)
+}
+
+/// Bytes that a payload's hashes are made of; the last may be of fewer.
+pub const HASH_BLOCK: usize = checksum::BLOCK_BYTES;
+
+/// `payload_hash` (docs/format.md, section 3) of a payload of whose first blocks of [`HASH_BLOCK`] bytes the XXH3 hashes are
+/// given; `rest` is what follows them.
+pub fn payload_hash(first: &[u64], rest: &[u8]) -> u64 {
+    checksum::payload_hash_of(first, rest)
+}
+
+/// The axes that `balanced` works along in a chunk (docs/format.md, 7.1), slowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BalancedView {
+    /// Extents.
+    pub dims: [usize; 4],
+    /// Distances of neighbours along each axis in the chunk; 0 where there are none.
+    pub strides: [usize; 4],
+    /// Whether that is the order of the chunk.
+    pub is_plain: bool,
+}
+
+/// The view that `balanced` has of a chunk of these extents.
+pub fn balanced_view(extents: &[usize]) -> BalancedView {
+    let view = View::new(extents);
+    BalancedView { dims: view.dims, strides: view.strides, is_plain: view.is_plain() }
+}
+
+/// The box of the array that a chunk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChunkBox {
+    /// Position of its first value, slowest axis first.
+    pub start: Vec<usize>,
+    /// Extents, slowest axis first.
+    pub extents: Vec<usize>,
+    /// Where in the array its values stand, if they are one run of it.
+    pub offset: Option<usize>,
+}
+
+impl ChunkBox {
+    /// The box of a chunk that must exist.
+    fn new(grid: &Grid, id: usize) -> Self {
+        assert!((id as u64) < grid.n_chunks(), "chunk {id} was asked for, but there are {}", grid.n_chunks());
+        let block = grid.block(id as u64);
+        let run = grid::contiguous_run(grid.shape(), &block.start, &block.extents);
+        Self { start: block.start, extents: block.extents, offset: run.map(|run| run.start) }
+    }
+
+    /// Number of values.
+    pub fn n_values(&self) -> usize {
+        grid::n_values(&self.extents)
+    }
+
+    /// Where in an array of the values of a region its values stand, if they are all there and one run of it.
+    pub fn offset_in(&self, region: &[Range<usize>]) -> Option<usize> {
+        let is_inside = self
+            .start
+            .iter()
+            .zip(&self.extents)
+            .zip(region)
+            .all(|((&start, &n), region)| region.start <= start && start + n <= region.end);
+        let start: Vec<usize> = self.start.iter().zip(region).map(|(start, r)| start.wrapping_sub(r.start)).collect();
+        let shape: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+        is_inside.then(|| grid::contiguous_run(&shape, &start, &self.extents)).flatten().map(|run| run.start)
+    }
+}
+
+#[cfg(test)]
+mod tests;

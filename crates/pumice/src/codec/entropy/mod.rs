@@ -1,0 +1,8 @@
+//! Entropy coders: codes to bytes and back, whatever the codes mean.
+
+pub(crate) mod binary;
+pub(crate) mod histogram;
+pub(crate) mod huffman;
+pub(crate) mod rans;
+pub(crate) mod run_length;
+pub(crate) mod tokens;

@@ -1,0 +1,232 @@
+//! The codecs: how the values of one chunk become the payload of a frame, and back.
+//!
+//! Read [`pipeline`] first: it lists the stages of each preset in order. Each codec has a folder or file that implements
+//! [`ChunkCodec`], and an entry in the one table of this module. docs/format.md, sections 6 to 14, specifies bytes and
+//! formulas.
+
+pub(crate) mod balanced;
+pub(crate) mod entropy;
+pub(crate) mod fast;
+pub(crate) mod layers;
+pub(crate) mod papers;
+pub(crate) mod pipeline;
+mod raw;
+pub(crate) mod shared;
+pub(crate) mod small;
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::exec::{DefaultFloats, Workers};
+use crate::grid::Block;
+use crate::num::Real;
+use crate::plan::Plan;
+
+/// How a frame's payload is coded (docs/format.md, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum CodecId {
+    /// The values themselves, little-endian.
+    Raw = 0,
+    /// That of the preset `fast`, and what others fall back to.
+    Fast = 1,
+    /// That of the presets `small` and `max`.
+    Small = 2,
+    /// That of the preset `balanced`.
+    Balanced = 3,
+    /// That of the presets `cuszp2-plain` and `cuszp2-outlier`.
+    Cuszp2 = 4,
+    /// That of the preset `cuszplus`.
+    Cuszplus = 5,
+    /// That of the preset `ceaz`.
+    Ceaz = 6,
+    /// That of the preset `ceresz2`.
+    Ceresz2 = 7,
+    /// A layer for bounds relative to each value.
+    Pointwise = 8,
+    /// A layer for boxes with bounds of their own, and bins.
+    Regions = 9,
+}
+
+/// Every codec, by its number.
+struct Table<T>(std::marker::PhantomData<T>);
+
+impl<T: Real> Table<T> {
+    const ENTRIES: [Entry<T>; 10] = [
+        Entry::of::<raw::Raw>(),
+        Entry::of::<fast::Fast>(),
+        Entry::of::<small::Small>(),
+        Entry::of::<balanced::Balanced>(),
+        Entry::of::<papers::cuszp2::Cuszp2>(),
+        Entry::of::<papers::cuszplus::Cuszplus>(),
+        Entry::of::<papers::ceaz::Ceaz>(),
+        Entry::of::<papers::ceresz2::Ceresz2>(),
+        Entry::of::<layers::pointwise::Pointwise>(),
+        Entry::of::<layers::regions::Regions>(),
+    ];
+}
+
+/// What the table knows of a codec.
+struct Entry<T> {
+    id: CodecId,
+    min_payload_bytes: fn(usize) -> usize,
+    decode: fn(&[u8], &ChunkContext<'_, T>, &mut [T]) -> Result<()>,
+}
+
+impl<T: Real> Entry<T> {
+    const fn of<C: ChunkCodec<T>>() -> Self {
+        Self { id: C::ID, min_payload_bytes: C::min_payload_bytes, decode: C::decode }
+    }
+}
+
+impl CodecId {
+    /// The codec of this number.
+    pub(crate) fn from_byte(byte: u8) -> Result<Self> {
+        let entry = Table::<f32>::ENTRIES.get(usize::from(byte));
+        entry.map(|entry| entry.id).ok_or_else(|| Error::corrupt(format!("unknown chunk codec {byte}")))
+    }
+}
+
+/// A way to code the values of one chunk. Its unit of work is the chunk: inside, everything is generic and inlined.
+pub(crate) trait ChunkCodec<T: Real> {
+    /// Its number in the format.
+    const ID: CodecId;
+
+    /// What the encoder is told besides the chunk: the quantiser, and choices of the preset.
+    type Settings<'a>
+    where
+        T: 'a;
+
+    /// Least payload of so many values, of which there are some: a reader relies on it before it allocates.
+    fn min_payload_bytes(n_values: usize) -> usize;
+
+    /// Appends the payload of `values`, of which there are some. Returns false, and what it appended counts for nothing,
+    /// where this codec cannot code them.
+    fn encode(values: &[T], settings: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool;
+
+    /// Decodes a payload into `out`, as many values as the extents imply. Treats every byte as hostile; `out` may be
+    /// partly written on error.
+    fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()>;
+}
+
+/// What a codec is told of a chunk besides its values or its payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkContext<'a, T> {
+    pub(crate) extents: &'a [usize],
+    /// The box that a decoder must write, which may be less work than all of the chunk; `None` for all.
+    pub(crate) wanted: Option<&'a [Range<usize>]>,
+    /// Quantisation step; `None` if every value is stored exactly.
+    pub(crate) step: Option<T>,
+    /// Values that are kept by their bits.
+    pub(crate) fills: &'a [T],
+    /// Workers that have nothing else to do.
+    pub(crate) workers: &'a Workers,
+}
+
+impl<'a, T: Real> ChunkContext<'a, T> {
+    /// A whole chunk of these extents without a step or fill values, for one thread.
+    pub(crate) fn new(extents: &'a [usize]) -> Self {
+        Self { extents, wanted: None, step: None, fills: &[], workers: &Workers::Serial }
+    }
+
+    /// The step, of a chunk that cannot be decoded without one.
+    pub(crate) fn needed_step(&self) -> Result<T> {
+        self.step.ok_or_else(|| Error::corrupt("chunk needs a step, and the stream has none"))
+    }
+}
+
+/// What a stream says to all of its chunks.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamParams<T> {
+    pub(crate) step: Option<T>,
+    pub(crate) fills: Vec<T>,
+}
+
+impl<T: Real> StreamParams<T> {
+    /// What the codec of a chunk is told.
+    pub(crate) fn chunk<'a>(
+        &'a self,
+        extents: &'a [usize],
+        wanted: Option<&'a [Range<usize>]>,
+        workers: &'a Workers,
+    ) -> ChunkContext<'a, T> {
+        ChunkContext { extents, wanted, step: self.step, fills: &self.fills, workers }
+    }
+}
+
+/// Decodes the payload of a chunk; see [`ChunkCodec::decode`].
+pub(crate) fn decode<T: Real>(id: CodecId, payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
+    let _floats = DefaultFloats::set();
+    (Table::<T>::ENTRIES[id as usize].decode)(payload, chunk, out)
+}
+
+/// Refuses payload sizes that cannot hold `n_values` of T, so that nobody allocates for them.
+pub(crate) fn check_plausible<T: Real>(id: CodecId, payload_bytes: u64, n_values: usize) -> Result<()> {
+    let fits = match id {
+        CodecId::Raw => payload_bytes == n_values as u64 * size_of::<T>() as u64,
+        _ => n_values > 0 && payload_bytes >= (Table::<T>::ENTRIES[id as usize].min_payload_bytes)(n_values) as u64,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!("{payload_bytes} payload bytes cannot hold {n_values} values")))
+}
+
+/// An element type of arrays: `f32` or `f64`.
+///
+/// Generic code is compiled anew in every crate that uses it; as methods of each type, the codecs are compiled once, with
+/// this crate.
+#[allow(private_interfaces, reason = "nobody else can name them")]
+pub trait Element: Real {
+    /// Appends the payload of one chunk (C order), which is this box of the array.
+    #[doc(hidden)]
+    fn encode_chunk(values: &[Self], block: &Block, plan: &Plan<Self>, workers: &Workers, out: &mut Vec<u8>)
+    -> CodecId;
+
+    /// Decodes the payload of one chunk; see [`ChunkCodec::decode`].
+    #[doc(hidden)]
+    fn decode_chunk(id: CodecId, payload: &[u8], chunk: &ChunkContext<'_, Self>, out: &mut [Self]) -> Result<()>;
+}
+
+macro_rules! elements {
+    ($($T:ty),*) => {$(
+        #[allow(private_interfaces, reason = "nobody else can name them")]
+        impl Element for $T {
+            fn encode_chunk(
+                values: &[Self],
+                block: &Block,
+                plan: &Plan<Self>,
+                workers: &Workers,
+                out: &mut Vec<u8>,
+            ) -> CodecId {
+                pipeline::encode(values, block, plan, workers, out)
+            }
+
+            fn decode_chunk(
+                id: CodecId,
+                payload: &[u8],
+                chunk: &ChunkContext<'_, Self>,
+                out: &mut [Self],
+            ) -> Result<()> {
+                decode(id, payload, chunk, out)
+            }
+        }
+    )*};
+}
+
+elements!(f32, f64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codecs_stand_in_the_table_by_their_numbers() {
+        for (number, entry) in Table::<f64>::ENTRIES.iter().enumerate() {
+            assert_eq!(entry.id as usize, number);
+            assert_eq!(CodecId::from_byte(number as u8).unwrap(), entry.id);
+        }
+        assert!(CodecId::from_byte(Table::<f64>::ENTRIES.len() as u8).is_err());
+    }
+}

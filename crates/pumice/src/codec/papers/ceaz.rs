@@ -1,0 +1,367 @@
+//! The codec of the preset `ceaz`: quantisation codes under codewords made beforehand from many arrays, or under the
+//! chunk's own where its distribution is another (docs/format.md, 13).
+//!
+//! Which of these is decided as in CEAZ, by how far the standard deviations of both distributions are apart. A chunk is
+//! what is an update window there, but decodes alone: what is kept are always the offline codewords, never those of the
+//! window before, and so bytes do not depend on the order in which windows are worked on.
+
+use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
+use crate::codec::entropy::binary::{Decoder, Encoder};
+use crate::codec::entropy::huffman::Lengths;
+use crate::codec::shared::padding;
+use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::error::{Error, Result};
+use crate::exec::scratch;
+use crate::io::Bytes;
+use crate::num::Real;
+use crate::plan::Quantizer;
+use std::sync::OnceLock;
+
+/// Bytes of an update window.
+
+/// The standard deviations may differ by this much for codewords to be kept (tau 0), and for the cheaper way to make new
+/// ones (tau 1).
+const KEEP: f64 = 5.18;
+const UPDATE: f64 = 9.69;
+
+/// Where the codewords of a chunk come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Codewords {
+    /// The offline ones are kept.
+    Offline = 0,
+    /// Made from symbols in an approximate order.
+    Updated = 1,
+    /// The best there are.
+    Rebuilt = 2,
+}
+
+impl Codewords {
+    pub(crate) const ALL: [Self; 3] = [Self::Offline, Self::Updated, Self::Rebuilt];
+
+    /// Decides by chi, the difference of the standard deviations.
+    pub(crate) fn choose(chi: f64) -> Self {
+        match chi {
+            chi if chi <= KEEP => Self::Offline,
+            chi if chi <= UPDATE => Self::Updated,
+            _ => Self::Rebuilt,
+        }
+    }
+
+    /// The codewords for codes of these counts.
+    pub(crate) fn lengths(self, counts: &[u32; N_CODES]) -> Lengths {
+        match self {
+            Self::Offline => Offline::get().lengths.clone(),
+            Self::Updated => lengths_in_order(&approximately_sorted(counts), counts),
+            Self::Rebuilt => Lengths::fit(counts, MAX_BITS),
+        }
+    }
+}
+
+/// The standard deviation of a code. No more than one rounding after another of numbers that are exact: the same on
+/// every machine.
+pub(crate) fn deviation(counts: &[u32; N_CODES]) -> f64 {
+    let sum =
+        |f: fn(u128) -> u128| -> u128 { (0..).zip(counts).map(|(code, &count)| f(code) * u128::from(count)).sum() };
+    let (n, first, second) = (sum(|_| 1), sum(|code| code), sum(|code| code * code));
+    if n == 0 {
+        return 0.0;
+    }
+    ((n * second - first * first) as f64).sqrt() / n as f64
+}
+
+/// How far the distribution of these counts is from that of the offline codewords.
+pub(crate) fn chi(counts: &[u32; N_CODES]) -> f64 {
+    (Offline::get().deviation - deviation(counts)).abs()
+}
+
+// ---- Offline codewords ----
+
+/// Codewords made beforehand: every code has one.
+pub(crate) struct Offline {
+    pub(crate) deviation: f64,
+    pub(crate) lengths: Lengths,
+}
+
+/// The standard deviation is stored in units of this.
+const DEVIATION_UNIT: f64 = 1.0 / 65536.0;
+
+impl Offline {
+    pub(crate) fn get() -> &'static Self {
+        static OFFLINE: OnceLock<Offline> = OnceLock::new();
+        let bytes = include_bytes!("../../../assets/ceaz-codewords.bin");
+        OFFLINE.get_or_init(|| Self::read(bytes).expect("the codewords are part of the program"))
+    }
+
+    /// Codewords for codes of these counts, each taken to occur at least once, as bytes.
+    pub(crate) fn write(counts: &[u32; N_CODES], out: &mut Vec<u8>) {
+        out.extend_from_slice(&((deviation(counts) / DEVIATION_UNIT) as u32).to_le_bytes());
+        let mut coder = Encoder::new(out);
+        Lengths::fit(&counts.map(|count| count.max(1)), MAX_BITS).write(&mut coder);
+        coder.finish();
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let mut bytes = Bytes::new(bytes);
+        let deviation = f64::from(u32::from_le_bytes(bytes.array()?)) * DEVIATION_UNIT;
+        let mut coder = Decoder::new(bytes.rest());
+        let lengths = Lengths::read(&mut coder, N_CODES)?;
+        coder.finish()?;
+        Ok(Self { deviation, lengths })
+    }
+}
+
+// ---- Codewords from an approximate order ----
+
+/// Codes that occur, rare ones first, as if the distribution were symmetric and fell off from the middle: only pairs of
+/// codes equally far away are compared (the paper's algorithm 1).
+fn approximately_sorted(counts: &[u32; N_CODES]) -> Vec<u16> {
+    let used: Vec<u16> = (0..N_CODES as u16).filter(|code| counts[usize::from(*code)] != 0).collect();
+    let Some(last) = used.len().checked_sub(1) else { return used };
+    let middle = used.partition_point(|code| i32::from(*code) < RADIUS).min(last);
+    let (below, above) = (&used[..middle], &used[middle + 1..]);
+    let mut sorted = vec![used[middle]];
+    for (&low, &high) in below.iter().rev().zip(above) {
+        let is_higher = counts[usize::from(low)] <= counts[usize::from(high)];
+        sorted.extend(if is_higher { [high, low] } else { [low, high] });
+    }
+    let n_pairs = below.len().min(above.len());
+    sorted.extend(below[..middle - n_pairs].iter().rev());
+    sorted.extend(&above[n_pairs..]);
+    sorted.reverse();
+    sorted
+}
+
+/// Huffman's tree by two queues, as if symbols came in the order of their counts, then cut to the longest code allowed.
+fn lengths_in_order(order: &[u16], counts: &[u32; N_CODES]) -> Lengths {
+    let mut bits = vec![Lengths::NO_CODE; N_CODES];
+    if order.len() < 2 {
+        order.iter().for_each(|code| bits[usize::from(*code)] = 0);
+        return Lengths::new(bits).expect("a code of a single symbol is complete");
+    }
+    // Nodes are leaves in their order, then pairs in theirs: two queues behind each other.
+    let n = order.len();
+    let mut weights: Vec<u64> = order.iter().map(|code| u64::from(counts[usize::from(*code)])).collect();
+    let mut parents = vec![0; 2 * n - 1];
+    let (mut leaf, mut pair) = (0, n);
+    for node in n..2 * n - 1 {
+        let mut weight = 0;
+        for _ in 0..2 {
+            let takes_leaf = leaf < n && (pair == node || weights[leaf] <= weights[pair]);
+            let taken = if takes_leaf { &mut leaf } else { &mut pair };
+            parents[*taken] = node;
+            weight += weights[*taken];
+            *taken += 1;
+        }
+        weights.push(weight);
+    }
+    let mut depths = vec![0_usize; 2 * n - 1];
+    (0..2 * n - 2).rev().for_each(|node| depths[node] = depths[parents[node]] + 1);
+    let mut n_codes = vec![0; n.max(MAX_BITS as usize + 1)];
+    depths[..n].iter().for_each(|depth| n_codes[*depth] += 1);
+    // Two leaves that are too deep: one takes the place of their parent, the other shares that of a leaf further up.
+    for depth in (MAX_BITS as usize + 1..n_codes.len()).rev() {
+        while n_codes[depth] > 0 {
+            let above = (1..depth - 1).rev().find(|&above| n_codes[above] > 0).expect("1024 leaves have room");
+            n_codes[depth] -= 2;
+            n_codes[depth - 1] += 1;
+            n_codes[above] -= 1;
+            n_codes[above + 1] += 2;
+        }
+    }
+    let mut by_depth: Vec<usize> = (0..n).collect();
+    by_depth.sort_by_key(|&i| (depths[i], std::cmp::Reverse(i)));
+    let lengths = (0_u8..).zip(&n_codes).flat_map(|(length, n)| std::iter::repeat_n(length, *n));
+    by_depth.into_iter().zip(lengths).for_each(|(i, length)| bits[usize::from(order[i])] = length);
+    Lengths::new(bits).expect("a tree is a complete code")
+}
+
+// ---- Chunks ----
+
+/// The codec of the preset `ceaz`. It cannot code values with too many outliers.
+pub(crate) struct Ceaz;
+
+impl<T: Real> ChunkCodec<T> for Ceaz {
+    const ID: CodecId = CodecId::Ceaz;
+    type Settings<'a>
+        = &'a Quantizer<T>
+    where
+        T: 'a;
+
+    fn min_payload_bytes(n_values: usize) -> usize {
+        padding::min_payload_bytes(n_values)
+    }
+
+    fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
+        let &ChunkContext { extents, fills, .. } = chunk;
+        let all = QuantCodes::new(values, extents, quantizer, fills);
+        if !all.is_codable() {
+            all.give_back();
+            return false;
+        }
+        let counts = all.counts();
+        write(values, &all, &counts, Codewords::choose(chi(&counts)), fills.len(), out);
+        all.give_back();
+        true
+    }
+
+    fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
+        let &ChunkContext { extents, fills, .. } = chunk;
+        let step = chunk.needed_step()?;
+        let mut bytes = Bytes::new(payload);
+        let codewords = bytes.u8()?;
+        let codewords = Codewords::ALL.into_iter().find(|known| *known as u8 == codewords);
+        let codewords = codewords.ok_or_else(|| Error::corrupt("chunk has unknown codewords"))?;
+        let mut front = Front::read_from::<T>(&mut bytes, extents, fills.len())?;
+        let own = match codewords {
+            Codewords::Offline => None,
+            _ => Some(Lengths::read(&mut front.coder, N_CODES)?),
+        };
+        let lengths = own.as_ref().unwrap_or_else(|| &Offline::get().lengths);
+        let mut codes = scratch::take(out.len());
+        read_symbols(&mut front.coder, lengths, &mut bytes, &mut codes)?;
+        front.check_end(&bytes, payload.len(), out.len())?;
+        front.restore(&codes, step, fills, out);
+        scratch::give(codes);
+        Ok(())
+    }
+}
+
+/// Appends the payload with these codewords.
+pub(crate) fn write<T: Real>(
+    values: &[T],
+    all: &QuantCodes,
+    counts: &[u32; N_CODES],
+    codewords: Codewords,
+    n_fills: usize,
+    out: &mut Vec<u8>,
+) {
+    let (mut parameters, mut body) = (Vec::new(), Vec::new());
+    let mut coder = Encoder::new(&mut parameters);
+    all.write_outliers(&mut coder);
+    let lengths = codewords.lengths(counts);
+    if codewords != Codewords::Offline {
+        lengths.write(&mut coder);
+    }
+    write_symbols(&mut coder, &all.codes, &lengths, &mut body);
+    coder.finish();
+    all.write_payload(codewords as u8, values, n_fills, (parameters, body), out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::entropy::tokens::tests::Random;
+
+    fn peaked(mean: f64, n: usize, seed: u64) -> [u32; N_CODES] {
+        let mut random = Random(seed);
+        let mut counts = [0; N_CODES];
+        (0..n).for_each(|_| counts[(RADIUS + random.code(mean)).clamp(0, 1023) as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn offline_codewords_are_there_for_all_codes() {
+        let offline = Offline::get();
+        assert!(offline.lengths.bits().iter().all(|n| *n != Lengths::NO_CODE));
+        assert!(offline.deviation > 0.0);
+        let mut bytes = Vec::new();
+        let counts = peaked(20.0, 100_000, 1);
+        Offline::write(&counts, &mut bytes);
+        let back = Offline::read(&bytes).unwrap();
+        assert!((back.deviation - deviation(&counts)).abs() <= DEVIATION_UNIT);
+        assert_eq!(back.lengths, Lengths::fit(&counts.map(|count| count.max(1)), MAX_BITS));
+    }
+
+    #[test]
+    fn deviations() {
+        let mut counts = [0; N_CODES];
+        assert_eq!(deviation(&counts), 0.0);
+        (counts[500], counts[520]) = (7, 7);
+        assert_eq!(deviation(&counts), 10.0);
+        (counts[0], counts[1023]) = (u32::MAX / 2, u32::MAX / 2);
+        assert!((deviation(&counts) - 511.5).abs() < 1e-3);
+    }
+
+    #[test]
+    fn thresholds() {
+        let choices = [0.0, 5.18, 5.19, 9.69, 9.7, 500.0].map(Codewords::choose);
+        assert_eq!(choices[..2], [Codewords::Offline; 2]);
+        assert_eq!(choices[2..4], [Codewords::Updated; 2]);
+        assert_eq!(choices[4..], [Codewords::Rebuilt; 2]);
+    }
+
+    #[test]
+    fn the_approximate_order_is_that_of_the_paper() {
+        let mut counts = [0; N_CODES];
+        for (code, count) in [(510, 3), (511, 20), (512, 9), (513, 10), (514, 4), (515, 5), (600, 1)] {
+            counts[code] = count;
+        }
+        assert_eq!(approximately_sorted(&counts), [600, 515, 510, 514, 513, 511, 512]);
+        // Codes on one side only, and none.
+        let mut counts = [0; N_CODES];
+        (counts[3], counts[9]) = (5, 6);
+        assert_eq!(approximately_sorted(&counts), [3, 9]);
+        assert!(approximately_sorted(&[0; N_CODES]).is_empty());
+    }
+
+    #[test]
+    fn an_approximate_order_costs_little() {
+        for (mean, n) in [(0.5, 10_000), (3.0, 100_000), (30.0, 300_000)] {
+            let counts = peaked(mean, n, 3);
+            let approximate = Codewords::Updated.lengths(&counts).cost_bits(&counts);
+            let best = Codewords::Rebuilt.lengths(&counts).cost_bits(&counts);
+            assert!(best <= approximate && approximate * 100 <= best * 102, "{mean}: {approximate} {best}");
+        }
+    }
+
+    #[test]
+    fn any_order_gives_a_complete_code() {
+        let mut random = Random(7);
+        for case in 0..300 {
+            let mut counts = [0; N_CODES];
+            for _ in 0..random.next() % 300 {
+                counts[random.next() as usize % N_CODES] = random.next() >> (random.next() % 32);
+            }
+            // Fibonacci numbers make deep trees.
+            let (mut a, mut b) = (1, 1);
+            for code in 400..400 + case % 45 {
+                counts[code] = a;
+                (a, b) = (b, a.wrapping_add(b));
+            }
+            let lengths = Codewords::Updated.lengths(&counts);
+            assert!(lengths.bits().iter().zip(&counts).all(|(n, count)| (*n == Lengths::NO_CODE) == (*count == 0)));
+            assert!(lengths.bits().iter().all(|n| *n == Lengths::NO_CODE || u32::from(*n) <= MAX_BITS));
+        }
+    }
+
+    #[test]
+    fn all_codewords_come_back() {
+        let quantizer = Quantizer::<f64>::new(0.5, Some(1e5)).unwrap();
+        let mut random = Random(5);
+        for shape in [&[5000][..], &[70, 71], &[9, 10, 11]] {
+            for mean in [0.2, 5.0, 60.0] {
+                let n: usize = shape.iter().product();
+                let mut values: Vec<f64> = (0..n).map(|_| f64::from(random.code(mean))).collect();
+                values[3] = f64::NAN;
+                values[4] = 1e300;
+                let all = QuantCodes::new(&values, shape, &quantizer, &[f64::NAN]);
+                let counts = all.counts();
+                assert!(all.is_codable());
+                for codewords in Codewords::ALL {
+                    let fills = &[f64::NAN];
+                    let chunk = ChunkContext { step: Some(quantizer.step), fills, ..ChunkContext::new(shape) };
+                    let mut payload = Vec::new();
+                    write(&values, &all, &counts, codewords, 1, &mut payload);
+                    let mut back = vec![0.0; n];
+                    Ceaz::decode(&payload, &chunk, &mut back).unwrap();
+                    let is_fine = |(x, y): (&f64, &f64)| x.to_bits() == y.to_bits() || (x - y).abs() <= 0.5;
+                    assert!(values.iter().zip(&back).all(is_fine), "{codewords:?}");
+                    for n in (0..payload.len()).step_by(7) {
+                        Ceaz::decode(&payload[..n], &chunk, &mut back).unwrap_err();
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! One chunk, there and back: the file to read first.
+//!
+//! ```text
+//! preset fast (fast/):
+//! values ─▶ choose      which differences predict best, from a sample                (choose.rs)
+//!        ─▶ quantize    integers whose restored value is checked against the bound   (plan/quantize.rs)
+//!        ─▶ lorenzo     differences over a tile, zigzag                              (lorenzo.rs)
+//!        ─▶ planes      hierarchical fixed-length bit planes                         (planes.rs)
+//!        ─▶ tile        + fill masks, escapes; raw where that is smaller             (tile.rs)
+//!        ─▶ directory   of tiles + tiles = payload of a frame                        (mod.rs)
+//!
+//! preset balanced (balanced/):
+//! values ─▶ integers    dual quantisation, and the values that have no integer       (shared/integers.rs)
+//!        ─▶ differences N-D Lorenzo over the whole chunk                             (differences.rs)
+//!        ─▶ groups      32 differences, by magnitude: class, low bits, bytes         (groups.rs)
+//!        ─▶ alphabet    one to 32 bytes as a symbol, by class                        (alphabet.rs)
+//!        ─▶ huffman     a code for each class                                        (entropy/huffman/)
+//!
+//! presets small and max (small/):
+//! values ─▶ view        four axes, the fastest a long one                            (shared/view.rs)
+//!        ─▶ portfolio   which predictor serves                                       (portfolio.rs)
+//!        ─▶ interpolate codes of a multi-level interpolation, checked, with feedback (interpolate.rs)
+//!           or lattice  quantised integers, predicted by integers before them        (lattice.rs)
+//!        ─▶ streams     rANS under contexts of neighbouring codes                    (context.rs, streams.rs, entropy/rans.rs)
+//!           or mix      adaptive mixing: for max, and for tiny chunks                (mix.rs)
+//!
+//! presets of papers (papers/):
+//! values ─▶ integers    quantised before any prediction, checked                     (shared/integers.rs)
+//! cuszplus and ceaz:
+//!        ─▶ codes       N-D Lorenzo differences, 1024 codes and outliers             (quant_codes.rs)
+//!        ─▶ huffman     codes, or their runs, under static codewords                 (entropy/huffman/, entropy/run_length.rs)
+//! cuszp2-plain, cuszp2-outlier and ceresz2:
+//!        ─▶ blocks      differences, 32 values at a time                             (blocks.rs)
+//!        ─▶ planes of one width per block, or a static Huffman codebook
+//!
+//! layers around these, for bounds that are not one number for the whole array (layers/):
+//!        regions        boxes with bounds of their own; means of bins around them    (regions.rs, bins.rs)
+//!        ─▶ pointwise   logarithms, for bounds relative to each value                (pointwise.rs)
+//! ```
+//!
+//! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
+//! every byte as hostile.
+
+use super::balanced::Balanced;
+use super::fast::Fast;
+use super::layers::pointwise::{self, Pointwise};
+use super::layers::regions::{self, Regions};
+use super::papers::ceaz::Ceaz;
+use super::papers::ceresz2::{self, Ceresz2};
+use super::papers::cuszp2::{self, Cuszp2};
+use super::papers::cuszplus::Cuszplus;
+use super::raw::Raw;
+use super::small::{Effort, Small};
+use super::{ChunkCodec, ChunkContext, CodecId};
+use crate::exec::{DefaultFloats, Workers};
+use crate::grid::Block;
+use crate::num::Real;
+use crate::plan::{Coding, Limit, Plan, Preset, Quantizer};
+
+/// A payload below this share of the values' size is not compared with that of `fast`, which serves noise at bounds near
+/// the precision of the type better.
+const GOOD_SHARE: usize = 2;
+
+/// Appends the payload of one chunk (C order), which is this box of the array.
+pub(crate) fn encode<T: Real>(
+    values: &[T],
+    block: &Block,
+    plan: &Plan<T>,
+    workers: &Workers,
+    out: &mut Vec<u8>,
+) -> CodecId {
+    let _floats = DefaultFloats::set();
+    let chunk = ChunkContext { extents: &block.extents, wanted: None, step: plan.step, fills: &plan.fills, workers };
+    if !regions::apply(block, plan) {
+        return encode_limited(values, &plan.limit(), &plan.coding(), &chunk, out);
+    }
+    let start = out.len();
+    if Regions::encode(values, (block, plan), &chunk, out) {
+        return CodecId::Regions;
+    }
+    // Boxes that overlap are stored in full each. Where there are bins, what is restored are not the values.
+    let mut restored = Vec::new();
+    if !plan.bin.is_empty() {
+        restored.resize(values.len(), T::default());
+        Regions::decode(&out[start..], &chunk, &mut restored).expect("what was encoded can be decoded");
+    }
+    out.truncate(start);
+    Raw::encode(if plan.bin.is_empty() { values } else { &restored }, (), &chunk, out);
+    CodecId::Raw
+}
+
+/// Appends the payload of values whose limit is the same for all of them; `coding` is for its absolute part.
+pub(crate) fn encode_limited<T: Real>(
+    values: &[T],
+    limit: &Limit,
+    coding: &Coding<T>,
+    chunk: &ChunkContext<'_, T>,
+    out: &mut Vec<u8>,
+) -> CodecId {
+    if limit.is_lossless() {
+        return encode_plain(values, &Coding { step: None, ..*coding }, chunk, out);
+    }
+    if limit.is_pointwise() && !values.is_empty() {
+        let layer = pointwise::Layer::new(values, limit, coding, chunk);
+        if !layer.absolute_suffices() {
+            let start = out.len();
+            let own = Pointwise::encode(values, &layer, chunk, out).then_some(CodecId::Pointwise);
+            return keep_smallest(own, start, pointwise::GOOD_SHARE, values, None, chunk, out);
+        }
+    }
+    encode_plain(values, coding, chunk, out)
+}
+
+/// Appends the payload of values under an absolute bound, or without loss.
+pub(crate) fn encode_plain<T: Real>(
+    values: &[T],
+    coding: &Coding<T>,
+    chunk: &ChunkContext<'_, T>,
+    out: &mut Vec<u8>,
+) -> CodecId {
+    let start = out.len();
+    let quantizer = coding.step.and_then(|step| Quantizer::for_stream(step, coding.abs_bound));
+    let own = match &quantizer {
+        Some(quantizer) if !values.is_empty() => encode_quantised(values, coding.preset, quantizer, chunk, out),
+        _ => None,
+    };
+    keep_smallest(own, start, GOOD_SHARE, values, quantizer, chunk, out)
+}
+
+/// Keeps the payload from `start` on, which `own` made, or puts that of `fast` or the values themselves in its stead where
+/// these are smaller.
+fn keep_smallest<T: Real>(
+    own: Option<CodecId>,
+    start: usize,
+    good_share: usize,
+    values: &[T],
+    quantizer: Option<Quantizer<T>>,
+    chunk: &ChunkContext<'_, T>,
+    out: &mut Vec<u8>,
+) -> CodecId {
+    let own_bytes = out.len() - start;
+    if let Some(codec) = own
+        && own_bytes < size_of_val(values) / good_share
+    {
+        return codec;
+    }
+    if !values.is_empty() {
+        Fast::encode(values, quantizer, chunk, out);
+    }
+    let fast_bytes = out.len() - start - own_bytes;
+    if let Some(codec) = own
+        && own_bytes <= fast_bytes
+        && own_bytes < size_of_val(values)
+    {
+        out.truncate(start + own_bytes);
+        return codec;
+    }
+    out.drain(start..start + own_bytes);
+    if fast_bytes < size_of_val(values) {
+        return CodecId::Fast;
+    }
+    out.truncate(start);
+    Raw::encode(values, (), chunk, out);
+    CodecId::Raw
+}
+
+/// Appends a payload by the codec of the preset; `None`, and nothing, if that is `fast` or cannot code the values.
+pub(crate) fn encode_quantised<T: Real>(
+    values: &[T],
+    preset: Preset,
+    quantizer: &Quantizer<T>,
+    chunk: &ChunkContext<'_, T>,
+    out: &mut Vec<u8>,
+) -> Option<CodecId> {
+    let start = out.len();
+    let (codec, is_coded) = match preset {
+        Preset::Fast => return None,
+        Preset::Small => (CodecId::Small, Small::encode(values, (quantizer, Effort::Sample), chunk, out)),
+        Preset::Max => (CodecId::Small, Small::encode(values, (quantizer, Effort::Everything), chunk, out)),
+        Preset::Balanced => (CodecId::Balanced, Balanced::encode(values, quantizer, chunk, out)),
+        Preset::Cuszplus => (CodecId::Cuszplus, Cuszplus::encode(values, quantizer, chunk, out)),
+        Preset::Ceaz => (CodecId::Ceaz, Ceaz::encode(values, quantizer, chunk, out)),
+        Preset::Cuszp2Plain => (CodecId::Cuszp2, Cuszp2::encode(values, (quantizer, cuszp2::Mode::Plain), chunk, out)),
+        Preset::Cuszp2Outlier => {
+            (CodecId::Cuszp2, Cuszp2::encode(values, (quantizer, cuszp2::Mode::Outlier), chunk, out))
+        }
+        Preset::Ceresz2 => (CodecId::Ceresz2, Ceresz2::encode(values, (quantizer, ceresz2::codebook()), chunk, out)),
+    };
+    if !is_coded {
+        out.truncate(start);
+    }
+    is_coded.then_some(codec)
+}

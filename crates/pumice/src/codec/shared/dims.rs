@@ -1,0 +1,20 @@
+//! Extents of a chunk as an array of four axes, whatever its rank, and sets of these axes.
+
+/// Axes of the arrays that predictors work on; arrays of other ranks are viewed as such.
+pub(crate) const AXES: usize = 4;
+/// The fastest axis.
+pub(crate) const X: usize = AXES - 1;
+/// Extents, slowest first.
+pub(crate) type Dims = [usize; AXES];
+/// A set of axes: bit a stands for axis a.
+pub(crate) type AxisSet = u8;
+
+/// Number of values.
+pub(crate) fn volume(dims: &Dims) -> usize {
+    dims.iter().product()
+}
+
+/// The axes of a set, slowest first.
+pub(crate) fn axes_of(set: AxisSet) -> impl Iterator<Item = usize> + Clone {
+    (0..AXES).filter(move |a| set >> a & 1 != 0)
+}

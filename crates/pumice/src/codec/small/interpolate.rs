@@ -1,0 +1,577 @@
+//! Multi-level interpolation with feedback (docs/format.md, 7.4).
+//!
+//! Each point that is not on the coarser grid is predicted from restored values around it: along each of its odd axes
+//! from the six nearest points, and from the corners of the squares that two odd axes span. The coefficients are those
+//! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so they can be
+//! worked on in parallel and in vectors.
+
+use super::bands::{Layout, Merge};
+use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
+use super::neighbourhood::{MAX_TERMS, Made, Neighbourhood, PIECE_VALUES, Piece, TAPS, n_terms, norm, place};
+use crate::codec::entropy::binary::{BitCoder, NumberModel};
+use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, volume};
+use crate::error::{Error, Result};
+use crate::exec::{Workers, scratch};
+use crate::num::simd::{self, Job};
+use crate::num::{Int, Real};
+
+/// Observations for a fit, at least and at most.
+const SAMPLE_VALUES: std::ops::Range<usize> = 128..2560;
+/// Observations taken from one row, at least.
+const POINTS_PER_ROW: usize = 16;
+/// Values that are quantised at a time.
+const QUANTIZED_VALUES: usize = 64;
+/// Values that a worker takes at a time.
+const VALUES_PER_TASK: usize = 1 << 15;
+
+/// How the step shrinks from level to level: by `ratio` for each, down to 1 / `most`.
+pub(crate) const STEP_SCALES: [(f64, f64); 4] = [(1.0, 1.0), (1.25, 2.0), (1.5, 3.0), (1.75, 4.0)];
+
+/// Named kernels, in multiples of 1 / COEFFICIENT_ONE of half the sums of [`TAPS`]: linear, cubic, natural cubic.
+const KERNELS: [[i32; TAPS]; 3] = [[1024, 0, 0], [1152, -128, 0], [1178, -154, 0]];
+
+/// What a band is predicted with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stencil {
+    /// A named kernel along one of the odd axes, or the mean over all of them.
+    Named { kernel: usize, along: Option<usize> },
+    /// Coefficients of all terms but the first.
+    Fitted(Vec<i32>),
+}
+
+/// Everything the decoder needs besides the codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Parameters<T> {
+    /// Axes that are halved.
+    pub(crate) active: AxisSet,
+    /// Place in [`STEP_SCALES`].
+    pub(crate) scale: usize,
+    /// Step of the finest level.
+    pub(crate) step: T,
+    /// One for each band but the anchors.
+    pub(crate) stencils: Vec<Stencil>,
+}
+
+/// A chunk as codes.
+pub(crate) struct Encoded<T> {
+    pub(crate) layout: Layout,
+    pub(crate) parameters: Parameters<T>,
+    pub(crate) codes: Vec<i32>,
+    /// Places among the codes of values that must be stored exactly.
+    pub(crate) escapes: Vec<usize>,
+}
+
+impl<T: Real> Parameters<T> {
+    /// Writes or reads the parameters; `dims` are those of the chunk.
+    pub(crate) fn code<C: BitCoder>(coder: &mut C, given: Option<&Self>, dims: &Dims) -> Result<(Self, Layout)> {
+        let active = coder.raw(given.map_or(0, |p| u64::from(p.active)), AXES as u32) as AxisSet;
+        let scale = coder.raw(given.map_or(0, |p| p.scale as u64), 2) as usize;
+        let step = T::from_bits_u64(coder.raw(given.map_or(0, |p| p.step.to_bits_u64()), 8 * size_of::<T>() as u32));
+        if !step.to_f64().is_finite() {
+            return Err(Error::corrupt("chunk has a step that is not finite"));
+        }
+        let layout = Layout::interpolation(*dims, active);
+        let mut stencils = Vec::with_capacity(layout.bands.len());
+        let mut numbers = NumberModel::default();
+        let mut is_fitted = crate::codec::entropy::binary::AdaptiveBit::default();
+        for (i, band) in layout.bands.iter().skip(1).enumerate() {
+            let given = given.map(|p| &p.stencils[i]);
+            stencils.push(Stencil::code(coder, given, band.odd, &mut is_fitted, &mut numbers)?);
+        }
+        Ok((Self { active, scale, step, stencils }, layout))
+    }
+}
+
+impl Stencil {
+    fn code<C: BitCoder>(
+        coder: &mut C,
+        given: Option<&Self>,
+        odd: AxisSet,
+        is_fitted: &mut crate::codec::entropy::binary::AdaptiveBit,
+        numbers: &mut NumberModel,
+    ) -> Result<Self> {
+        let n_odd = odd.count_ones() as usize;
+        let fitted = match given {
+            Some(Stencil::Fitted(coefficients)) => Some(coefficients),
+            _ => None,
+        };
+        if coder.bit(is_fitted, fitted.is_some()) {
+            let mut coefficients = Vec::with_capacity(MAX_TERMS);
+            for j in 1..n_terms(n_odd) {
+                let k = numbers.code_signed(coder, fitted.map_or(0, |f| i64::from(f[j - 1])));
+                if k.abs() > i64::from(MAX_COEFFICIENT) {
+                    return Err(Error::corrupt("chunk has a coefficient out of range"));
+                }
+                coefficients.push(k as i32);
+            }
+            return Ok(Stencil::Fitted(coefficients));
+        }
+        let (kernel, along) = match given {
+            Some(Stencil::Named { kernel, along }) => (*kernel, along.map_or(0, |i| i + 1)),
+            _ => (0, 0),
+        };
+        let kernel = coder.raw(kernel as u64, 2) as usize;
+        let along = if n_odd > 1 { coder.raw(along as u64, 3) as usize } else { 0 };
+        if kernel >= KERNELS.len() || along > n_odd {
+            return Err(Error::corrupt("chunk has an unknown kernel"));
+        }
+        Ok(Stencil::Named { kernel, along: along.checked_sub(1) })
+    }
+
+    /// Coefficients of all terms, in multiples of 1 / COEFFICIENT_ONE.
+    fn coefficients(&self, n_odd: usize) -> [i32; MAX_TERMS] {
+        let mut all = [0; MAX_TERMS];
+        match self {
+            Stencil::Named { kernel, along } => {
+                let share = if along.is_some() { 1 } else { n_odd as i32 };
+                for i in (0..n_odd).filter(|i| along.is_none_or(|a| a == *i)) {
+                    for (k, of_kernel) in all[TAPS * i..].iter_mut().zip(KERNELS[*kernel]) {
+                        *k = of_kernel / share;
+                    }
+                }
+            }
+            Stencil::Fitted(coefficients) => all[1..=coefficients.len()].copy_from_slice(coefficients),
+        }
+        // The first takes what is missing to one.
+        all[0] = COEFFICIENT_ONE - all[1..].iter().sum::<i32>();
+        all
+    }
+
+    /// The named ones, with the coefficients of all terms.
+    fn named(n_odd: usize) -> Vec<(Self, [i32; MAX_TERMS])> {
+        let mut all = Vec::with_capacity(KERNELS.len() * (AXES + 1));
+        for kernel in 0..KERNELS.len() {
+            let single = (0..n_odd).map(Some).take(if n_odd > 1 { n_odd } else { 0 });
+            for along in std::iter::once(None).chain(single) {
+                let stencil = Stencil::Named { kernel, along };
+                let coefficients = stencil.coefficients(n_odd);
+                all.push((stencil, coefficients));
+            }
+        }
+        all
+    }
+}
+
+/// The step of a level.
+fn level_step<T: Real>(step: T, scale: usize, level: usize) -> T {
+    let (ratio, most) = STEP_SCALES[scale];
+    let mut divisor = 1.0;
+    for _ in 0..level {
+        divisor = f64::min(divisor * ratio, most);
+    }
+    T::from_f64(step.to_f64() / divisor)
+}
+
+/// Step of one level, its reciprocal, and the tolerance of the check.
+#[derive(Clone, Copy)]
+struct Scalars<T> {
+    step: T,
+    inv_step: T,
+    tolerance: T,
+}
+
+fn scaled<T: Real>(stencil: &Stencil, n_odd: usize) -> [T; MAX_TERMS] {
+    let coefficients = stencil.coefficients(n_odd);
+    std::array::from_fn(|j| T::from_f64(f64::from(coefficients[j]) / f64::from(COEFFICIENT_ONE)).fmul(norm(j, n_odd)))
+}
+
+/// Codes `values` (working order), restoring as it goes. `masked` points are predicted but never coded.
+pub(crate) fn encode<T: Real>(
+    values: &[T],
+    masked: Option<&[bool]>,
+    dims: Dims,
+    active: AxisSet,
+    scale: usize,
+    (step, tolerance): (T, T),
+    workers: &Workers,
+) -> Encoded<T> {
+    let layout = Layout::interpolation(dims, active);
+    let mut codes = scratch::take(layout.n_values);
+    let mut all = scratch::take(layout.n_values);
+    let masked = masked.map(|masked| to_bands(&layout, masked, false));
+    let mut anchors = simd::run(Split { layout: &layout, values, all: &mut all });
+    let mut escapes = Vec::new();
+    let mut stencils = Vec::with_capacity(layout.bands.len());
+
+    let step_of = |level: usize| {
+        let step = level_step(step, scale, level);
+        Scalars { step, inv_step: T::from_f64(1.0 / step.to_f64()), tolerance }
+    };
+    encode_anchors(&layout, &mut anchors, masked.as_deref(), &step_of(layout.levels.len()), &mut codes, &mut escapes);
+    let mut coarse = anchors;
+    for (l, level) in layout.levels.iter().enumerate().rev() {
+        let scalars = step_of(l);
+        for band in &layout.bands[level.bands.clone()] {
+            let (before, current) = all.split_at_mut(band.offset);
+            let n = volume(&band.dims);
+            let current = &mut current[..n];
+            let near = Neighbourhood::new(&layout, level, band, &coarse, before);
+            let masked = masked.as_ref().map(|m| &m[band.offset..][..n]);
+            let stencil = simd::run(Fit { near, current, masked, scalars });
+            let coefficients = scaled(&stencil, band.odd.count_ones() as usize);
+            stencils.push(stencil);
+            let rows = (VALUES_PER_TASK / band.dims[X]).max(1);
+            let codes = &mut codes[band.offset..][..n];
+            let mut tasks: Vec<EncodeRows<'_, T>> = current
+                .chunks_mut(rows * band.dims[X])
+                .zip(codes.chunks_mut(rows * band.dims[X]))
+                .enumerate()
+                .map(|(i, (values, codes))| {
+                    let masked = masked.map(|m| &m[i * rows * band.dims[X]..][..values.len()]);
+                    EncodeRows {
+                        near,
+                        first_row: i * rows,
+                        coefficients,
+                        scalars,
+                        values,
+                        codes,
+                        masked,
+                        escapes: Vec::new(),
+                    }
+                })
+                .collect();
+            let run = |_: usize, task: &mut EncodeRows<'_, T>| {
+                simd::run(task);
+                Ok(())
+            };
+            workers.for_each(&mut tasks, run).expect("encoding does not fail");
+            for (i, task) in tasks.iter().enumerate() {
+                escapes.extend(task.escapes.iter().map(|at| band.offset + i * rows * band.dims[X] + at));
+            }
+        }
+        if l > 0 {
+            let mut grid = scratch::take(volume(&level.grid));
+            simd::run(Merge { layout: &layout, level, coarse: &coarse, all: &all, grid: &mut grid });
+            scratch::give(std::mem::replace(&mut coarse, grid));
+        }
+    }
+    scratch::give(coarse);
+    scratch::give(all);
+    escapes.sort_unstable();
+    Encoded { layout, parameters: Parameters { active, scale, step, stencils }, codes, escapes }
+}
+
+/// Restores values from codes; the inverse of [`encode`] but for escapes.
+pub(crate) fn decode<T: Real>(
+    layout: &Layout,
+    parameters: &Parameters<T>,
+    codes: &[i32],
+    out: &mut [T],
+    workers: &Workers,
+) {
+    let mut all = scratch::take(layout.n_values);
+    let step_of = |level: usize| level_step(parameters.step, parameters.scale, level);
+    let mut coarse = scratch::take(volume(&layout.bands[0].dims));
+    decode_anchors(layout, step_of(layout.levels.len()), codes, &mut coarse);
+    if layout.levels.is_empty() {
+        out.copy_from_slice(&coarse);
+    }
+    for (l, level) in layout.levels.iter().enumerate().rev() {
+        let step = step_of(l);
+        for i in level.bands.clone() {
+            let band = &layout.bands[i];
+            let (before, current) = all.split_at_mut(band.offset);
+            let n = volume(&band.dims);
+            let near = Neighbourhood::new(layout, level, band, &coarse, before);
+            let coefficients = scaled(&parameters.stencils[i - 1], band.odd.count_ones() as usize);
+            let rows = (VALUES_PER_TASK / band.dims[X]).max(1);
+            let per_task = rows * band.dims[X];
+            let mut tasks: Vec<DecodeRows<'_, T>> = current[..n]
+                .chunks_mut(per_task)
+                .zip(codes[band.offset..][..n].chunks(per_task))
+                .enumerate()
+                .map(|(i, (values, codes))| DecodeRows { near, first_row: i * rows, coefficients, step, values, codes })
+                .collect();
+            let run = |_: usize, task: &mut DecodeRows<'_, T>| {
+                simd::run(task);
+                Ok(())
+            };
+            workers.for_each(&mut tasks, run).expect("restoring does not fail");
+        }
+        if l == 0 {
+            simd::run(Merge { layout, level, coarse: &coarse, all: &all, grid: out });
+        } else {
+            let mut grid = scratch::take(volume(&level.grid));
+            simd::run(Merge { layout, level, coarse: &coarse, all: &all, grid: &mut grid });
+            scratch::give(std::mem::replace(&mut coarse, grid));
+        }
+    }
+    scratch::give(coarse);
+    scratch::give(all);
+}
+
+/// Puts a value for each point into the order of codes.
+pub(crate) fn to_bands<V: Copy>(layout: &Layout, values: &[V], zero: V) -> Vec<V> {
+    let mut all = vec![zero; layout.n_values];
+    let mut grid = values;
+    let mut owned;
+    for level in &layout.levels {
+        let mut coarse = vec![zero; volume(&level.coarse)];
+        layout.split(level, grid, &mut coarse, &mut all);
+        owned = coarse;
+        grid = &owned;
+    }
+    let grid = grid.to_vec();
+    all[..grid.len()].copy_from_slice(&grid);
+    all
+}
+
+/// Anchors are predicted by the one before, or by the start of the row before.
+fn anchor_prediction<T: Real>(dims: &Dims, restored: &[T], at: usize) -> T {
+    let n = dims[X];
+    match at {
+        0 => T::default(),
+        at if at.is_multiple_of(n) => restored[at - n],
+        at => restored[at - 1],
+    }
+}
+
+fn encode_anchors<T: Real>(
+    layout: &Layout,
+    anchors: &mut [T],
+    masked: Option<&[bool]>,
+    scalars: &Scalars<T>,
+    codes: &mut [i32],
+    escapes: &mut Vec<usize>,
+) {
+    for at in 0..anchors.len() {
+        let prediction = anchor_prediction(&layout.bands[0].dims, anchors, at);
+        let is_masked = masked.is_some_and(|m| m[at]);
+        let coded = if is_masked { None } else { code_one(anchors[at], prediction, scalars) };
+        if coded.is_none() && !is_masked {
+            escapes.push(at);
+        }
+        (codes[at], anchors[at]) = coded.unwrap_or((0, prediction));
+    }
+}
+
+fn decode_anchors<T: Real>(layout: &Layout, step: T, codes: &[i32], anchors: &mut [T]) {
+    for at in 0..anchors.len() {
+        let prediction = anchor_prediction(&layout.bands[0].dims, anchors, at);
+        anchors[at] = prediction.fadd(T::of_i32(codes[at]).fmul(step));
+    }
+}
+
+/// The code of a value and what it restores, if that is within the tolerance; tries the neighbouring code too.
+#[inline(always)]
+fn code_one<T: Real>(x: T, prediction: T, scalars: &Scalars<T>) -> Option<(i32, T)> {
+    let t = x.fsub(prediction).fmul(scalars.inv_step);
+    if !(t.fabs() < T::MAX_CODE) {
+        return None;
+    }
+    let s = t.fadd(T::MAGIC);
+    let code = s.bits().sub(T::MAGIC.bits()).to_i64() as i32;
+    let restore = |code: i32| prediction.fadd(T::of_i32(code).fmul(scalars.step));
+    let restored = restore(code);
+    let residue = x.fsub(restored);
+    if residue.fabs() <= scalars.tolerance {
+        return Some((code, restored));
+    }
+    let code = if residue > T::default() { code + 1 } else { code - 1 };
+    let restored = restore(code);
+    (x.fsub(restored).fabs() <= scalars.tolerance).then_some((code, restored))
+}
+
+struct Split<'a, T> {
+    layout: &'a Layout,
+    values: &'a [T],
+    all: &'a mut [T],
+}
+
+impl<T: Real> Job for Split<'_, T> {
+    type Output = Vec<T>;
+
+    #[inline(always)]
+    fn run(self) -> Vec<T> {
+        let mut grid: Option<Vec<T>> = None;
+        for level in &self.layout.levels {
+            let mut coarse = scratch::take(volume(&level.coarse));
+            self.layout.split(level, grid.as_deref().unwrap_or(self.values), &mut coarse, self.all);
+            if let Some(finer) = grid.replace(coarse) {
+                scratch::give(finer);
+            }
+        }
+        grid.unwrap_or_else(|| {
+            let mut anchors = scratch::take(self.values.len());
+            anchors.copy_from_slice(self.values);
+            anchors
+        })
+    }
+}
+
+/// Finds the stencil of a band.
+struct Fit<'a, T> {
+    near: Neighbourhood<'a, T>,
+    current: &'a [T],
+    masked: Option<&'a [bool]>,
+    scalars: Scalars<T>,
+}
+
+impl<T: Real> Job for Fit<'_, T> {
+    type Output = Stencil;
+
+    #[inline(always)]
+    fn run(self) -> Stencil {
+        let dims = self.near.dims;
+        let n_values = self.current.len();
+        let n_odd = self.near.odd.count_ones() as usize;
+        let named = Stencil::named(n_odd);
+        // A few points of each of many rows, spread over the band.
+        let wanted = (n_values / 24).clamp(SAMPLE_VALUES.start, SAMPLE_VALUES.end);
+        let n = dims[X];
+        let n_rows = n_values / n;
+        let stride = (n / (wanted / n_rows).max(POINTS_PER_ROW)).max(1);
+        let n_sampled = (wanted * stride).div_ceil(n).clamp(1, n_rows);
+        let mut sample = Sample::new(n_terms(n_odd) - 1, n_sampled * n.div_ceil(stride));
+        let norms: [T; MAX_TERMS] = std::array::from_fn(|j| norm(j, n_odd));
+        let (mut made, mut buffers) = (Made::new(), [Vec::new(), Vec::new()]);
+        // Where most rows of a small band are wanted, all are prepared at once.
+        let mut made_for_all = Made::new();
+        let all = if n_values <= PIECE_VALUES && n_rows <= 2 * n_sampled {
+            Some(self.near.pairs(&Piece::new(&dims, 0, n_values), &norms, &mut made_for_all))
+        } else {
+            None
+        };
+        for i in 0..n_sampled {
+            let row = (2 * i + 1) * n_rows / (2 * n_sampled);
+            if self.masked.is_some_and(|m| m[row * n..][..n].contains(&true)) {
+                continue;
+            }
+            let at = place(&dims, row);
+            let (mut start, end) = (row * n, (row + 1) * n);
+            while start < end {
+                let piece = Piece::new(&dims, start, end);
+                let source = &self.current[start..][..piece.dims[X]];
+                start += piece.dims[X];
+                // The first place of the piece that is a multiple of the stride from that of the row.
+                let (of_row, x) = (at[2] % stride, piece.from[X]);
+                let first = if x <= of_row { of_row - x } else { (x - of_row).next_multiple_of(stride) - (x - of_row) };
+                if first >= source.len() {
+                    continue;
+                }
+                let (places, observed) = ((first, stride), (source, n_odd, self.scalars.step));
+                match &all {
+                    Some(all) => all.observe(at, places, observed, &mut buffers, &mut sample),
+                    None => {
+                        let pairs = self.near.pairs(&piece, &norms, &mut made);
+                        pairs.observe([0; X], places, observed, &mut buffers, &mut sample);
+                    }
+                }
+            }
+        }
+        let presets: Vec<&[i32]> = named.iter().map(|(_, all)| &all[1..n_terms(n_odd)]).collect();
+        let (best, preset) = sample.best(&presets, n_values);
+        match preset {
+            Some(i) => named[i].0.clone(),
+            None => Stencil::Fitted(best.coefficients),
+        }
+    }
+}
+
+/// Some rows of a band to code.
+struct EncodeRows<'a, T> {
+    near: Neighbourhood<'a, T>,
+    first_row: usize,
+    coefficients: [T; MAX_TERMS],
+    scalars: Scalars<T>,
+    /// Source values, which become restored ones.
+    values: &'a mut [T],
+    codes: &'a mut [i32],
+    masked: Option<&'a [bool]>,
+    /// Places among `values` of those that must be stored exactly.
+    escapes: Vec<usize>,
+}
+
+impl<T: Real> Job for &mut EncodeRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let first = self.first_row * self.near.dims[X];
+        let n_values = self.values.len();
+        let mut made = Made::new();
+        let mut prediction = Vec::new();
+        let mut start = 0;
+        while start < n_values {
+            let piece = Piece::new(&self.near.dims, first + start, first + n_values);
+            let prediction = self.near.predict(&piece, &self.coefficients, &mut made, &mut prediction);
+            for block in prediction.chunks(QUANTIZED_VALUES) {
+                self.code_block(start, block);
+                start += block.len();
+            }
+        }
+    }
+}
+
+impl<T: Real> EncodeRows<'_, T> {
+    /// Codes the values from `start` on that have these predictions, at most [`QUANTIZED_VALUES`].
+    #[inline(always)]
+    fn code_block(&mut self, start: usize, prediction: &[T]) {
+        let n = prediction.len();
+        let (values, codes) = (&mut self.values[start..][..n], &mut self.codes[start..][..n]);
+        let masked = self.masked.map(|m| &m[start..][..n]).filter(|m| m.contains(&true));
+        let mut source = [T::default(); QUANTIZED_VALUES];
+        source[..n].copy_from_slice(values);
+        if masked.is_none() && quantize_row(values, prediction, codes, &self.scalars) {
+            return;
+        }
+        for x in 0..n {
+            let is_masked = masked.is_some_and(|m| m[x]);
+            let coded = if is_masked { None } else { code_one(source[x], prediction[x], &self.scalars) };
+            if coded.is_none() && !is_masked {
+                self.escapes.push(start + x);
+            }
+            (codes[x], values[x]) = coded.unwrap_or((0, prediction[x]));
+        }
+    }
+}
+
+/// Codes a row and restores it in place; false if some value is not within the tolerance.
+#[inline(always)]
+fn quantize_row<T: Real>(values: &mut [T], prediction: &[T], codes: &mut [i32], scalars: &Scalars<T>) -> bool {
+    let Scalars { step, inv_step, tolerance } = *scalars;
+    let mut n_over = 0_u32;
+    for ((x, p), code) in values.iter_mut().zip(prediction).zip(codes) {
+        let t = x.fsub(*p).fmul(inv_step);
+        let s = t.fadd(T::MAGIC);
+        *code = s.bits().sub(T::MAGIC.bits()).to_i64() as i32;
+        let restored = p.fadd(s.fsub(T::MAGIC).fmul(step));
+        let within = x.fsub(restored).fabs() <= tolerance;
+        let small = t.fabs() < T::MAX_CODE;
+        n_over += u32::from(!within) | u32::from(!small);
+        *x = restored;
+    }
+    n_over == 0
+}
+
+/// Some rows of a band to restore.
+struct DecodeRows<'a, T> {
+    near: Neighbourhood<'a, T>,
+    first_row: usize,
+    coefficients: [T; MAX_TERMS],
+    step: T,
+    values: &'a mut [T],
+    codes: &'a [i32],
+}
+
+impl<T: Real> Job for &mut DecodeRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let first = self.first_row * self.near.dims[X];
+        let n_values = self.values.len();
+        let mut made = Made::new();
+        let mut prediction = Vec::new();
+        let mut start = 0;
+        while start < n_values {
+            let piece = Piece::new(&self.near.dims, first + start, first + n_values);
+            let prediction = self.near.predict(&piece, &self.coefficients, &mut made, &mut prediction);
+            let range = start..start + prediction.len();
+            start = range.end;
+            for ((x, p), code) in self.values[range.clone()].iter_mut().zip(prediction).zip(&self.codes[range]) {
+                *x = p.fadd(T::of_i32(*code).fmul(self.step));
+            }
+        }
+    }
+}

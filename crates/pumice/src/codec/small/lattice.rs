@@ -1,0 +1,621 @@
+//! Prediction on the lattice: all values are quantised first, then each integer is predicted from integers before it
+//! (docs/format.md, 7.5). N-D Lorenzo differences over any set of axes and second differences are coefficients of this
+//! predictor like any other; often coefficients fitted to the chunk do better.
+//!
+//! There is no feedback: the encoder works on whole rows at once, and only the decoder's last step runs value by value.
+
+use std::ops::Range;
+
+use super::bands::{Band, Layout};
+use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
+use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
+use crate::codec::shared::dims::{AXES, Dims, X, volume};
+use crate::error::{Error, Result};
+use crate::exec::{Workers, scratch};
+use crate::num::simd::{self, Job};
+use crate::num::{Int, Real};
+use crate::plan::quantize::{Quantizer, restore};
+
+/// Steps back along each axis to the integers that predict, in order of their coefficients. Negative: forward.
+const OFFSETS: [[isize; AXES]; 18] = [
+    [0, 0, 0, 1],
+    [0, 0, 0, 2],
+    [0, 0, 0, 3],
+    [0, 0, 1, 0],
+    [0, 0, 1, 1],
+    [0, 0, 1, -1],
+    [0, 0, 2, 0],
+    [0, 1, 0, 0],
+    [0, 1, 0, 1],
+    [0, 1, 0, -1],
+    [0, 1, 1, 0],
+    [0, 1, -1, 0],
+    [0, 1, 1, 1],
+    [0, 2, 0, 0],
+    [1, 0, 0, 0],
+    [1, 0, 0, 1],
+    [1, 0, 1, 0],
+    [1, 1, 0, 0],
+];
+/// Offsets along the row itself come first.
+const N_LEFT: usize = 3;
+/// The neighbours from which, in this order, the base is taken: the first that exists.
+const BASES: [usize; AXES] = [0, 3, 7, 14];
+const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
+/// Integers lie within this of the origin; others are stored exactly.
+const MAX_INTEGER: u64 = 1 << 29;
+/// Most observations for a fit.
+const SAMPLE_VALUES: usize = 4096;
+
+/// Coefficients of all offsets; the first is what the others lack to one.
+pub(crate) type Coefficients = [i32; OFFSETS.len()];
+
+/// Everything the decoder needs besides the codes.
+#[derive(Clone, Debug)]
+pub(crate) struct Parameters {
+    /// Subtracted from all integers.
+    pub(crate) origin: i64,
+    pub(crate) coefficients: Coefficients,
+}
+
+/// A chunk as codes.
+pub(crate) struct Encoded {
+    pub(crate) layout: Layout,
+    pub(crate) parameters: Parameters,
+    pub(crate) codes: Vec<i32>,
+    /// Places of values that must be stored exactly.
+    pub(crate) escapes: Vec<usize>,
+}
+
+impl Parameters {
+    /// Writes or reads the parameters.
+    pub(crate) fn code<C: BitCoder>(coder: &mut C, given: Option<&Self>) -> Result<Self> {
+        let mut numbers = NumberModel::default();
+        let origin = numbers.code_signed(coder, given.map_or(0, |p| p.origin));
+        let mut coefficients = [0; OFFSETS.len()];
+        let mut is_used = AdaptiveBit::default();
+        let mut numbers = NumberModel::default();
+        for (i, k) in coefficients.iter_mut().enumerate().skip(1) {
+            let given = given.map_or(0, |p| i64::from(p.coefficients[i]));
+            // Lorenzo's coefficients are whole: those are coded as such.
+            if !coder.bit(&mut is_used, given != 0) {
+                continue;
+            }
+            let one = i64::from(COEFFICIENT_ONE);
+            let is_whole = coder.code(given % one == 0, 1 << 15);
+            let coded = numbers.code_signed(coder, if is_whole { given / one } else { given });
+            let value = if is_whole { coded.saturating_mul(one) } else { coded };
+            if value.unsigned_abs() > MAX_COEFFICIENT as u64 {
+                return Err(Error::corrupt("chunk has a coefficient out of range"));
+            }
+            *k = value as i32;
+        }
+        coefficients[0] = COEFFICIENT_ONE - coefficients[1..].iter().sum::<i32>();
+        Ok(Self { origin, coefficients })
+    }
+}
+
+/// The integers of a chunk.
+pub(crate) struct Integers {
+    pub(crate) origin: i64,
+    pub(crate) values: Vec<i32>,
+    /// Places of those that cannot be quantised, or are masked: ascending.
+    pub(crate) holes: Vec<usize>,
+}
+
+/// Quantises; what cannot be quantised is 0 for now.
+pub(crate) fn quantize<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Integers {
+    simd::run(Quantize { values, masked, quantizer })
+}
+
+struct Quantize<'a, T> {
+    values: &'a [T],
+    masked: Option<&'a [bool]>,
+    quantizer: &'a Quantizer<T>,
+}
+
+impl<T: Real> Job for Quantize<'_, T> {
+    type Output = Integers;
+
+    #[inline(always)]
+    fn run(self) -> Integers {
+        const RUN: usize = 64;
+        let quantizer = self.quantizer;
+        let exact = |i: usize| match self.masked {
+            Some(masked) if masked[i] => None,
+            _ => quantizer.quantize(self.values[i]).map(Int::to_i64),
+        };
+        let origin = (0..self.values.len()).find_map(exact).unwrap_or(0);
+        let mut all = Integers { origin, values: scratch::take(self.values.len()), holes: Vec::new() };
+        for (run, (out, xs)) in all.values.chunks_mut(RUN).zip(self.values.chunks(RUN)).enumerate() {
+            let mut n_over = 0_u32;
+            for (q, x) in out.iter_mut().zip(xs) {
+                let t = x.fmul(quantizer.inv_step);
+                let s = t.fadd(T::MAGIC);
+                let within = x.fsub(s.fsub(T::MAGIC).fmul(quantizer.step)).fabs() <= quantizer.tolerance;
+                let small = t.fabs() < T::MAX_QUANTUM;
+                let from_origin = s.bits().sub(T::MAGIC.bits()).to_i64().wrapping_sub(origin);
+                let near = from_origin.unsigned_abs() < MAX_INTEGER;
+                n_over += u32::from(!within) | u32::from(!small) | u32::from(!near);
+                *q = from_origin as i32;
+            }
+            let at = run * RUN;
+            if n_over == 0 && self.masked.is_none_or(|m| !m[at..at + out.len()].contains(&true)) {
+                continue;
+            }
+            for (i, q) in out.iter_mut().enumerate() {
+                let from_origin =
+                    exact(at + i).map(|q| q.wrapping_sub(origin)).filter(|q| q.unsigned_abs() < MAX_INTEGER);
+                if from_origin.is_none() {
+                    all.holes.push(at + i);
+                }
+                *q = from_origin.unwrap_or(0) as i32;
+            }
+        }
+        all
+    }
+}
+
+/// Coefficients of Lorenzo differences along the axes of each set, and of second differences along the fastest.
+fn presets(dims: &Dims) -> Vec<Vec<i32>> {
+    let mut all = Vec::new();
+    let mut second = vec![0; OFFSETS.len() - 1];
+    second[0] = -COEFFICIENT_ONE;
+    for set in (1_usize..1 << AXES).rev() {
+        if (0..AXES).any(|a| set >> a & 1 != 0 && dims[a] == 1) {
+            continue;
+        }
+        let mut coefficients = vec![0; OFFSETS.len()];
+        let mut fits = true;
+        for subset in (1..=set).filter(|s| s & !set == 0) {
+            let offset: [isize; AXES] = std::array::from_fn(|a| (subset >> a & 1) as isize);
+            let sign = if subset.count_ones() % 2 == 1 { 1 } else { -1 };
+            match OFFSETS.iter().position(|o| *o == offset) {
+                Some(i) => coefficients[i] = sign * COEFFICIENT_ONE,
+                None => fits = false,
+            }
+        }
+        if fits {
+            all.push(coefficients[1..].to_vec());
+        }
+    }
+    all.push(second);
+    all
+}
+
+/// The coefficients that serve a chunk best, from a sample of its integers.
+pub(crate) fn fit(integers: &[i32], dims: &Dims) -> Coefficients {
+    simd::run(FitJob { integers, dims })
+}
+
+struct FitJob<'a> {
+    integers: &'a [i32],
+    dims: &'a Dims,
+}
+
+impl Job for FitJob<'_> {
+    type Output = Coefficients;
+
+    #[inline(always)]
+    fn run(self) -> Coefficients {
+        // Runs of a few values, spread over the chunk.
+        const RUN: usize = 8;
+        let n = self.integers.len();
+        let wanted = (n / 24).clamp(192, SAMPLE_VALUES).min(n);
+        let n_runs = wanted.div_ceil(RUN);
+        let mut sample = Sample::new(OFFSETS.len() - 1, n_runs * RUN);
+        for run in 0..n_runs {
+            let mut start = (n as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
+            let end = (start + RUN).min(n);
+            while start < end {
+                let place = place_of(self.dims, start);
+                let end_of_row = end.min(start + self.dims[X] - place[X]);
+                // The first of a row has no base.
+                let skipped = usize::from(place[X] == 0);
+                self.observe(start + skipped..end_of_row, &place, &mut sample);
+                start = end_of_row;
+            }
+        }
+        let presets = presets(self.dims);
+        let presets: Vec<&[i32]> = presets.iter().map(|preset| &preset[..]).collect();
+        let (best, _) = sample.best(&presets, n);
+        let mut coefficients = [0; OFFSETS.len()];
+        coefficients[1..].copy_from_slice(&best.coefficients);
+        coefficients[0] = COEFFICIENT_ONE - coefficients[1..].iter().sum::<i32>();
+        coefficients
+    }
+}
+
+impl FitJob<'_> {
+    /// Appends values of one row, none of them its first, to the sample; `place` is that of any value of the row.
+    #[inline(always)]
+    fn observe(&self, range: Range<usize>, place: &Dims, sample: &mut Sample) {
+        let values = &self.integers[range.clone()];
+        let bases = &self.integers[range.start - 1..][..values.len()];
+        let strides = strides(self.dims);
+        let row = range.start - range.start % self.dims[X];
+        for ((z, v), base) in sample.next(0).iter_mut().zip(values).zip(bases) {
+            *z = f64::from(*v) - f64::from(*base);
+        }
+        for (i, offset) in OFFSETS.iter().enumerate().skip(1) {
+            let column = &mut sample.next(i)[..values.len()];
+            // Where there is no neighbour, the base stands in for it.
+            column.fill(0.0);
+            let mut across = *offset;
+            across[X] = 0;
+            if !neighbour(self.dims, place, &across) {
+                continue;
+            }
+            let first = range.start.max(row + offset[X].max(0) as usize);
+            let end = range.end.min(row + self.dims[X] - (-offset[X]).max(0) as usize);
+            if first < end {
+                let others = &self.integers[shifted(first, offset, &strides)..][..end - first];
+                let column = &mut column[first - range.start..];
+                for ((z, v), base) in column.iter_mut().zip(others).zip(&bases[first - range.start..]) {
+                    *z = f64::from(*v) - f64::from(*base);
+                }
+            }
+        }
+        sample.append(values.len(), |_| true);
+    }
+}
+
+fn strides(dims: &Dims) -> Dims {
+    [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
+}
+
+fn place_of(dims: &Dims, at: usize) -> Dims {
+    [at / (dims[1] * dims[2] * dims[3]), at / (dims[2] * dims[3]) % dims[1], at / dims[3] % dims[2], at % dims[3]]
+}
+
+/// Whether the neighbour at `offset` of `place` exists.
+#[inline(always)]
+fn neighbour(dims: &Dims, place: &Dims, offset: &[isize; AXES]) -> bool {
+    (0..AXES).all(|a| {
+        let p = place[a] as isize - offset[a];
+        p >= 0 && p < dims[a] as isize
+    })
+}
+
+#[inline(always)]
+fn shifted(at: usize, offset: &[isize; AXES], strides: &Dims) -> usize {
+    (at as isize - (0..AXES).map(|a| offset[a] * strides[a] as isize).sum::<isize>()) as usize
+}
+
+/// Predicts one slab.
+struct Slab<'a> {
+    dims: Dims,
+    strides: Dims,
+    coefficients: &'a Coefficients,
+}
+
+/// A coefficient and the distance back to the value that it belongs to.
+type Term = (i32, usize);
+
+/// What predicts one row. All coefficients sum to one, so nothing need be known of the base here.
+#[derive(Default)]
+struct RowTerms {
+    /// The terms in other rows that exist for all but the edges of the row.
+    across: Vec<Term>,
+    /// Coefficients of the values before.
+    left: [i32; N_LEFT],
+    /// The first and the last place, exclusive, where all of these exist.
+    inner: [usize; 2],
+    /// The terms of each value before the inner ones and after them.
+    edges: Vec<Vec<Term>>,
+}
+
+/// The terms of rows. Few rows differ in them: those next to edges.
+struct AllTerms<'a> {
+    slab: &'a Slab<'a>,
+    found: [Option<Box<RowTerms>>; 2 * 3 * 3 * 2],
+}
+
+impl<'a> AllTerms<'a> {
+    fn new(slab: &'a Slab<'a>) -> Self {
+        Self { slab, found: [const { None }; 36] }
+    }
+
+    /// Those of the row at `place`, by which of its neighbours exist.
+    #[inline(always)]
+    fn of_row(&mut self, place: &Dims) -> &RowTerms {
+        let is_last = usize::from(place[2] + 1 == self.slab.dims[2]);
+        let class = ((place[0].min(1) * 3 + place[1].min(2)) * 3 + place[2].min(2)) * 2 + is_last;
+        self.found[class].get_or_insert_with(|| Box::new(self.slab.row_terms(place)))
+    }
+}
+
+impl<'a> Slab<'a> {
+    fn new(dims: Dims, coefficients: &'a Coefficients) -> Self {
+        Self { dims, strides: strides(&dims), coefficients }
+    }
+
+    fn row_terms(&self, place: &Dims) -> RowTerms {
+        let n = self.dims[X];
+        let mut terms = RowTerms { inner: [N_LEFT.min(n), n], ..RowTerms::default() };
+        let mut sum = 0;
+        for (i, offset) in OFFSETS.iter().enumerate() {
+            let k = self.coefficients[i];
+            let mut inside = *offset;
+            inside[X] = 0;
+            if i == 0 || k == 0 || !neighbour(&self.dims, place, &inside) {
+                continue;
+            }
+            sum += k;
+            if i < N_LEFT {
+                terms.left[i] = k;
+            } else {
+                terms.across.push((k, self.back(offset)));
+                if offset[X] < 0 {
+                    terms.inner[1] = n - 1;
+                }
+            }
+        }
+        terms.left[0] = COEFFICIENT_ONE - sum;
+        terms.inner[1] = terms.inner[1].max(terms.inner[0]);
+        let [first, end] = terms.inner;
+        for x in (0..first).chain(end..n) {
+            terms.edges.push(self.edge_terms(&[place[0], place[1], place[2], x]));
+        }
+        terms
+    }
+
+    /// The terms of one value, whatever exists around it.
+    fn edge_terms(&self, place: &Dims) -> Vec<Term> {
+        let exists = |i: usize| neighbour(&self.dims, place, &OFFSETS[i]);
+        let Some(base) = BASES.into_iter().find(|i| exists(*i)) else { return Vec::new() };
+        let used = (1..OFFSETS.len()).filter(|i| self.coefficients[*i] != 0 && exists(*i));
+        let mut terms: Vec<Term> = used.map(|i| (self.coefficients[i], self.back(&OFFSETS[i]))).collect();
+        let sum: i32 = terms.iter().map(|(k, _)| k).sum();
+        terms.push((COEFFICIENT_ONE - sum, self.back(&OFFSETS[base])));
+        terms
+    }
+
+    /// The distance to a neighbour before.
+    fn back(&self, offset: &[isize; AXES]) -> usize {
+        (0..AXES).map(|a| offset[a] * self.strides[a] as isize).sum::<isize>() as usize
+    }
+}
+
+impl RowTerms {
+    /// The prediction of the value at place `x` of a row, which is not an inner one.
+    #[inline(always)]
+    fn predict_edge(&self, values: &[i32], row: usize, x: usize) -> i32 {
+        let [first, end] = self.inner;
+        let terms = &self.edges[if x < first { x } else { first + x - end }];
+        let mut sum = i64::from(COEFFICIENT_ONE / 2);
+        for (k, back) in terms {
+            sum += i64::from(*k) * i64::from(values[row + x - back]);
+        }
+        (sum >> SHIFT) as i32
+    }
+
+    /// Sums of the terms in other rows, for the inner values of the row at `start`.
+    #[inline(always)]
+    fn across<'b>(&self, values: &[i32], start: usize, sums: &'b mut Vec<i64>) -> &'b mut [i64] {
+        let [first, end] = self.inner;
+        let n = end - first;
+        if sums.len() < n {
+            sums.resize(n, 0);
+        }
+        let sums = &mut sums[..n];
+        match n {
+            32.. => sum_blocks::<32>(&self.across, values, start + first, sums),
+            8.. => sum_blocks::<8>(&self.across, values, start + first, sums),
+            _ => sum_blocks::<1>(&self.across, values, start + first, sums),
+        }
+        sums
+    }
+}
+
+/// Sums of terms for the values from `start` on: a block or more, or none.
+#[inline(always)]
+fn sum_blocks<const BLOCK: usize>(terms: &[Term], values: &[i32], start: usize, sums: &mut [i64]) {
+    let n = sums.len();
+    let mut x = 0;
+    while x < n {
+        // The last block may overlap the one before: it says the same.
+        x = x.min(n - BLOCK);
+        let mut block = [i64::from(COEFFICIENT_ONE / 2); BLOCK];
+        for (k, back) in terms {
+            let others: &[i32; BLOCK] = values[start + x - back..].first_chunk().expect("all of these exist");
+            for i in 0..BLOCK {
+                block[i] += i64::from(*k) * i64::from(others[i]);
+            }
+        }
+        sums[x..x + BLOCK].copy_from_slice(&block);
+        x += BLOCK;
+    }
+}
+
+/// A slab to encode: integers become codes; holes take their prediction.
+struct EncodeSlab<'a> {
+    slab: Slab<'a>,
+    values: &'a mut [i32],
+    codes: &'a mut [i32],
+    /// Places in the slab of values that have no code.
+    holes: Vec<usize>,
+}
+
+impl Job for &mut EncodeSlab<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        loop {
+            self.code_rows();
+            // The one code whose magnitude has no place: such values, which hardly exist, become holes.
+            if self.codes.iter().fold(0, |least, code| least.min(*code)) > i32::MIN {
+                return;
+            }
+            let outside = self.codes.iter().enumerate().filter(|(_, code)| **code == i32::MIN);
+            self.holes.extend(outside.map(|(at, _)| at));
+            self.holes.sort_unstable();
+        }
+    }
+}
+
+impl EncodeSlab<'_> {
+    #[inline(always)]
+    fn code_rows(&mut self) {
+        let n = self.slab.dims[X];
+        let mut sums = Vec::new();
+        let mut all_terms = AllTerms::new(&self.slab);
+        let mut holes = self.holes.iter().copied().peekable();
+        for row in 0..self.values.len() / n {
+            let start = row * n;
+            let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
+            let [first, end] = terms.inner;
+            let [k1, k2, k3] = terms.left.map(i64::from);
+            let sums = terms.across(self.values, start, &mut sums);
+            if holes.peek().is_some_and(|hole| *hole < start + n) {
+                // A hole takes the value that is predicted there, and values after it are predicted from that.
+                for x in 0..n {
+                    let at = start + x;
+                    let prediction = if (first..end).contains(&x) {
+                        let back = |d: usize| i64::from(self.values[at - d]);
+                        ((sums[x - first] + k1 * back(1) + k2 * back(2) + k3 * back(3)) >> SHIFT) as i32
+                    } else {
+                        terms.predict_edge(self.values, start, x)
+                    };
+                    if holes.next_if_eq(&at).is_some() {
+                        self.values[at] = prediction;
+                    }
+                    self.codes[at] = self.values[at].wrapping_sub(prediction);
+                }
+                continue;
+            }
+            for x in (0..first).chain(end..n) {
+                let prediction = terms.predict_edge(self.values, start, x);
+                self.codes[start + x] = self.values[start + x].wrapping_sub(prediction);
+            }
+            if end > first {
+                let left = |back: usize| &self.values[start + first - back..][..end - first];
+                let codes = &mut self.codes[start + first..start + end];
+                for (((((code, sum), v), v1), v2), v3) in
+                    codes.iter_mut().zip(&*sums).zip(left(0)).zip(left(1)).zip(left(2)).zip(left(3))
+                {
+                    let sum = sum + k1 * i64::from(*v1) + k2 * i64::from(*v2) + k3 * i64::from(*v3);
+                    *code = v.wrapping_sub((sum >> SHIFT) as i32);
+                }
+            }
+        }
+    }
+}
+
+/// Codes the integers of a chunk.
+pub(crate) fn encode(
+    mut integers: Integers,
+    masked: Option<&[bool]>,
+    dims: Dims,
+    coefficients: Coefficients,
+    workers: &Workers,
+) -> Encoded {
+    let layout = Layout::lattice(dims);
+    let mut codes = scratch::take(layout.n_values);
+    let mut tasks = Vec::with_capacity(layout.bands.len());
+    let (mut values_left, mut codes_left) = (&mut integers.values[..], &mut codes[..]);
+    for Band { dims, offset, .. } in &layout.bands {
+        let n = volume(dims);
+        let (values, codes);
+        (values, values_left) = values_left.split_at_mut(n);
+        (codes, codes_left) = codes_left.split_at_mut(n);
+        let range = integers.holes.partition_point(|h| h < offset)..integers.holes.partition_point(|h| *h < offset + n);
+        let holes = integers.holes[range].iter().map(|h| h - offset).collect();
+        tasks.push(EncodeSlab { slab: Slab::new(*dims, &coefficients), values, codes, holes });
+    }
+    let run = |_: usize, task: &mut EncodeSlab<'_>| {
+        simd::run(task);
+        Ok(())
+    };
+    workers.for_each(&mut tasks, run).expect("encoding does not fail");
+    let found = tasks.iter().zip(&layout.bands).flat_map(|(task, band)| task.holes.iter().map(|h| band.offset + h));
+    let escapes = found.filter(|place| masked.is_none_or(|m| !m[*place])).collect();
+    drop(tasks);
+    scratch::give(integers.values);
+    Encoded { layout, parameters: Parameters { origin: integers.origin, coefficients }, codes, escapes }
+}
+
+/// A slab to decode.
+struct DecodeSlab<'a, T> {
+    slab: Slab<'a>,
+    origin: i64,
+    step: T,
+    codes: &'a [i32],
+    out: &'a mut [T],
+}
+
+impl<T: Real> Job for &mut DecodeSlab<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let n = self.slab.dims[X];
+        let mut values: Vec<i32> = scratch::take(self.codes.len());
+        let mut sums = Vec::new();
+        let mut all_terms = AllTerms::new(&self.slab);
+        for row in 0..values.len() / n {
+            let start = row * n;
+            let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
+            let [first, end] = terms.inner;
+            for x in 0..first {
+                values[start + x] = self.codes[start + x].wrapping_add(terms.predict_edge(&values, start, x));
+            }
+            if end > first {
+                let inner = start + first..start + end;
+                let sums = terms.across(&values, start, &mut sums);
+                // The code is one more term, so that nothing but the values before is waited for.
+                for (sum, code) in sums.iter_mut().zip(&self.codes[inner.clone()]) {
+                    *sum += i64::from(*code) << SHIFT;
+                }
+                let [k1, k2, k3] = terms.left.map(i64::from);
+                let back = |d: usize| i64::from(values[start + first - d]);
+                let (mut v1, mut v2, mut v3) = (back(1), back(2), back(3));
+                if terms.left == [COEFFICIENT_ONE, 0, 0] {
+                    for (v, sum) in values[inner].iter_mut().zip(&*sums) {
+                        *v = (v1 as i32).wrapping_add((sum >> SHIFT) as i32);
+                        v1 = i64::from(*v);
+                    }
+                } else {
+                    for (v, sum) in values[inner].iter_mut().zip(&*sums) {
+                        let sum = sum + (k2 * v2 + k3 * v3) + k1 * v1;
+                        *v = (sum >> SHIFT) as i32;
+                        (v1, v2, v3) = (i64::from(*v), v1, v2);
+                    }
+                }
+            }
+            for x in end..n {
+                values[start + x] = self.codes[start + x].wrapping_add(terms.predict_edge(&values, start, x));
+            }
+            for (x, v) in self.out[start..start + n].iter_mut().zip(&values[start..]) {
+                *x = restore(T::Int::from_i64(i64::from(*v).wrapping_add(self.origin)), self.step);
+            }
+        }
+        scratch::give(values);
+    }
+}
+
+/// Restores values from codes; the inverse of [`encode`] but for escapes.
+pub(crate) fn decode<T: Real>(
+    layout: &Layout,
+    parameters: &Parameters,
+    step: T,
+    codes: &[i32],
+    out: &mut [T],
+    workers: &Workers,
+) {
+    let mut tasks = Vec::with_capacity(layout.bands.len());
+    let mut out_left = out;
+    for Band { dims, offset, .. } in &layout.bands {
+        let n = volume(dims);
+        let out;
+        (out, out_left) = out_left.split_at_mut(n);
+        let slab = Slab::new(*dims, &parameters.coefficients);
+        tasks.push(DecodeSlab { slab, origin: parameters.origin, step, codes: &codes[*offset..][..n], out });
+    }
+    let run = |_: usize, task: &mut DecodeSlab<'_, T>| {
+        simd::run(task);
+        Ok(())
+    };
+    workers.for_each(&mut tasks, run).expect("restoring does not fail");
+}

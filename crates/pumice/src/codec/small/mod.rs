@@ -1,0 +1,223 @@
+//! The codec of the presets `small` and `max`: the predictor that serves the chunk best, and its codes under contexts
+//! (docs/format.md, 7).
+
+pub(crate) mod bands;
+pub(crate) mod context;
+mod fit;
+pub(crate) mod interpolate;
+pub(crate) mod lattice;
+mod mix;
+mod neighbourhood;
+pub(crate) mod portfolio;
+mod streams;
+
+use super::entropy::binary::{Decoder, Encoder};
+use super::shared::view::View;
+use super::shared::{masks, padding};
+use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::error::{Error, Result};
+use crate::exec::scratch;
+use crate::io::{Bytes, varint};
+use crate::num::Real;
+use crate::plan::Quantizer;
+use std::borrow::Cow;
+
+use bands::Layout;
+use portfolio::{Chunk, Coded, interpolation_step};
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Choose from a sample, static contexts.
+    Sample,
+    /// Try everything on the whole chunk, adaptive mixing.
+    Everything,
+}
+
+/// Chunks of fewer values are coded by mixing in any case: it has no tables. And so are somewhat larger ones whose codes
+/// take fewer bits, since tables would be a good part of them.
+const MIXED_VALUES: usize = 5 << 10;
+const MIXED_SPARSE_VALUES: usize = 1 << 14;
+const MIXED_SPARSE_BITS: u64 = 1 << 13;
+
+const IS_INTERPOLATED: u8 = 1;
+const IS_MIXED: u8 = 1 << 1;
+const HAS_FILLS: u8 = 1 << 2;
+const HAS_EXACT: u8 = 1 << 3;
+const IS_WIDE: u8 = 1 << 4;
+
+/// What a decoder predicts with.
+enum Predictor<T> {
+    Lattice(lattice::Parameters),
+    Interpolation(interpolate::Parameters<T>),
+}
+
+/// The codec of the presets `small` and `max`.
+pub(crate) struct Small;
+
+impl<T: Real> ChunkCodec<T> for Small {
+    const ID: CodecId = CodecId::Small;
+    type Settings<'a>
+        = (&'a Quantizer<T>, Effort)
+    where
+        T: 'a;
+
+    fn min_payload_bytes(n_values: usize) -> usize {
+        padding::min_payload_bytes(n_values)
+    }
+
+    fn encode(
+        values: &[T],
+        (quantizer, effort): Self::Settings<'_>,
+        chunk: &ChunkContext<'_, T>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let &ChunkContext { extents, fills, workers, .. } = chunk;
+        let start = out.len();
+        let view = View::new(extents);
+        let working = if view.is_plain() { Cow::Borrowed(values) } else { Cow::Owned(view.gather(values)) };
+        let mut kinds = masks::find_fills(&working, fills);
+        let masked: Option<Vec<bool>> = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
+        let chunk = Chunk {
+            values: &working,
+            masked: masked.as_deref(),
+            dims: view.dims,
+            quantizer,
+            interpolation: interpolation_step(&working, masked.as_deref(), quantizer),
+        };
+        let (choice, n_bits) = match effort {
+            Effort::Sample => chunk.choose(),
+            Effort::Everything => chunk.choose_from_all(),
+        };
+        let coded = chunk.code(choice, workers);
+        let (layout, codes) = coded.layout_and_codes();
+        let exact = coded.exact_places();
+        let is_sparse = values.len() < MIXED_SPARSE_VALUES && n_bits < MIXED_SPARSE_BITS;
+        let is_mixed = effort == Effort::Everything || values.len() < MIXED_VALUES || is_sparse;
+        let is_wide = !is_mixed && streams::pay_wide(layout, n_bits);
+
+        let mut flags = if matches!(coded, Coded::Interpolated(_)) { IS_INTERPOLATED } else { 0 };
+        for (flag, is_set) in
+            [(IS_MIXED, is_mixed), (HAS_FILLS, kinds.is_some()), (HAS_EXACT, !exact.is_empty()), (IS_WIDE, is_wide)]
+        {
+            flags |= if is_set { flag } else { 0 };
+        }
+        out.push(flags);
+        let mut parameters = Vec::new();
+        let mut body = Vec::new();
+        let mut coder = Encoder::new(&mut parameters);
+        let never = "writing does not fail";
+        if let Some(kinds) = &mut kinds {
+            masks::code_kinds(&mut coder, kinds, &view.dims, fills.len(), |_| false).expect(never);
+        }
+        if !exact.is_empty() {
+            masks::code_places(&mut coder, &exact, values.len(), values.len()).expect(never);
+        }
+        match &coded {
+            Coded::Lattice(coded) => drop(lattice::Parameters::code(&mut coder, Some(&coded.parameters)).expect(never)),
+            Coded::Interpolated(coded) => {
+                drop(interpolate::Parameters::code(&mut coder, Some(&coded.parameters), &view.dims).expect(never));
+            }
+        }
+        let masked = masked.map(|masked| interpolate::to_bands(layout, &masked, false));
+        if is_mixed {
+            if values.len() >= MIXED_SPARSE_VALUES {
+                scratch::clear::<T>();
+                scratch::clear::<i32>();
+                scratch::clear::<u16>();
+            }
+            mix::encode(layout, codes, masked.as_deref(), &mut body);
+        } else {
+            streams::encode(layout, codes, masked.as_deref(), is_wide, &mut coder, &mut body, workers);
+        }
+        scratch::give(coded.into_codes());
+        coder.finish();
+        varint::write_to(parameters.len() as u64, out);
+        out.extend_from_slice(&parameters);
+        for place in exact {
+            T::extend_le_bytes(&working[place..=place], out);
+        }
+        varint::write_to(body.len() as u64, out);
+        out.extend_from_slice(&body);
+        padding::pad(out, start, values.len());
+        true
+    }
+
+    fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
+        let &ChunkContext { extents, fills, workers, .. } = chunk;
+        let step = chunk.needed_step()?;
+        let view = View::new(extents);
+        let mut bytes = Bytes::new(payload);
+        let flags = bytes.u8()?;
+        if flags & !(IS_INTERPOLATED | IS_MIXED | HAS_FILLS | HAS_EXACT | IS_WIDE) != 0 {
+            return Err(Error::corrupt("chunk has unknown flags"));
+        }
+        if flags & IS_MIXED != 0 && flags & IS_WIDE != 0 {
+            return Err(Error::corrupt("chunk has wide streams, and none at all"));
+        }
+        let n_parameters = varint::read_from(&mut bytes)?;
+        let too_long = |_| Error::corrupt("parameters are longer than their chunk");
+        let mut coder = Decoder::new(bytes.take(usize::try_from(n_parameters).map_err(too_long)?)?);
+        let mut kinds = None;
+        if flags & HAS_FILLS != 0 {
+            let mut found = vec![0; out.len()];
+            masks::code_kinds(&mut coder, &mut found, &view.dims, fills.len(), Decoder::is_past_end)?;
+            if found.iter().any(|kind| usize::from(*kind) > fills.len()) {
+                return Err(Error::corrupt("chunk has fill values, and the stream has none"));
+            }
+            kinds = Some(found);
+        }
+        let mut exact = Vec::new();
+        if flags & HAS_EXACT != 0 {
+            exact = masks::code_places(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
+        }
+        let (predictor, layout) = if flags & IS_INTERPOLATED != 0 {
+            let (parameters, layout) = interpolate::Parameters::code(&mut coder, None, &view.dims)?;
+            (Predictor::Interpolation(parameters), layout)
+        } else {
+            (Predictor::Lattice(lattice::Parameters::code(&mut coder, None)?), Layout::lattice(view.dims))
+        };
+        let layout = &layout;
+        let exact_values = bytes.take(exact.len() * size_of::<T>())?;
+        let n_body = usize::try_from(varint::read_from(&mut bytes)?).map_err(too_long)?;
+        let body = bytes.take(n_body)?;
+        padding::check_end(&bytes, payload.len(), out.len())?;
+        let masked = kinds.as_ref().map(|kinds| {
+            let masked: Vec<bool> = kinds.iter().map(|kind| *kind != 0).collect();
+            interpolate::to_bands(layout, &masked, false)
+        });
+        let mut codes = scratch::take(out.len());
+        if flags & IS_MIXED != 0 {
+            mix::decode(layout, body, masked.as_deref(), &mut codes)?;
+        } else {
+            let is_wide = flags & IS_WIDE != 0;
+            streams::decode(layout, body, masked.as_deref(), is_wide, &mut coder, &mut codes, workers)?;
+        }
+        coder.finish()?;
+
+        let mut buffer = Vec::new();
+        let working: &mut [T] = if view.is_plain() {
+            &mut *out
+        } else {
+            buffer.resize(out.len(), T::default());
+            &mut buffer
+        };
+        match predictor {
+            Predictor::Interpolation(parameters) => interpolate::decode(layout, &parameters, &codes, working, workers),
+            Predictor::Lattice(parameters) => lattice::decode(layout, &parameters, step, &codes, working, workers),
+        }
+        scratch::give(codes);
+        if let Some(kinds) = &kinds {
+            for (x, kind) in working.iter_mut().zip(kinds).filter(|(_, kind)| **kind != 0) {
+                *x = fills[usize::from(*kind) - 1];
+            }
+        }
+        for (place, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
+            T::copy_from_le_bytes(value, &mut working[*place..=*place]);
+        }
+        if !buffer.is_empty() {
+            view.scatter(&buffer, out);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! [`FileWriter`]: rows into a file, new or appended to, which changes only when all is written.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use super::{Summary, Writer};
+use crate::codec::Element;
+use crate::container::Layout;
+use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
+use crate::container::header::Header;
+use crate::container::index::Index;
+use crate::decompress::{DecodeOptions, Reader};
+use crate::error::{Error, Result};
+use crate::grid;
+use crate::io::Bytes;
+use crate::io::{AtomicFile, read};
+use crate::plan::{Config, ErrorBound, Plan};
+
+/// A [`Writer`] to a file, which appears under its name, or changes, only when finished.
+///
+/// ```
+/// use pumice::{ErrorBound, Config, FileWriter, Reader};
+/// # let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("run.pum");
+/// let mut writer = FileWriter::<f32>::create(&path, &[2], &Config::new(ErrorBound::Lossless))?;
+/// writer.write_rows(&[1.0, 2.0])?;
+/// writer.finish()?;
+///
+/// let mut writer = FileWriter::<f32>::append(&path, 0)?;
+/// writer.write_rows(&[3.0, 4.0])?;
+/// writer.finish()?;
+/// assert_eq!(Reader::open(&path)?.read::<f32>()?.data, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FileWriter<T> {
+    writer: Writer<T, AtomicFile>,
+    /// What an append that adds nothing returns, leaving the file alone.
+    unchanged: Option<Summary>,
+}
+
+/// Creates a file to write rows to: [`FileWriter::create`].
+pub fn create<T: Element>(path: impl AsRef<Path>, row_shape: &[usize], config: &Config) -> Result<FileWriter<T>> {
+    FileWriter::create(path, row_shape, config)
+}
+
+impl<T: Element> FileWriter<T> {
+    /// A new file, or one to replace an old file.
+    pub fn create(path: impl AsRef<Path>, row_shape: &[usize], config: &Config) -> Result<Self> {
+        let writer = Writer::new(AtomicFile::create(path)?, row_shape, config)?;
+        Ok(Self { writer, unchanged: None })
+    }
+
+    /// Adds rows to an existing file, with its bound, fill values and chunk shape, on this many threads (0 = one per
+    /// core). The file is copied first: until [`finish`](Self::finish) it stays as it is.
+    pub fn append(path: impl AsRef<Path>, threads: usize) -> Result<Self> {
+        let path = path.as_ref();
+        let place = |e: Error| e.context(path.display());
+        let file = File::open(path).map_err(|e| place(e.into()))?;
+        let reader = Reader::new(file, DecodeOptions::new().threads(1)).map_err(place)?;
+        reader.check_dtype::<T>().map_err(place)?;
+        let info = reader.info();
+        let unchanged = Summary {
+            raw_bytes: info.raw_bytes,
+            compressed_bytes: info.compressed_bytes,
+            abs_bound: info.abs_bound,
+            n_chunks: info.n_chunks,
+            target: None,
+        };
+        let layout = &reader.layout;
+        let header = appendable_header::<T>(layout).map_err(place)?;
+        let mut bytes = Vec::new();
+        header.write_to(&mut bytes)?;
+        let mut index = Index::default();
+        let mut copied = 0..0;
+        if !info.shape.contains(&0) {
+            copied = layout.header_bytes as u64..layout.frames_end();
+            index.segments = layout.grid.segment_rows();
+            index.frame_bytes = layout.places.iter().map(|p| p.frame_bytes).collect();
+        }
+        if layout.header.single_chunk && !copied.is_empty() {
+            let (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(place)?;
+            copied.start += old_bytes;
+            index.frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
+            bytes.extend_from_slice(&frame_header);
+        }
+        let mut out = AtomicFile::create(path)?;
+        out.write_all(&bytes)?;
+        let n_copied = copied.end - copied.start;
+        let mut source = &reader.source;
+        source.seek(SeekFrom::Start(copied.start))?;
+        if io::copy(&mut io::Read::take(source, n_copied), &mut out)? != n_copied {
+            return Err(place(Error::truncated("the file became shorter while it was copied")));
+        }
+        let offset = bytes.len() as u64 + n_copied;
+        let writer = Writer::resume(out, header.plan(), threads, index, offset)?;
+        Ok(Self { writer, unchanged: Some(unchanged) })
+    }
+
+    /// Adds rows: any whole number of them.
+    pub fn write_rows(&mut self, values: &[T]) -> Result<()> {
+        self.writer.write_rows(values)
+    }
+
+    /// Completes the file and puts it under its name.
+    pub fn finish(self) -> Result<Summary> {
+        if let Some(unchanged) = self.unchanged
+            && self.writer.rows == 0
+            && self.writer.pending.is_empty()
+        {
+            return Ok(unchanged);
+        }
+        let (file, summary) = self.writer.finish()?;
+        file.commit()?;
+        Ok(summary)
+    }
+}
+
+/// The frame header of the only chunk as a chunked stream has it, and the size of the old one. Two fields more; the
+/// checksum covers them already, so that the payload need not be read.
+fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)> {
+    let mut buffer = Vec::new();
+    let place = layout.places[0];
+    let head = read(source, place.offset, place.frame_bytes.min(MAX_HEADER_BYTES as u64), &mut buffer)?;
+    let mut frame_header = FrameHeader::read_from(&mut Bytes::new(head), &layout.header)?;
+    let old_bytes = frame_header.identity.header_bytes(frame_header.payload_bytes) as u64;
+    frame_header.identity.single_chunk = false;
+    let mut out = Vec::new();
+    frame_header.write_to(&mut out);
+    Ok((old_bytes, out))
+}
+
+/// The header under which rows can be added: a single-chunk stream becomes a chunked one whose first segment is the
+/// old chunk: any chunk shape at least as large as the old array makes it chunk 0.
+fn appendable_header<T: Element>(layout: &Layout) -> Result<Header> {
+    let mut header = layout.header.clone();
+    // A target was met by the rows that were there; of more rows only the bound is known that came of it.
+    if crate::plan::is_target(&header.bound) {
+        header.bound = ErrorBound::Abs(header.abs_bound);
+        header.also.clear();
+    }
+    if !header.single_chunk {
+        return Ok(header);
+    }
+    let Some((&rows, row_shape)) = header.shape.split_first() else {
+        return Err(Error::invalid("an array without axes cannot be appended to"));
+    };
+    if row_shape.contains(&0) {
+        return Err(Error::invalid("rows without values cannot be appended"));
+    }
+    // A new array of such rows tells how large chunks should be.
+    let shape: Vec<usize> = std::iter::once(0).chain(row_shape.iter().copied()).collect();
+    let config = Config::new(ErrorBound::Lossless).preset(header.preset);
+    let mut chunk_shape = Plan::<T>::new(&config, &shape, None)?.chunk_shape;
+    if rows > 0 {
+        let wanted_rows = grid::n_values(&chunk_shape) / grid::n_values(row_shape);
+        chunk_shape[0] = rows.max(wanted_rows);
+        chunk_shape[1..].copy_from_slice(row_shape);
+    }
+    grid::checked_bytes(&chunk_shape, size_of::<T>())
+        .ok_or_else(|| Error::invalid("the file is one chunk that is too large to append to; compress it anew"))?;
+    Ok(Header { single_chunk: false, shape: row_shape.to_vec(), chunk_shape, ..header })
+}

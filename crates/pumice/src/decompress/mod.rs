@@ -1,0 +1,577 @@
+//! Decompression: [`Reader`] opens a stream by its header and index, then decodes any region from just the chunks that
+//! it touches. Chunks are decoded in place where their box is one run of the result, else through reused buffers.
+//!
+//! Every byte is taken for hostile; memory is taken only for what the stream's own size and the caller's limit allow.
+
+mod salvage;
+
+pub use salvage::{Salvage, salvage};
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::codec::Element;
+use crate::codec::StreamParams;
+use crate::container::{self, Layout, frame, header};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::pages;
+use crate::exec::parallel::{self, SERIAL_VALUES, Workers};
+use crate::exec::reserve;
+use crate::grid::{self, Block, Corner};
+use crate::io::ReadAt;
+use crate::io::{check_limit, read};
+use crate::num::DType;
+use crate::plan::{BoxLimit, ErrorBound, Preset, Region};
+
+/// An array in C order: the result of decompression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array<T> {
+    /// Extents, slowest axis first.
+    pub shape: Vec<usize>,
+    /// The values, the last axis varying fastest.
+    pub data: Vec<T>,
+}
+
+/// Chunks per worker that are decoded before their values are passed on.
+const WINDOW_PER_WORKER: usize = 4;
+
+/// How to decode.
+///
+/// ```
+/// let options = pumice::DecodeOptions::new().threads(1).max_bytes(1 << 30);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DecodeOptions {
+    threads: usize,
+    max_bytes: u64,
+}
+
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        Self { threads: 0, max_bytes: 16 << 30 }
+    }
+}
+
+impl DecodeOptions {
+    /// The defaults: one thread per core, 16 GiB.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Worker threads; 0 means one per core.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Most memory that one call may take for decoded values; beyond it, the call fails with
+    /// [`ErrorKind::LimitExceeded`].
+    #[must_use]
+    pub fn max_bytes(mut self, max_bytes: u64) -> Self {
+        self.max_bytes = max_bytes;
+        self
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.max_bytes
+    }
+}
+
+/// What a stream says about itself.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Info {
+    /// Format version that wrote the stream.
+    pub version: u8,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents, slowest axis first.
+    pub shape: Vec<usize>,
+    /// Chunk extents; those of the array itself if it is a single chunk.
+    pub chunk_shape: Vec<usize>,
+    /// Number of chunks.
+    pub n_chunks: u64,
+    /// Pipeline that the writer was asked for.
+    pub preset: Preset,
+    /// Error bound that was asked for; the first of them, if there are several.
+    pub bound: ErrorBound,
+    /// All error bounds that were asked for.
+    pub bounds: Vec<ErrorBound>,
+    /// Boxes in which another bound holds beside these.
+    pub regions: Vec<Region>,
+    /// Extents of the bins whose means stand for the values outside of the boxes; empty if the values themselves are
+    /// kept.
+    pub bin: Vec<usize>,
+    /// Absolute error bound that holds; 0 if lossless, infinite if no absolute one was asked for.
+    pub abs_bound: f64,
+    /// Fill values that are kept bit for bit.
+    pub fills: Vec<f64>,
+    /// Notes that travel with the array.
+    pub attributes: Vec<(String, String)>,
+    /// Size of the values.
+    pub raw_bytes: u64,
+    /// Size of the stream.
+    pub compressed_bytes: u64,
+    /// Rows along the slowest axis that each writing session added; empty for an array without axes, and for a stream
+    /// that was salvaged without its index.
+    pub segments: Vec<usize>,
+    pub(crate) boxes: Vec<BoxLimit>,
+}
+
+impl Info {
+    pub(crate) fn new(layout: &Layout, compressed_bytes: u64) -> Self {
+        let (header, grid) = (&layout.header, &layout.grid);
+        Self {
+            version: header.version,
+            dtype: header.dtype,
+            shape: grid.shape().to_vec(),
+            chunk_shape: if header.single_chunk { grid.shape() } else { grid.chunk_shape() }.to_vec(),
+            n_chunks: grid.n_chunks(),
+            preset: header.preset,
+            bound: header.bound,
+            bounds: [header.bound].iter().chain(&header.also).copied().collect(),
+            regions: header.boxes.iter().map(BoxLimit::region).collect(),
+            bin: header.bin.clone(),
+            abs_bound: header.abs_bound,
+            fills: header.fills.iter().map(|&bits| header::value_as_f64(header.dtype, bits)).collect(),
+            attributes: header.attributes.clone(),
+            raw_bytes: grid::n_values(grid.shape()) as u64 * header.dtype.size() as u64,
+            compressed_bytes,
+            segments: grid.segment_rows(),
+            boxes: header.boxes.clone(),
+        }
+    }
+}
+
+/// Decompresses a whole stream with the default [`DecodeOptions`].
+///
+/// ```
+/// use pumice::{ErrorBound, Config};
+/// let bytes = pumice::compress(&[1.0f32, 2.0, 3.0], &[3], &Config::new(ErrorBound::Lossless))?;
+/// assert_eq!(pumice::decompress::<f32>(&bytes)?.data, [1.0, 2.0, 3.0]);
+/// # Ok::<(), pumice::Error>(())
+/// ```
+pub fn decompress<T: Element>(bytes: &[u8]) -> Result<Array<T>> {
+    Reader::new(bytes, DecodeOptions::default())?.read()
+}
+
+/// Decompresses a whole stream into `out`, which must have as many values.
+pub fn decompress_into<T: Element>(bytes: &[u8], out: &mut [T], options: &DecodeOptions) -> Result<()> {
+    let reader = Reader::new(bytes, options.clone())?;
+    let region = Block::whole(reader.layout.grid.shape());
+    reader.read_block_into(&region, out)
+}
+
+/// What the stream says about itself, from its header and index.
+pub fn inspect(bytes: &[u8]) -> Result<Info> {
+    Ok(Reader::new(bytes, DecodeOptions::new().threads(1))?.info)
+}
+
+/// An open stream, from which any region can be read.
+///
+/// ```
+/// use pumice::{ErrorBound, Config, DecodeOptions, Reader};
+/// let data: Vec<f64> = (0..60_000).map(f64::from).collect();
+/// let bytes = pumice::compress(&data, &[200, 300], &Config::new(ErrorBound::Lossless).chunk_shape(&[64, 64]))?;
+/// let reader = Reader::new(&bytes[..], DecodeOptions::new())?;
+/// assert_eq!(reader.info().shape, [200, 300]);
+/// assert_eq!(reader.read_region::<f64>(&[3..5, 299..300])?.data, [1199.0, 1499.0]);
+/// # Ok::<(), pumice::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reader<R> {
+    pub(crate) source: R,
+    pub(crate) layout: Layout,
+    info: Info,
+    workers: Workers,
+    max_bytes: u64,
+    chunks_decoded: AtomicU64,
+}
+
+/// What a worker keeps between chunks.
+struct Slot<T> {
+    bytes: Vec<u8>,
+    values: Vec<T>,
+}
+
+// Not derived: that would ask for `T: Default`.
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl Reader<File> {
+    /// Opens a file with the default [`DecodeOptions`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let place = |e: Error| e.context(path.display());
+        let file = File::open(path).map_err(|e| place(e.into()))?;
+        Self::new(file, DecodeOptions::default()).map_err(place)
+    }
+}
+
+impl<R: ReadAt> Reader<R> {
+    /// Reads header and index of a stream: two small reads for most of them.
+    pub fn new(source: R, options: DecodeOptions) -> Result<Self> {
+        let layout = Layout::read_from(&source, options.max_bytes)?;
+        Self::with_layout(source, layout, &options)
+    }
+
+    pub(crate) fn with_layout(source: R, layout: Layout, options: &DecodeOptions) -> Result<Self> {
+        let info = Info::new(&layout, source.len()?);
+        // A pool that has nothing to share out is not worth its start. Chunks of `fast` are not shared out themselves.
+        let is_shared = match layout.places.len() {
+            0 => false,
+            1 => layout.header.preset != Preset::Fast && grid::n_values(layout.grid.shape()) > SERIAL_VALUES,
+            _ => true,
+        };
+        let threads = if is_shared { options.threads } else { 1 };
+        let workers = Workers::new(threads)?;
+        Ok(Self { source, layout, info, workers, max_bytes: options.max_bytes, chunks_decoded: AtomicU64::new(0) })
+    }
+
+    /// What the stream says about itself.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Decodes the whole array.
+    pub fn read<T: Element>(&self) -> Result<Array<T>> {
+        self.read_block(&Block::whole(self.layout.grid.shape()))
+    }
+
+    /// Decodes a region, given as one range of positions per axis, from the chunks that it touches.
+    pub fn read_region<T: Element>(&self, region: &[Range<usize>]) -> Result<Array<T>> {
+        self.read_block(&self.region_block(region)?)
+    }
+
+    /// Decodes a region into `out`, which must have as many values, in C order.
+    pub fn read_region_into<T: Element>(&self, region: &[Range<usize>], out: &mut [T]) -> Result<()> {
+        self.read_block_into(&self.region_block(region)?, out)
+    }
+
+    /// Number of chunks.
+    pub fn n_chunks(&self) -> u64 {
+        self.layout.grid.n_chunks()
+    }
+
+    /// How many times a chunk was decoded since the stream was opened: what reading a region costs.
+    ///
+    /// ```
+    /// use pumice::{ErrorBound, Config, DecodeOptions, Reader};
+    /// let config = Config::new(ErrorBound::Lossless).chunk_shape(&[64, 64]);
+    /// let bytes = pumice::compress(&vec![1f64; 200 * 300], &[200, 300], &config)?;
+    /// let reader = Reader::new(&bytes[..], DecodeOptions::new())?;
+    /// reader.read_region::<f64>(&[0..100, 7..8])?;
+    /// assert_eq!((reader.chunks_decoded(), reader.n_chunks()), (2, 20));
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    pub fn chunks_decoded(&self) -> u64 {
+        self.chunks_decoded.load(Ordering::Relaxed)
+    }
+
+    /// The region that chunk `id` covers.
+    pub fn chunk_region(&self, id: u64) -> Result<Vec<Range<usize>>> {
+        self.check_ids(&(id..id.saturating_add(1)))?;
+        Ok(self.layout.grid.block(id).ranges())
+    }
+
+    /// Decodes one chunk.
+    pub fn read_chunk<T: Element>(&self, id: u64) -> Result<Array<T>> {
+        self.check_ids(&(id..id.saturating_add(1)))?;
+        self.read_block(&self.layout.grid.block(id))
+    }
+
+    /// Decodes the chunks of these ids, some of them in parallel, and hands each over with its region, in order of id.
+    /// Memory is taken for one chunk per thread.
+    pub fn for_each_chunk<T: Element>(
+        &self,
+        ids: Range<u64>,
+        f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send,
+    ) -> Result<()> {
+        self.check_ids(&ids)?;
+        let mut all = Vec::new();
+        reserve(&mut all, (ids.end.saturating_sub(ids.start)) as usize)?;
+        all.extend(ids);
+        self.for_each_id(&all, f)
+    }
+
+    /// [`Self::for_each_chunk`] for ids that exist, ascending.
+    pub(crate) fn for_each_id<T: Element>(
+        &self,
+        ids: &[u64],
+        mut f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send,
+    ) -> Result<()> {
+        self.check_dtype::<T>()?;
+        container::check_places(&self.layout, ids)?;
+        let params = self.layout.header.stream_params::<T>();
+        let window = self.window::<T>(1)?;
+        let inner = self.workers.for_items(ids.len() as u64);
+        let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, inner, slot);
+        parallel::ordered(&self.workers, ids.len(), window, work, |i, slot| {
+            f(&self.layout.grid.block(ids[i]).ranges(), &slot.values)
+        })
+    }
+
+    /// Ids of all chunks that can be decoded.
+    pub(crate) fn decodable<T: Element>(&self) -> Result<Vec<u64>> {
+        let params = self.layout.header.stream_params::<T>();
+        let window = self.window::<T>(1)?;
+        let mut ids = Vec::new();
+        let found: Vec<u64> =
+            (0..self.n_chunks()).filter(|&id| self.layout.places[id as usize].frame_bytes > 0).collect();
+        let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {
+            let checked = container::check_places(&self.layout, &[found[i]]);
+            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], None, &params, &Workers::Serial, slot));
+            *ok = decoded.is_ok();
+            match decoded {
+                Err(e) if e.kind() == ErrorKind::LimitExceeded => Err(e),
+                _ => Ok(()),
+            }
+        };
+        parallel::ordered(&self.workers, found.len(), window, work, |i, (_, ok)| {
+            ids.extend(ok.then_some(found[i]));
+            Ok(())
+        })?;
+        Ok(ids)
+    }
+
+    pub(crate) fn check_memory<T>(&self, n_values: usize) -> Result<()> {
+        check_limit(n_values as u64 * size_of::<T>() as u64, self.max_bytes)
+    }
+
+    fn read_block<T: Element>(&self, region: &Block) -> Result<Array<T>> {
+        self.check_dtype::<T>()?;
+        self.check_memory::<T>(region.n_values())?;
+        let ids = self.layout.grid.chunks_in(region);
+        container::check_places(&self.layout, &ids)?;
+        let mut data = pages::zeroed(region.n_values())?;
+        self.decode_into(&ids, region, &mut data)?;
+        Ok(Array { shape: region.extents.clone(), data })
+    }
+
+    fn read_block_into<T: Element>(&self, region: &Block, out: &mut [T]) -> Result<()> {
+        self.check_dtype::<T>()?;
+        if out.len() != region.n_values() {
+            let n = region.n_values();
+            return Err(Error::invalid(format!("the region has {n} values, but the output {}", out.len())));
+        }
+        let ids = self.layout.grid.chunks_in(region);
+        container::check_places(&self.layout, &ids)?;
+        self.decode_into(&ids, region, out)
+    }
+
+    /// Decodes what the chunks `ids` have in common with `region` into `out`, the array of that region.
+    pub(crate) fn decode_into<T: Element>(&self, ids: &[u64], region: &Block, out: &mut [T]) -> Result<()> {
+        let params = self.layout.header.stream_params::<T>();
+        if self.workers.count() == 1 || ids.len() <= 1 {
+            return self.decode_serial(ids, region, &params, out);
+        }
+        let mut rest = ids;
+        while !rest.is_empty() {
+            let n = rest.iter().take_while(|&&id| self.run_in(id, region).is_some()).count();
+            self.decode_in_place(&rest[..n], region, &params, out)?;
+            rest = &rest[n..];
+            let n = rest.iter().take_while(|&&id| self.run_in(id, region).is_none()).count();
+            self.decode_scattered(&rest[..n], region, &params, out)?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+
+    /// The run of the region's array that chunk `id` is, if it lies inside and is one run.
+    fn run_in(&self, id: u64, region: &Block) -> Option<Range<usize>> {
+        let block = self.layout.grid.block(id);
+        if block.intersection(region) != block {
+            return None;
+        }
+        grid::contiguous_run(&region.extents, &block.start_in(region), &block.extents)
+    }
+
+    fn decode_serial<T: Element>(
+        &self,
+        ids: &[u64],
+        region: &Block,
+        params: &StreamParams<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let mut slot = Slot::default();
+        let inner = self.workers.for_items(ids.len() as u64);
+        for &id in ids {
+            match self.run_in(id, region) {
+                Some(run) => self.decode_frame(id, None, params, inner, &mut slot.bytes, &mut out[run])?,
+                None => {
+                    self.window::<T>(1)?;
+                    self.decode_to_slot(id, Some(region), params, inner, &mut slot)?;
+                    scatter(&self.layout.grid.block(id), &slot.values, region, out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes chunks that are each one run of `out`, in parallel, straight into it.
+    fn decode_in_place<T: Element>(
+        &self,
+        ids: &[u64],
+        region: &Block,
+        params: &StreamParams<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let mut slots = Vec::with_capacity(ids.len());
+        let (mut rest, mut at) = (out, 0);
+        for &id in ids {
+            // In order of id, runs are in order of address too.
+            let Some(run) = self.run_in(id, region) else { continue };
+            let (head, tail) = rest.split_at_mut(run.end - at);
+            slots.push((id, &mut head[run.start - at..]));
+            (rest, at) = (tail, run.end);
+        }
+        self.workers.for_each(&mut slots, |_, (id, values)| {
+            self.decode_frame(*id, None, params, &Workers::Serial, &mut Vec::new(), values)
+        })
+    }
+
+    /// Decodes chunks through buffers: a window of them in parallel, then their parts of `out`, again in parallel.
+    fn decode_scattered<T: Element>(
+        &self,
+        ids: &[u64],
+        region: &Block,
+        params: &StreamParams<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let window = self.window::<T>(WINDOW_PER_WORKER)?.min(ids.len());
+        let mut slots: Vec<Slot<T>> = (0..window).map(|_| Slot::default()).collect();
+        for ids in ids.chunks(window) {
+            let slots = &mut slots[..ids.len()];
+            self.workers
+                .for_each(slots, |i, slot| self.decode_to_slot(ids[i], Some(region), params, &Workers::Serial, slot))?;
+            let parts: Vec<(Block, &[T])> =
+                ids.iter().map(|&id| self.layout.grid.block(id)).zip(slots.iter().map(|s| &s.values[..])).collect();
+            self.scatter_all(&parts, region, out)?;
+        }
+        Ok(())
+    }
+
+    /// Copies decoded chunks to `out`, cut into bands along its first axis that can be cut.
+    fn scatter_all<T: Element>(&self, parts: &[(Block, &[T])], region: &Block, out: &mut [T]) -> Result<()> {
+        let Some(axis) = region.extents.iter().position(|&n| n > 1) else {
+            parts.iter().for_each(|(block, values)| scatter(block, values, region, out));
+            return Ok(());
+        };
+        let first = parts.iter().map(|(b, _)| b.start[axis].max(region.start[axis])).min().unwrap_or(0);
+        let region_end = region.start[axis] + region.extents[axis];
+        let end = parts.iter().map(|(b, _)| (b.start[axis] + b.extents[axis]).min(region_end)).max().unwrap_or(first);
+        let stride: usize = region.extents[axis + 1..].iter().product();
+        let band_rows = (end - first).div_ceil(4 * self.workers.count()).max(1);
+        let touched = &mut out[(first - region.start[axis]) * stride..(end - region.start[axis]) * stride];
+        let mut bands: Vec<&mut [T]> = touched.chunks_mut(band_rows * stride).collect();
+        self.workers.for_each(&mut bands, |i, band| {
+            let mut band_region = region.clone();
+            band_region.start[axis] = first + i * band_rows;
+            band_region.extents[axis] = band.len() / stride;
+            parts.iter().for_each(|(block, values)| scatter(block, values, &band_region, band));
+            Ok(())
+        })
+    }
+
+    /// Decodes a chunk, or at least what it has in common with `region`, into the slot's own values.
+    fn decode_to_slot<T: Element>(
+        &self,
+        id: u64,
+        region: Option<&Block>,
+        params: &StreamParams<T>,
+        inner: &Workers,
+        slot: &mut Slot<T>,
+    ) -> Result<()> {
+        let n = self.layout.grid.chunk_values(id);
+        if slot.values.len() < n {
+            let more = n - slot.values.len();
+            reserve(&mut slot.values, more)?;
+        }
+        slot.values.resize(n, T::default());
+        let block = self.layout.grid.block(id);
+        let wanted = region.map(|region| block.intersection(region).ranges_in(&block));
+        self.decode_frame(id, wanted.as_deref(), params, inner, &mut slot.bytes, &mut slot.values)
+    }
+
+    /// Decodes chunk `id`, or at least the box `wanted` of it, into `out`, which has the size of the chunk.
+    pub(crate) fn decode_frame<T: Element>(
+        &self,
+        id: u64,
+        wanted: Option<&[Range<usize>]>,
+        params: &StreamParams<T>,
+        inner: &Workers,
+        buffer: &mut Vec<u8>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let place = self.layout.places[id as usize];
+        let extents = self.layout.grid.block(id).extents;
+        let mut decode = || {
+            let bytes = read(&self.source, place.offset, place.frame_bytes, buffer)?;
+            let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
+            frame_header.check_plausible(out.len(), T::DTYPE)?;
+            self.chunks_decoded.fetch_add(1, Ordering::Relaxed);
+            T::decode_chunk(frame_header.codec, payload, &params.chunk(&extents, wanted, inner), out)
+        };
+        decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
+    }
+
+    /// How many chunks may be held decoded, `per_worker` of them for each worker, within the caller's limit.
+    fn window<T>(&self, per_worker: usize) -> Result<usize> {
+        let chunk_shape = self.layout.grid.chunk_shape();
+        // Clipped to the array: a chunk shape may be larger than all there is.
+        let extents: Vec<usize> = chunk_shape.iter().zip(self.layout.grid.shape()).map(|(&c, &n)| c.min(n)).collect();
+        let chunk_bytes = grid::n_values(&extents) as u64 * size_of::<T>() as u64;
+        check_limit(chunk_bytes, self.max_bytes)?;
+        let allowed = self.max_bytes / chunk_bytes.max(1);
+        Ok((self.workers.count() * per_worker).min(usize::try_from(allowed).unwrap_or(usize::MAX)).max(1))
+    }
+
+    pub(crate) fn region_block(&self, region: &[Range<usize>]) -> Result<Block> {
+        let shape = self.layout.grid.shape();
+        let inside =
+            region.len() == shape.len() && region.iter().zip(shape).all(|(r, &n)| r.start <= r.end && r.end <= n);
+        if !inside {
+            return Err(Error::invalid(format!("region {region:?} is not within the array of shape {shape:?}")));
+        }
+        Ok(Block {
+            start: region.iter().map(|r| r.start).collect(),
+            extents: region.iter().map(|r| r.end - r.start).collect(),
+        })
+    }
+
+    fn check_ids(&self, ids: &Range<u64>) -> Result<()> {
+        let n = self.n_chunks();
+        if ids.end <= n {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("chunks {ids:?} were asked for, but there are {n}")))
+    }
+
+    pub(crate) fn check_dtype<T: Element>(&self) -> Result<()> {
+        let dtype = self.layout.header.dtype;
+        if T::DTYPE == dtype {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("the stream holds {dtype} values, not {}; read it as {dtype}", T::DTYPE)))
+    }
+}
+
+/// Copies what `block` and `region` have in common from the array of one to that of the other.
+pub(crate) fn scatter<T: Copy>(block: &Block, values: &[T], region: &Block, out: &mut [T]) {
+    let common = block.intersection(region);
+    if common.n_values() == 0 {
+        return;
+    }
+    let from = Corner { shape: &block.extents, start: &common.start_in(block) };
+    let to = Corner { shape: &region.extents, start: &common.start_in(region) };
+    grid::copy_block(values, from, out, to, &common.extents);
+}

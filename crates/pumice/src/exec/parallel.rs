@@ -1,0 +1,205 @@
+//! Parallel loops over chunks whose results come in order.
+//!
+//! Invariant: nothing here depends on the number of threads but the time it takes. Threads have floating-point settings
+//! of their own, so work is always done with IEEE defaults.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rayon::prelude::*;
+
+use super::fpenv::DefaultFloats;
+use crate::error::{Error, Result};
+
+/// More threads than this only cost time to start.
+const MAX_THREADS: usize = 256;
+
+/// Up to this many values are done by one thread before others have started.
+pub(crate) const SERIAL_VALUES: usize = 1 << 16;
+
+/// Who does the work. One thread means the caller's own, without any pool.
+#[derive(Debug)]
+pub(crate) enum Workers {
+    Serial,
+    /// Rayon's own pool, or the one the caller runs in.
+    Global,
+    Pool(rayon::ThreadPool),
+}
+
+impl Workers {
+    /// `threads` workers; 0 means one per core.
+    pub(crate) fn new(threads: usize) -> Result<Self> {
+        match threads {
+            1 => Ok(Workers::Serial),
+            0 if rayon::current_num_threads() == 1 => Ok(Workers::Serial),
+            n if n == 0 || n == rayon::current_num_threads() => Ok(Workers::Global),
+            n => match rayon::ThreadPoolBuilder::new().num_threads(n.min(MAX_THREADS)).build() {
+                Ok(pool) => Ok(Workers::Pool(pool)),
+                Err(e) => Err(std::io::Error::other(e).into()),
+            },
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Workers::Serial => 1,
+            Workers::Global => rayon::current_num_threads(),
+            Workers::Pool(pool) => pool.current_num_threads(),
+        }
+    }
+
+    /// Who may help with each of `n` items: all, if there is just one. Otherwise each item has a worker to itself, and must not
+    /// wait for others: they may be waiting for it in [`ordered`].
+    pub(crate) fn for_items(&self, n: u64) -> &Workers {
+        if n == 1 { self } else { &Workers::Serial }
+    }
+
+    /// Runs `work` on each slot and returns the first error in order of slots.
+    pub(crate) fn for_each<S: Send>(
+        &self,
+        slots: &mut [S],
+        work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send,
+    ) -> Result<()> {
+        let work = |i: usize, slot: &mut S| {
+            let _floats = DefaultFloats::set();
+            work(i, slot)
+        };
+        match self {
+            Workers::Serial => slots.iter_mut().enumerate().try_for_each(|(i, slot)| work(i, slot)),
+            Workers::Global => parallel_for_each(slots, work),
+            Workers::Pool(pool) => pool.install(|| parallel_for_each(slots, work)),
+        }
+    }
+
+    /// Runs `task` on up to `n` workers at the same time, and waits for all of them.
+    fn run(&self, n: usize, task: impl Fn() + Sync) {
+        match self {
+            Workers::Serial => task(),
+            Workers::Global => rayon::in_place_scope(|scope| (0..n).for_each(|_| scope.spawn(|_| task()))),
+            Workers::Pool(pool) => pool.in_place_scope(|scope| (0..n).for_each(|_| scope.spawn(|_| task()))),
+        }
+    }
+}
+
+fn parallel_for_each<S: Send>(slots: &mut [S], work: impl Fn(usize, &mut S) -> Result<()> + Sync + Send) -> Result<()> {
+    // One slot per task: chunks are large and differ in cost.
+    let results: Vec<Result<()>> =
+        slots.par_iter_mut().enumerate().with_max_len(1).map(|(i, slot)| work(i, slot)).collect();
+    results.into_iter().collect()
+}
+
+/// Where workers line up, each with the result of its item, to hand it over in order.
+struct Turnstile<F> {
+    /// The item whose turn it is.
+    turn: usize,
+    take: F,
+    /// What ended the work early: the first error in order of items.
+    error: Option<Error>,
+}
+
+/// Runs `work` for 0..n on the workers, each with a slot of its own, and hands each slot to `take` in order, on whichever
+/// worker it is. At most `max_slots` are in use. Stops at the first error, in order of items.
+///
+/// A worker waits only for items that others are working on, and work itself waits for nothing, so this cannot lock
+/// up, not even inside the caller's own pool.
+pub(crate) fn ordered<S: Default + Send>(
+    workers: &Workers,
+    n: usize,
+    max_slots: usize,
+    work: impl Fn(usize, &mut S) -> Result<()> + Sync,
+    mut take: impl FnMut(usize, &mut S) -> Result<()> + Send,
+) -> Result<()> {
+    let work = |i: usize, slot: &mut S| {
+        let _floats = DefaultFloats::set();
+        work(i, slot)
+    };
+    let n_slots = workers.count().min(max_slots).min(n);
+    if n_slots <= 1 {
+        let mut slot = S::default();
+        return (0..n).try_for_each(|i| {
+            work(i, &mut slot)?;
+            take(i, &mut slot)
+        });
+    }
+    let next = AtomicUsize::new(0);
+    let turnstile = Mutex::new(Turnstile { turn: 0, take, error: None });
+    let moved_on = Condvar::new();
+    workers.run(n_slots, || {
+        let mut slot = S::default();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= n {
+                return;
+            }
+            // A panic must not leave the others waiting for their turn forever.
+            let worked = catch_unwind(AssertUnwindSafe(|| work(i, &mut slot)));
+            let mut gate = lock(&turnstile);
+            while gate.turn != i && gate.error.is_none() {
+                gate = moved_on.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            }
+            if gate.error.is_some() {
+                return;
+            }
+            let taken = match worked {
+                Ok(result) => result.and_then(|()| (gate.take)(i, &mut slot)),
+                Err(panic) => {
+                    gate.error = Some(Error::invalid("a worker panicked"));
+                    moved_on.notify_all();
+                    drop(gate);
+                    resume_unwind(panic);
+                }
+            };
+            gate.turn = i + 1;
+            gate.error = taken.err();
+            moved_on.notify_all();
+        }
+    });
+    match turnstile.into_inner().unwrap_or_else(PoisonError::into_inner).error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordered_keeps_order_and_reports_the_first_error() {
+        for threads in 1..4 {
+            let workers = Workers::new(threads).unwrap();
+            let mut taken = Vec::new();
+            ordered(
+                &workers,
+                23,
+                4,
+                |i, slot: &mut usize| {
+                    *slot = i * i;
+                    Ok(())
+                },
+                |i, slot| {
+                    taken.push((i, *slot));
+                    Ok(())
+                },
+            )
+            .unwrap();
+            assert_eq!(taken, (0..23).map(|i| (i, i * i)).collect::<Vec<_>>());
+            let fail = |i: usize, _: &mut usize| if i >= 5 { Err(Error::invalid(i.to_string())) } else { Ok(()) };
+            let error = ordered(&workers, 23, 4, fail, |_, _| Ok(())).unwrap_err();
+            assert_eq!(error.to_string(), "5");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_one_worker_does_not_hold_up_the_others() {
+        let workers = Workers::new(3).unwrap();
+        let work = |i: usize, _: &mut ()| if i == 2 { panic!("on purpose") } else { Ok(()) };
+        let result = catch_unwind(AssertUnwindSafe(|| ordered(&workers, 50, 3, work, |_, _| Ok(()))));
+        assert!(result.is_err());
+    }
+}

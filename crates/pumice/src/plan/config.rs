@@ -1,0 +1,282 @@
+//! What a caller asks for. [`Config`] holds only wishes; `plan.rs` turns them, with the data's statistics, into
+//! decisions, and `container/header.rs` stores those.
+
+use std::ops::Range;
+
+use super::bounds::Region;
+use crate::error::{Error, Result};
+
+/// The error bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorBound {
+    /// `|x - x'| <= e` for every finite value. Zero means [`ErrorBound::Lossless`].
+    Abs(f64),
+    /// `|x - x'| <= e * (max - min)` over the finite values that are not fill values, or over
+    /// [`Config::range`] where given.
+    Rel(f64),
+    /// `|x - x'| <= e * |x|` for every finite value. Zeros stay zeros.
+    PwRel(f64),
+    /// Every bit as it was.
+    Lossless,
+    /// A peak signal to noise ratio of this many dB, `20 log10(max - min) - 10 log10(MSE)` over the finite values that
+    /// are not fill values: never less, and less than 0.5 dB more where a bound gives that. Like all targets it is
+    /// turned into an absolute bound by a search that compresses the array several times; so the array must be there
+    /// as a whole, which a streaming writer does not have.
+    Psnr(f64),
+    /// An L2 norm of the error, `sqrt(sum (x - x')^2)` over all values: never more, and as close as `Psnr`. Zero means
+    /// [`ErrorBound::Lossless`].
+    L2(f64),
+    /// A ratio of the size of the values to that of the stream: never less, and less than 3 % more where a bound gives
+    /// that. An array that is as small without loss is stored lossless; a ratio that no bound gives is an error.
+    Ratio(f64),
+}
+
+impl std::fmt::Display for ErrorBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ErrorBound::Abs(e) => write!(f, "an absolute bound of {e}"),
+            ErrorBound::Rel(e) => write!(f, "a bound of {e} times the range"),
+            ErrorBound::PwRel(e) => write!(f, "a bound of {e} times each value"),
+            ErrorBound::Psnr(db) => write!(f, "a PSNR of {db} dB"),
+            ErrorBound::L2(norm) => write!(f, "an L2 norm of {norm}"),
+            ErrorBound::Ratio(ratio) => write!(f, "a ratio of {ratio}"),
+            ErrorBound::Lossless => write!(f, "no loss"),
+        }
+    }
+}
+
+/// The pipeline, from fastest to smallest, and then those of papers (docs/papers.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Preset {
+    /// Quantise, Lorenzo differences over tiles, fixed-length bit planes: about half of memcpy speed.
+    Fast,
+    /// Quantise, Lorenzo differences over the chunk, Huffman codes chosen by local magnitude: several times the speed of
+    /// `small` at ratios near those of other compressors' best.
+    Balanced,
+    /// Fitted interpolation or prediction on the lattice, whichever serves the chunk, and context-modelled rANS: ratios
+    /// above all other compressors at the speed of the good ones.
+    #[default]
+    Small,
+    /// As `small`, with everything tried and the codes under adaptive mixing of many contexts: for archives.
+    Max,
+    /// The pipeline of cuSZ+: N-D Lorenzo, and Huffman or run-length coding by the paper's rule.
+    Cuszplus,
+    /// The pipeline of CEAZ: Lorenzo and codewords made beforehand, new ones where the data is of another kind. Chunks are
+    /// the paper's update windows of 32 MiB, so that [`Writer`](crate::Writer) adapts to a stream as it goes.
+    Ceaz,
+    /// As cuSZp2 in plain mode: differences within blocks of 32, in bit planes of one width per block.
+    Cuszp2Plain,
+    /// As cuSZp2 in outlier mode: the first difference of a block is stored apart where that is smaller.
+    Cuszp2Outlier,
+    /// As CereSZ-II: differences within blocks of 32, under one static Huffman codebook.
+    Ceresz2,
+}
+
+impl Preset {
+    /// Every preset, in the order of their documentation.
+    pub const ALL: &'static [Preset] = &[
+        Preset::Fast,
+        Preset::Balanced,
+        Preset::Small,
+        Preset::Max,
+        Preset::Cuszp2Plain,
+        Preset::Cuszp2Outlier,
+        Preset::Cuszplus,
+        Preset::Ceaz,
+        Preset::Ceresz2,
+    ];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preset::Fast => "fast",
+            Preset::Balanced => "balanced",
+            Preset::Small => "small",
+            Preset::Max => "max",
+            Preset::Cuszplus => "cuszplus",
+            Preset::Ceaz => "ceaz",
+            Preset::Cuszp2Plain => "cuszp2-plain",
+            Preset::Cuszp2Outlier => "cuszp2-outlier",
+            Preset::Ceresz2 => "ceresz2",
+        }
+    }
+}
+
+impl std::str::FromStr for Preset {
+    type Err = crate::Error;
+
+    fn from_str(name: &str) -> crate::Result<Self> {
+        Preset::ALL.iter().copied().find(|p| p.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Preset::ALL.iter().map(|p| p.name()).collect();
+            crate::Error::invalid(format!("unknown preset '{name}'; known: {}", known.join(", ")))
+        })
+    }
+}
+
+/// Which values stand for "no data". They are kept bit for bit and left out of the range of [`ErrorBound::Rel`].
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum Fill {
+    /// Look for them: NaN, and a repeated extreme value far away from all others (1e20, -9999, …).
+    #[default]
+    Auto,
+    /// This value (NaN allowed), and NaN.
+    Value(f64),
+}
+
+/// What to do; everything but the bound has a sensible default.
+///
+/// ```
+/// use pumice::{ErrorBound, Config};
+/// let config = Config::new(ErrorBound::Rel(1e-3)).threads(2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// All of them hold; at least one.
+    pub(crate) bounds: Vec<ErrorBound>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) bin: Vec<usize>,
+    pub(crate) preset: Preset,
+    pub(crate) fill: Fill,
+    pub(crate) range: Option<(f64, f64)>,
+    pub(crate) chunk_shape: Option<Vec<usize>>,
+    pub(crate) threads: usize,
+    pub(crate) attributes: Vec<(String, String)>,
+}
+
+impl Config {
+    /// The default configuration with this bound.
+    pub fn new(bound: ErrorBound) -> Self {
+        Self {
+            bounds: vec![bound],
+            regions: Vec::new(),
+            bin: Vec::new(),
+            preset: Preset::default(),
+            fill: Fill::Auto,
+            range: None,
+            chunk_shape: None,
+            threads: 0,
+            attributes: Vec::new(),
+        }
+    }
+
+    /// Asks for one more bound, so that all of them hold.
+    ///
+    /// ```
+    /// use pumice::{ErrorBound, Config};
+    /// // A hundredth of each value, and never more than 0.5.
+    /// let config = Config::new(ErrorBound::PwRel(1e-2)).and(ErrorBound::Abs(0.5));
+    /// let bytes = pumice::compress(&[1.0f32, 0.0, 900.0], &[3], &config)?;
+    /// let restored = pumice::decompress::<f32>(&bytes)?.data;
+    /// assert!((restored[0] - 1.0).abs() <= 0.01 && restored[1] == 0.0 && (restored[2] - 900.0).abs() <= 0.5);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn and(mut self, bound: ErrorBound) -> Self {
+        self.bounds.push(bound);
+        self
+    }
+
+    /// Asks for one more bound in a box of the array, given as one range of positions per axis. Where boxes overlap the
+    /// bounds of all of them hold.
+    ///
+    /// ```
+    /// use pumice::{ErrorBound, Config};
+    /// let data: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.01).sin()).collect();
+    /// let config = Config::new(ErrorBound::Abs(0.1)).region(&[20..30, 40..60], ErrorBound::Lossless);
+    /// let restored = pumice::decompress::<f32>(&pumice::compress(&data, &[100, 100], &config)?)?.data;
+    /// assert_eq!(restored[2540..2560], data[2540..2560]);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn region(mut self, ranges: &[Range<usize>], bound: ErrorBound) -> Self {
+        self.regions.push(Region { ranges: ranges.to_vec(), bound });
+        self
+    }
+
+    /// Keeps only the means of bins of so many values along each axis, outside of the boxes of [`Config::region`]; they
+    /// are restored as blocks of equal values. The bounds then hold for the means, and in each box its own bound for
+    /// the values. NaN, infinities and fill values are kept as they are, and left out of the means.
+    ///
+    /// ```
+    /// use pumice::{ErrorBound, Config};
+    /// let data: Vec<f32> = (0..10_000).map(|i| (i % 100) as f32).collect();
+    /// let config = Config::new(ErrorBound::Abs(1e-3)).bin(&[2, 2]).region(&[0..10, 0..10], ErrorBound::Lossless);
+    /// let restored = pumice::decompress::<f32>(&pumice::compress(&data, &[100, 100], &config)?)?.data;
+    /// assert_eq!(restored[..10], data[..10]);
+    /// assert!((restored[50] - 50.5).abs() <= 1e-3 && restored[50] == restored[151]);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bin(mut self, factors: &[usize]) -> Self {
+        self.bin = factors.to_vec();
+        self
+    }
+
+    /// The pipeline.
+    #[must_use]
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.preset = preset;
+        self
+    }
+
+    /// Which values mean "no data".
+    #[must_use]
+    pub fn fill(mut self, fill: Fill) -> Self {
+        self.fill = fill;
+        self
+    }
+
+    /// The value range that [`ErrorBound::Rel`] refers to, instead of the data's own: so that the parts of a larger whole
+    /// agree on one bound, and so that a stream can be written before all of it is known.
+    #[must_use]
+    pub fn range(mut self, min: f64, max: f64) -> Self {
+        self.range = Some((min, max));
+        self
+    }
+
+    /// The chunk shape, slowest axis first: the unit of partial reads and of parallel work.
+    #[must_use]
+    pub fn chunk_shape(mut self, shape: &[usize]) -> Self {
+        self.chunk_shape = Some(shape.to_vec());
+        self
+    }
+
+    /// Worker threads; 0 means one per core. The bytes do not depend on it.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Adds a note that travels with the array, such as a name or units.
+    #[must_use]
+    pub fn attribute(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.attributes.push((key.into(), value.into()));
+        self
+    }
+
+    /// The error bound asked for; the first of them, if there are several.
+    pub fn bound(&self) -> ErrorBound {
+        self.bounds[0]
+    }
+
+    /// All error bounds and targets asked for.
+    pub fn bounds(&self) -> &[ErrorBound] {
+        &self.bounds
+    }
+}
+
+/// Whether `bound` is a target, which only the whole array can tell how to meet; an error if it makes no sense.
+pub(crate) fn check_target(bound: ErrorBound) -> Result<bool> {
+    let (value, is_valid, what) = match bound {
+        ErrorBound::Psnr(db) => (db, db.is_finite() && db > 0.0, "PSNR must be a number of dB above 0"),
+        ErrorBound::L2(norm) => {
+            (norm, norm.is_finite() && norm >= 0.0, "L2 norm must be a number that is not negative")
+        }
+        ErrorBound::Ratio(r) => (r, r.is_finite() && r >= 1.0, "ratio must be a number of at least 1"),
+        _ => return Ok(false),
+    };
+    if is_valid { Ok(true) } else { Err(Error::invalid(format!("the {what}, not {value}"))) }
+}

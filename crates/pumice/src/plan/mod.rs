@@ -1,0 +1,444 @@
+//! Config + statistics -> [`Plan`]: every decision that shapes the stream, made in one place, all validation included.
+//! The same plan gives the same bytes whatever the thread count, instruction set or backend.
+
+mod bounds;
+mod config;
+pub(crate) mod quantize;
+pub(crate) mod stats;
+
+use std::ops::Range;
+
+pub use bounds::Region;
+pub(crate) use bounds::{BoxLimit, Check, Limit, is_within_share};
+pub(crate) use config::check_target;
+pub use config::{Config, ErrorBound, Fill, Preset};
+pub use quantize::Quantizer;
+pub(crate) use stats::Stats;
+pub use stats::value_range;
+
+use crate::error::{Error, Result};
+use crate::exec::DefaultFloats;
+use crate::grid::{self, Block};
+use crate::num::Real;
+
+/// Most fill values that a stream has masks for.
+pub(crate) const MAX_FILLS: usize = 2;
+
+/// The update window of CEAZ, which is a chunk of that preset.
+pub(crate) const CEAZ_WINDOW_BYTES: usize = 32 << 20;
+
+/// Most axes an array may have.
+pub(crate) const MAX_RANK: usize = 8;
+
+/// Values in a chunk where the user does not say: enough to amortise its sample and framing and to predict along the
+/// slowest axis, few enough to share out among cores.
+const CHUNK_VALUES: usize = 1 << 20;
+
+/// A chunk may grow to this many values where that keeps it one run of memory, which saves a copy.
+const CONTIGUOUS_VALUES: usize = 1 << 22;
+
+/// An array up to this size is one chunk.
+const SINGLE_CHUNK_VALUES: usize = 2 * CHUNK_VALUES;
+
+/// Largest chunk in bytes: tile offsets count words of 4 bytes in 32 bits.
+const MAX_CHUNK_BYTES: u64 = 1 << 33;
+
+/// Most boxes with bounds of their own.
+pub(crate) const MAX_BOXES: usize = 1024;
+
+/// Most values along one axis, and in all, that a bin may take together.
+pub(crate) const MAX_BIN: usize = 256;
+pub(crate) const MAX_BIN_VALUES: usize = 4096;
+
+/// What a chunk costs beside its payload: frame and index entry, rounded up.
+const FRAMING_BYTES: u64 = 32;
+
+/// The same, rounded down.
+const LEAST_FRAMING_BYTES: u64 = 24;
+
+/// What all chunks together may cost beside their payloads, in addition to 0.1 %.
+const FRAMING_ALLOWED: u64 = 128;
+
+/// What was decided for one array.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<T> {
+    /// Extents, slowest first. A streaming writer counts axis 0 as it goes and keeps 0 here.
+    pub(crate) shape: Vec<usize>,
+    pub(crate) chunk_shape: Vec<usize>,
+    pub(crate) preset: Preset,
+    /// What was asked for; `Abs(0)` and a relative bound of an empty range have become `Lossless`.
+    pub(crate) bound: ErrorBound,
+    /// What else was asked for and holds as well.
+    pub(crate) also: Vec<ErrorBound>,
+    /// Boxes with bounds of their own.
+    pub(crate) boxes: Vec<BoxLimit>,
+    /// Extents of the bins whose means are kept outside of the boxes; none if all values are.
+    pub(crate) bin: Vec<usize>,
+    /// The absolute bound that holds; 0 if lossless, infinite if none was asked for.
+    pub(crate) abs_bound: f64,
+    /// Quantisation step; `None` if every value is stored exactly.
+    pub(crate) step: Option<T>,
+    /// Fill values that tile masks stand for, by bit pattern; at most two.
+    pub(crate) fills: Vec<T>,
+    pub(crate) attributes: Vec<(String, String)>,
+}
+
+impl<T: Real> Plan<T> {
+    /// Decides; `stats` is absent where the data is not yet known (a streaming writer).
+    pub(crate) fn new(config: &Config, shape: &[usize], stats: Option<&Stats<T>>) -> Result<Self> {
+        let _floats = DefaultFloats::set();
+        check_shape::<T>(shape)?;
+        let range = stats.and_then(|s| s.range).map(|(lo, hi)| (lo.to_f64(), hi.to_f64()));
+        let resolve = |bound| resolve_bound(bound, config, range, stats.is_some());
+        let (bounds, abs_bound) = resolve_all(&config.bounds, resolve)?;
+        let max_abs = range.map(|(lo, hi)| lo.abs().max(hi.abs()));
+        let step = match abs_bound.is_finite() && abs_bound > 0.0 {
+            true => Quantizer::<T>::new(abs_bound, max_abs).map(|q| q.step),
+            false => None,
+        };
+        let boxes = config.regions.iter().map(|region| resolve_region(region, shape, stats.is_some(), resolve));
+        let boxes = boxes.collect::<Result<Vec<_>>>()?;
+        if boxes.len() > MAX_BOXES {
+            return Err(Error::invalid(format!("{} regions are too many; give at most {MAX_BOXES}", boxes.len())));
+        }
+        let fills = match stats {
+            Some(stats) => stats.fills.clone(),
+            None => assumed_fills(config.fill),
+        };
+        debug_assert!(fills.len() <= MAX_FILLS);
+        Ok(Self {
+            shape: shape.to_vec(),
+            chunk_shape: resolve_chunk_shape::<T>(config, shape, stats.is_some())?,
+            preset: config.preset,
+            bound: bounds[0],
+            also: bounds[1..].to_vec(),
+            boxes,
+            bin: config.bin.clone(),
+            abs_bound,
+            step,
+            fills,
+            attributes: config.attributes.clone(),
+        })
+    }
+
+    /// What holds for all values, but for those in boxes.
+    pub(crate) fn limit(&self) -> Limit {
+        limit_of(self.abs_bound, self.bound, &self.also)
+    }
+
+    /// How values outside of boxes are coded, as far as their bound is absolute.
+    pub(crate) fn coding(&self) -> Coding<T> {
+        Coding { preset: self.preset, abs_bound: self.abs_bound, step: self.step }
+    }
+}
+
+/// How values are coded under an absolute bound, or exactly, whatever they are part of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coding<T> {
+    pub(crate) preset: Preset,
+    pub(crate) abs_bound: f64,
+    /// Quantisation step; `None` if every value is stored exactly.
+    pub(crate) step: Option<T>,
+}
+
+impl<T: Real> Coding<T> {
+    /// For values of at most this magnitude under this limit, as far as that is absolute.
+    pub(crate) fn new(preset: Preset, limit: &Limit, max_abs: f64) -> Self {
+        let usable = limit.abs.is_finite() && !limit.is_lossless();
+        let quantizer = if usable { Quantizer::<T>::new(limit.abs, Some(max_abs)) } else { None };
+        let abs_bound = if usable { limit.abs } else { 0.0 };
+        Self { preset, abs_bound, step: quantizer.map(|q| q.step) }
+    }
+}
+
+/// What these bounds, of which the absolute ones come to `abs_bound`, ask for.
+pub(crate) fn limit_of(abs_bound: f64, bound: ErrorBound, also: &[ErrorBound]) -> Limit {
+    let absolute = Limit { abs: abs_bound, pointwise: f64::INFINITY };
+    also.iter().chain([&bound]).fold(absolute, |limit, bound| limit.meet(Limit::new(*bound, f64::INFINITY)))
+}
+
+/// All bounds that hold at once, and the absolute bound that they come to: infinite if none of them is absolute.
+fn resolve_all(
+    bounds: &[ErrorBound],
+    resolve: impl Fn(ErrorBound) -> Result<(ErrorBound, f64)>,
+) -> Result<(Vec<ErrorBound>, f64)> {
+    check_combination(bounds)?;
+    let resolved = bounds.iter().map(|bound| resolve(*bound)).collect::<Result<Vec<_>>>()?;
+    if resolved.iter().any(|(bound, _)| *bound == ErrorBound::Lossless) {
+        return Ok((vec![ErrorBound::Lossless], 0.0));
+    }
+    let abs_bound = resolved.iter().fold(f64::INFINITY, |least, (_, abs)| least.min(*abs));
+    Ok((resolved.into_iter().map(|(bound, _)| bound).collect(), abs_bound))
+}
+
+/// Refuses bounds that cannot hold at once.
+pub(crate) fn check_combination(bounds: &[ErrorBound]) -> Result<()> {
+    let targets: Vec<&ErrorBound> = bounds.iter().filter(|bound| is_target(bound)).collect();
+    let is_pointwise = bounds.iter().any(|bound| matches!(bound, ErrorBound::PwRel(_)));
+    if targets.len() > 1 {
+        return Err(Error::invalid(format!("{} and {} are two targets; give one of them", targets[0], targets[1])));
+    }
+    if let Some(target) = targets.first()
+        && is_pointwise
+    {
+        return Err(Error::invalid(format!(
+            "{target} is a target for the whole array and cannot be combined with a bound for each value; combine it with \
+             an absolute or a relative bound"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a bound asks for something of the array as a whole, which one absolute bound is sought for.
+pub(crate) fn is_target(bound: &ErrorBound) -> bool {
+    !matches!(bound, ErrorBound::Abs(_) | ErrorBound::Rel(_) | ErrorBound::PwRel(_) | ErrorBound::Lossless)
+}
+
+fn resolve_region(
+    region: &Region,
+    shape: &[usize],
+    shape_known: bool,
+    resolve: impl Fn(ErrorBound) -> Result<(ErrorBound, f64)>,
+) -> Result<BoxLimit> {
+    let Region { ranges, bound } = region;
+    let fits = |(axis, (range, extent)): (usize, (&Range<usize>, &usize))| {
+        range.start < range.end && (range.end <= *extent || (axis == 0 && !shape_known && range.end < usize::MAX >> 1))
+    };
+    if ranges.len() != shape.len() || !ranges.iter().zip(shape).enumerate().all(fits) {
+        return Err(Error::invalid(format!("the region {ranges:?} is not a box within the array of shape {shape:?}")));
+    }
+    if is_target(bound) {
+        return Err(Error::invalid(format!(
+            "a region cannot have {bound} as a target; give it a bound for each value"
+        )));
+    }
+    let (bound, abs) = resolve(*bound)?;
+    let block = Block {
+        start: ranges.iter().map(|range| range.start).collect(),
+        extents: ranges.iter().map(ExactSizeIterator::len).collect(),
+    };
+    Ok(BoxLimit { block, bound, limit: Limit::new(bound, abs) })
+}
+
+fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
+    if shape.len() > MAX_RANK {
+        return Err(Error::invalid(format!(
+            "arrays have at most {MAX_RANK} axes, this one has {}; merge some of them",
+            shape.len()
+        )));
+    }
+    match grid::checked_bytes(shape, T::DTYPE.size()) {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(format!("shape {shape:?} is too large"))),
+    }
+}
+
+/// The bound as it will be kept, and its absolute value.
+fn resolve_bound(
+    bound: ErrorBound,
+    config: &Config,
+    data_range: Option<(f64, f64)>,
+    data_known: bool,
+) -> Result<(ErrorBound, f64)> {
+    let check = |value: f64, name: &str| {
+        if value.is_finite() && value >= 0.0 {
+            Ok(())
+        } else {
+            Err(Error::invalid(format!("the {name} bound must be a number that is not negative, not {value}")))
+        }
+    };
+    match bound {
+        ErrorBound::Lossless => Ok((ErrorBound::Lossless, 0.0)),
+        ErrorBound::Abs(abs) => {
+            check(abs, "absolute")?;
+            Ok(if abs == 0.0 { (ErrorBound::Lossless, 0.0) } else { (bound, abs) })
+        }
+        ErrorBound::PwRel(e) => {
+            check(e, "pointwise relative")?;
+            Ok(if e == 0.0 { (ErrorBound::Lossless, 0.0) } else { (bound, f64::INFINITY) })
+        }
+        ErrorBound::Rel(rel) => {
+            check(rel, "relative")?;
+            let (lo, hi) = match (config.range, data_range) {
+                (Some((lo, hi)), _) if lo.is_finite() && hi.is_finite() && lo <= hi => (lo, hi),
+                (Some((lo, hi)), _) => {
+                    return Err(Error::invalid(format!("the range must be MIN <= MAX, both finite, not {lo}, {hi}")));
+                }
+                (None, Some(range)) => range,
+                (None, None) if data_known => (0.0, 0.0),
+                (None, None) => {
+                    return Err(Error::invalid(
+                        "a relative bound needs the value range before the data is seen: give the range, or use an absolute bound",
+                    ));
+                }
+            };
+            // hi - lo may overflow where the products do not. Both are rounded, but errors stay a share of 2^-21 below
+            // the result (see quantize.rs), and so below the exact one.
+            let abs = if (hi - lo).is_finite() { rel * (hi - lo) } else { rel * hi - rel * lo };
+            Ok(if abs == 0.0 { (ErrorBound::Lossless, 0.0) } else { (bound, abs.min(f64::MAX)) })
+        }
+        // Arrays that are there as a whole get their bound from target.rs.
+        ErrorBound::Psnr(_) | ErrorBound::L2(_) | ErrorBound::Ratio(_) => {
+            check_target(bound)?;
+            Err(Error::invalid(
+                "a PSNR, an L2 norm or a ratio can only be aimed at when the whole array is there: compress it from \
+                 memory or from a file, or write rows with an absolute bound",
+            ))
+        }
+    }
+}
+
+/// Without statistics: what the user named, and the NaN that most programs write.
+fn assumed_fills<T: Real>(fill: Fill) -> Vec<T> {
+    let nan = T::from_f64(f64::NAN);
+    match fill {
+        Fill::Value(value) if !value.is_nan() => vec![T::from_f64(value), nan],
+        _ => vec![nan],
+    }
+}
+
+fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {
+    let bin = &config.bin;
+    let n_values = bin.iter().fold(1, |n: usize, factor| n.saturating_mul(*factor));
+    let is_wrong = bin.len() != shape.len() || bin.iter().any(|n| !(1..=MAX_BIN).contains(n));
+    if !bin.is_empty() && (is_wrong || !(2..=MAX_BIN_VALUES).contains(&n_values)) {
+        return Err(Error::invalid(format!(
+            "bins of {bin:?} need one factor of 1 to {MAX_BIN} for each axis of {shape:?}, and 2 to {MAX_BIN_VALUES} values"
+        )));
+    }
+    let Some(asked) = &config.chunk_shape else {
+        let most_values = match config.preset {
+            Preset::Ceaz => Some(CEAZ_WINDOW_BYTES / size_of::<T>()),
+            _ => None,
+        };
+        let mut chunk = default_chunk_shape(shape, shape_known, most_values);
+        for (axis, (n, factor)) in chunk.iter_mut().zip(bin).enumerate() {
+            let is_whole = *n >= shape[axis] && (axis > 0 || shape_known);
+            *n = if is_whole { *n } else { n.next_multiple_of(*factor) };
+        }
+        return Ok(chunk);
+    };
+    let cuts_bins = |(axis, (n, factor)): (usize, (&usize, &usize))| {
+        !n.is_multiple_of(*factor) && (*n < shape[axis] || (axis == 0 && !shape_known))
+    };
+    if asked.len() == shape.len() && asked.iter().zip(bin).enumerate().any(cuts_bins) {
+        return Err(Error::invalid(format!("the chunk shape {asked:?} must be a multiple of the bins {bin:?}")));
+    }
+    if asked.len() != shape.len() || asked.contains(&0) {
+        return Err(Error::invalid(format!(
+            "the chunk shape {asked:?} needs one extent of at least 1 for each axis of {shape:?}"
+        )));
+    }
+    // Chunks larger than the array are clipped; the slowest extent may yet grow where it is not known.
+    let clip =
+        |(axis, (c, n)): (usize, (&usize, &usize))| if axis == 0 && !shape_known { *c } else { *c.min(n).max(&1) };
+    let chunk: Vec<usize> = asked.iter().zip(shape).enumerate().map(clip).collect();
+    let chunk_bytes = chunk.iter().fold(T::DTYPE.size() as u64, |n, c| n.saturating_mul(*c as u64));
+    if chunk_bytes > MAX_CHUNK_BYTES {
+        return Err(Error::invalid(format!("chunks of {chunk:?} are larger than 8 GiB; choose smaller ones")));
+    }
+    if shape_known && let Some(array_bytes) = grid::checked_bytes(shape, T::DTYPE.size()) {
+        // Those at the ends may be slivers.
+        let counts = chunk.iter().zip(shape).map(|(c, n)| n.div_ceil(*c) as u64);
+        let framing = counts.fold(LEAST_FRAMING_BYTES, u64::saturating_mul);
+        if framing > array_bytes / 1000 + FRAMING_ALLOWED {
+            return Err(Error::invalid(format!(
+                "chunks of {chunk:?} cut {shape:?} into so many pieces that their framing would cost more than 0.1 %"
+            )));
+        }
+    }
+    let is_whole = shape_known && chunk.iter().zip(shape).all(|(c, n)| c >= n);
+    if !is_whole && chunk_bytes < 1000 * FRAMING_BYTES {
+        return Err(Error::invalid(format!(
+            "chunks of {chunk:?} hold {chunk_bytes} bytes; below {} their framing would cost more than 0.1 %",
+            1000 * FRAMING_BYTES
+        )));
+    }
+    Ok(chunk)
+}
+
+/// Extents that chunks are multiples of: those of tiles, and sixteen rows or planes, since differences along the slowest
+/// axis start anew in each chunk.
+pub(crate) fn tile_extent(rank: usize, axis: usize) -> usize {
+    match (rank - 1 - axis, rank) {
+        (0, 1) => 4096,
+        (0, _) => 32,
+        (1 | 2, _) => 16,
+        _ => 1,
+    }
+}
+
+/// Whole rows, then whole planes, up to [`CHUNK_VALUES`] or what the preset has instead, in multiples of the tiles'
+/// extents.
+fn default_chunk_shape(shape: &[usize], shape_known: bool, most_values: Option<usize>) -> Vec<usize> {
+    let chunk_values = most_values.unwrap_or(CHUNK_VALUES);
+    let contiguous_values = most_values.unwrap_or(CONTIGUOUS_VALUES);
+    let total = shape.iter().fold(1_usize, |n, e| n.saturating_mul(*e));
+    if shape_known && total <= most_values.unwrap_or(SINGLE_CHUNK_VALUES) {
+        return shape.iter().map(|n| (*n).max(1)).collect();
+    }
+    let rank = shape.len();
+    let extent = |axis: usize| if axis == 0 && !shape_known { usize::MAX } else { shape[axis].max(1) };
+    // A chunk that cuts tiles would only make clipped ones.
+    let unit = |axis: usize| tile_extent(rank, axis);
+    let mut chunk: Vec<usize> = (0..rank).map(|axis| unit(axis).min(extent(axis))).collect();
+    for axis in (0..rank).rev() {
+        let others = chunk.iter().product::<usize>() / chunk[axis];
+        let keeps_whole_rows = axis > 0 && extent(axis).saturating_mul(others) <= contiguous_values;
+        let target = if keeps_whole_rows { contiguous_values } else { chunk_values };
+        let room = (target / others).max(chunk[axis]);
+        chunk[axis] = if extent(axis) <= room {
+            extent(axis)
+        } else if extent(axis) == usize::MAX {
+            (room / unit(axis)).max(1) * unit(axis)
+        } else {
+            // Pieces of equal size, rather than full ones and a sliver.
+            let n_pieces = extent(axis).div_ceil(room);
+            extent(axis).div_ceil(n_pieces).next_multiple_of(unit(axis)).min(extent(axis))
+        };
+    }
+    chunk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_chunks() {
+        assert_eq!(default_chunk_shape(&[96, 128, 128], true, None), [96, 128, 128]);
+        assert_eq!(default_chunk_shape(&[960, 128, 128], true, None), [64, 128, 128]);
+        assert_eq!(default_chunk_shape(&[2000, 2000, 2000], true, None), [16, 32, 2000]);
+        assert_eq!(default_chunk_shape(&[512, 512, 512], true, None), [16, 512, 512]);
+        assert_eq!(default_chunk_shape(&[7210, 1440], true, None), [736, 1440]);
+        assert_eq!(default_chunk_shape(&[1 << 24], true, None), [1 << 20]);
+        assert_eq!(default_chunk_shape(&[0, 128, 128], false, None), [64, 128, 128]);
+        assert_eq!(default_chunk_shape(&[0], false, None), [1 << 20]);
+        assert_eq!(default_chunk_shape(&[3, 0, 5], true, None), [3, 1, 5]);
+        // Windows of 2^23 values.
+        assert_eq!(default_chunk_shape(&[1 << 23], true, Some(1 << 23)), [1 << 23]);
+        assert_eq!(default_chunk_shape(&[0, 128, 128], false, Some(1 << 23)), [512, 128, 128]);
+        assert_eq!(default_chunk_shape(&[512, 512, 512], true, Some(1 << 23)), [32, 512, 512]);
+    }
+
+    #[test]
+    fn refuses_what_makes_no_sense() {
+        let plan = |config: Config, shape: &[usize]| Plan::<f32>::new(&config, shape, None).map(|p| p.abs_bound);
+        assert!(plan(Config::new(ErrorBound::Abs(-1.0)), &[5]).is_err());
+        assert!(plan(Config::new(ErrorBound::Abs(f64::NAN)), &[5]).is_err());
+        assert!(plan(Config::new(ErrorBound::Rel(1e-3)), &[5]).is_err());
+        assert!(plan(Config::new(ErrorBound::Rel(1e-3)).range(2.0, 1.0), &[5]).is_err());
+        assert_eq!(plan(Config::new(ErrorBound::Rel(0.5)).range(1.0, 3.0), &[5]).unwrap(), 1.0);
+        assert_eq!(plan(Config::new(ErrorBound::Abs(0.0)), &[5]).unwrap(), 0.0);
+        assert!(plan(Config::new(ErrorBound::Abs(1.0)), &[1; 9]).is_err());
+        assert!(plan(Config::new(ErrorBound::Abs(1.0)), &[1 << 40, 1 << 40]).is_err());
+        assert!(plan(Config::new(ErrorBound::Abs(1.0)).chunk_shape(&[4, 4]), &[100, 100]).is_err());
+        assert!(plan(Config::new(ErrorBound::Abs(1.0)).chunk_shape(&[0]), &[100]).is_err());
+        let values: Vec<f32> = (0..5_u32.pow(8)).map(|i| i as f32).collect();
+        for (shape, chunk) in [(vec![5; 8], vec![4; 8]), (vec![9; 5], vec![8; 5]), (vec![21; 3], vec![20; 3])] {
+            let n = shape.iter().product();
+            let config = Config::new(ErrorBound::Abs(1.0)).chunk_shape(&chunk);
+            assert!(crate::compress(&values[..n], &shape, &config).is_err(), "{shape:?}");
+        }
+    }
+}
