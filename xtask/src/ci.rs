@@ -99,10 +99,10 @@ fn documentation() -> Result {
 }
 
 fn decoder_tests() -> Result {
-    run(command(python()).args(["-m", "unittest", "discover", "tools"]))
+    run(command(python()).args(["-m", "unittest", "discover", "-s", "reference", "-t", "."]))
 }
 
-/// Each golden file, decoded by tools/decode.py, has the hash that the manifest gives.
+/// Each golden file, decoded by reference/, has the hash that the manifest gives.
 fn decoder_goldens() -> Result {
     let goldens = golden::Folder::v1().load();
     if goldens.is_empty() {
@@ -126,14 +126,14 @@ fn decode_golden(golden: &golden::Golden, scratch: &Path) -> Result {
     let (stream, values) = (scratch.join(&golden.name), scratch.join(format!("{}.raw", golden.name)));
     fs::write(&stream, &golden.bytes).map_err(|e| failed(&e))?;
     let mut decode = command(python());
-    decode.arg("tools/decode.py").arg(&stream).arg("-o").arg(&values);
+    decode.args(["-m", "reference"]).arg(&stream).arg("-o").arg(&values);
     let output = decode.output().map_err(|e| failed(&e))?;
     if !output.status.success() {
         return Err(failed(&String::from_utf8_lossy(&output.stderr)));
     }
     let decoded = fs::read(&values).map_err(|e| failed(&e))?;
     if golden.entry.get("sha256") != Some(&sha256_hex(&decoded)) {
-        return Err(failed(&"tools/decode.py gives other bits than the manifest says"));
+        return Err(failed(&"the independent decoder gives other bits than the manifest says"));
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ fn real_data() -> Result {
     run(cargo().args(["build", "--release", "--quiet", "--package", "pumice-cli"]))?;
     let pumice = shell::target_dir().join("release/pumice");
     let mut verify = command(python());
-    verify.arg("tools/verify_data.py").arg("--data").arg(data).arg("--pumice").arg(pumice);
+    verify.args(["-m", "bench.verify_data"]).arg("--data").arg(data).arg("--pumice").arg(pumice);
     run(verify.args(["--ratio-floor", "16.3,8.2,4.9"]))
 }
 

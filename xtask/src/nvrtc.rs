@@ -10,7 +10,7 @@ use libloading::Library;
 
 use crate::shell::Result;
 
-/// The release that tools/requirements.txt pins.
+/// The release that crates/pumice-gpu/requirements.txt pins.
 const RELEASE: (c_int, c_int) = (12, 4);
 
 /// A file: its name, by which others include it, and what it says.

@@ -1,6 +1,6 @@
 //! `cargo xtask ptx`: compiles the kernels of `crates/pumice-gpu` to PTX, which is committed, so that nobody needs a
 //! CUDA toolkit to build the crate. `--check` compiles them again and compares. NVRTC comes from PyPI, pinned in
-//! tools/requirements.txt.
+//! crates/pumice-gpu/requirements.txt.
 //!
 //! A checkout makes the same bytes wherever it lies: NVRTC is given texts and bare file names, the headers under the
 //! names by which kernels include them, and never a folder to search.

@@ -1,4 +1,4 @@
-//! Virtual environments of Python. The project's own is `.venv`, with the packages of tools/requirements.txt.
+//! Virtual environments of Python. The project's own is `.venv`, for the independent decoder and for NVRTC.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,24 +19,31 @@ pub(crate) fn site_packages() -> Result<PathBuf> {
     if output.status.success() { Ok(path.into()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
 }
 
-/// Makes `.venv`; again only when tools/requirements.txt has changed.
+/// Lists of the packages of `.venv`.
+const REQUIREMENTS: [&str; 2] = ["reference/requirements.txt", "crates/pumice-gpu/requirements.txt"];
+
+/// Makes `.venv`; again only when one of its lists has changed.
 pub(crate) fn environment() -> Result {
-    make_environment(&root().join(".venv"), "tools/requirements.txt")
+    make("python3", &[], &root().join(".venv"), &REQUIREMENTS)
 }
 
 /// Makes a virtual environment with the packages of a list; again only when the list has changed.
 pub(crate) fn make_environment(folder: &Path, requirements: &str) -> Result {
-    make("python3", &[], folder, requirements)
+    make("python3", &[], folder, &[requirements])
 }
 
 /// The same on top of the packages of Debian, and so with the Python that these were built for.
 pub(crate) fn make_environment_over_debian(folder: &Path, requirements: &str) -> Result {
-    make("/usr/bin/python3", &["--system-site-packages"], folder, requirements)
+    make("/usr/bin/python3", &["--system-site-packages"], folder, &[requirements])
 }
 
-fn make(interpreter: &str, options: &[&str], folder: &Path, requirements: &str) -> Result {
-    let wanted = root().join(requirements);
-    let wanted = fs::read_to_string(&wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
+fn make(interpreter: &str, options: &[&str], folder: &Path, lists: &[&str]) -> Result {
+    let mut wanted = String::new();
+    let mut pip = vec!["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    for list in lists {
+        wanted += &fs::read_to_string(root().join(list)).map_err(|e| format!("{list}: {e}"))?;
+        pip.extend(["-r", list]);
+    }
     let (stamp, python) = (folder.join("requirements.installed"), folder.join("bin/python"));
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && succeeds(command(&python).arg("-V")) {
         println!("{}: up to date", folder.display());
@@ -53,7 +60,6 @@ fn make(interpreter: &str, options: &[&str], folder: &Path, requirements: &str) 
             .map_err(|e| format!("{message} ({e})"))?;
     }
     run(command(interpreter).args(["-m", "venv", "--clear"]).args(options).arg(folder))?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements];
     run(command(&python).args(pip))?;
     fs::write(&stamp, wanted).map_err(|e| format!("{}: {e}", stamp.display()))
 }

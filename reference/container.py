@@ -1,42 +1,21 @@
-#!/usr/bin/env python3
-"""Independent decoder of the Pumice format, version 1.
+"""Container: header, index, frames and payloads (docs/format.md, sections 1 to 6), and the whole array."""
 
-This is the executable companion of docs/format.md: it is written from that page alone, the section numbers in the
-comments are those of the page, and names are the page's field names. It favours being checkable over being fast:
-tiles are visited one by one, and only the work inside a tile is vectorised. Section 7, codec `small`, is in
-decode_small.py beside it, section 14, bounds and layers, in decode_bounds.py. It needs Python 3.11 and numpy.
-
-    decode(data)                the whole array
-    decode_chunk(data, n)       the values of chunk n, reading no other frame
-    chunk_box(data, n)          where chunk n lies: a tuple of slices, so decode(data)[chunk_box(data, n)] is chunk n
-
-Every violation of the format raises FormatError.
-
-    python tools/decode.py IN.pum -o OUT.npy         decode (any other suffix than .npy: raw little-endian values)
-    python tools/decode.py IN.pum --info             header and index as JSON
-    python tools/decode.py IN.pum --compare REF.npy  exit status 1 unless the bits are equal
-    python tools/decode.py IN.pum --chunk 3 -o OUT.raw
-"""
-
-import argparse
 import bisect
 import itertools
-import json
 import math
 import struct
-import sys
 from dataclasses import dataclass
 
 import numpy as np
 
-from decode_balanced import decode_balanced
-from decode_bounds import (CODEC_POINTWISE, CODEC_REGIONS, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, decode_pointwise,
+from .balanced import decode_balanced
+from .layers import (CODEC_POINTWISE, CODEC_REGIONS, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, decode_pointwise,
                            decode_regions)
-from decode_ceaz import decode_ceaz
-from decode_ceresz2 import decode_ceresz2
-from decode_cuszp2 import decode_cuszp2
-from decode_cuszplus import decode_cuszplus
-from decode_small import decode_small
+from .ceaz import decode_ceaz
+from .ceresz2 import decode_ceresz2
+from .cuszp2 import decode_cuszp2
+from .cuszplus import decode_cuszplus
+from .small import decode_small
 
 READER_VERSION = 1
 MAGIC, FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"PUM\x1a", b"CHNK", b"INDX", b"PUMF"
@@ -682,57 +661,3 @@ def info(data):
     fields["fills"] = [f"{fill:#0{2 + 2 * stream.header.dtype.size}x}" for fill in stream.header.fills.tolist()]
     fields["attributes"] = dict(stream.header.attributes)
     return fields | {"rows": stream.rows, "n_chunks": stream.n_chunks, "frame_offsets": stream.frame_offsets}
-
-
-def compare(array, path):
-    """Whether the file holds the same bits (and, for .npy, the same type and shape), and a sentence about it."""
-    if path.endswith(".npy"):
-        other = np.load(path)
-        if (other.dtype, other.shape) != (array.dtype, array.shape):
-            return False, f"different: {array.dtype} {array.shape} here, {other.dtype} {other.shape} in {path}"
-    else:
-        other = np.fromfile(path, np.uint8)
-        if other.size != array.nbytes:
-            return False, f"different: {array.nbytes} bytes here, {other.size} in {path}"
-    uint = np.dtype(f"<u{array.itemsize}")
-    ours, theirs = (np.frombuffer(a.tobytes(), uint) for a in (array, other))
-    wrong = np.flatnonzero(ours != theirs)
-    if wrong.size == 0:
-        return True, f"equal: {array.size} values"
-    i = wrong[0]
-    return False, (f"different: {wrong.size} of {array.size} values; first at flat index {i}: "
-                   f"{ours[i]:#x} here, {theirs[i]:#x} in {path}")
-
-
-def main():
-    parser = argparse.ArgumentParser(description="Decode a Pumice stream (reference decoder).")
-    parser.add_argument("input")
-    parser.add_argument("-o", "--output", help="OUT.npy, or any other suffix for raw little-endian values")
-    parser.add_argument("--info", action="store_true", help="print header and index as JSON")
-    parser.add_argument("--chunk", type=int, metavar="N", help="decode chunk N only")
-    parser.add_argument("--compare", metavar="FILE", help=".npy or raw values; exit status 1 unless bits are equal")
-    args = parser.parse_args()
-    with open(args.input, "rb") as file:
-        data = file.read()
-    try:
-        if args.info:
-            print(json.dumps(info(data), indent=2))
-            if not (args.output or args.compare):
-                return 0
-        array = decode(data) if args.chunk is None else decode_chunk(data, args.chunk)
-    except (FormatError, IndexError) as error:
-        print(f"{args.input}: {error}", file=sys.stderr)
-        return 2
-    if args.output and args.output.endswith(".npy"):
-        np.save(args.output, array)
-    elif args.output:
-        array.tofile(args.output)
-    if args.compare:
-        equal, sentence = compare(array, args.compare)
-        print(sentence)
-        return 0 if equal else 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
-"""Codec `cuszp2`: the part of tools/decode.py that follows docs/format.md, section 10.
+"""Codec `cuszp2`: docs/format.md, section 10.
 
     decode_cuszp2(c, extents, header)    the bit patterns of a chunk, flat in C order
 
-`c` is a cursor over the payload (decode.Cursor), whose `require` raises FormatError. `Front` and `restore` are section
+`c` is a cursor over the payload (container.Cursor), whose `require` raises FormatError. `Front` and `restore` are section
 10.1, which other codecs of blocks share.
 """
 
@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from decode_small import BinaryDecoder, read_kinds, read_places
+from .small import BinaryDecoder, read_kinds, read_places
 
 FILLS, EXACT_VALUES = 1, 2
 BLOCK = 32

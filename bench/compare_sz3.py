@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Pumice beside SZ3: ratio, speed on one thread, and whether the bound is kept, in one run on the same fields.
 
-    python3 -m venv .venv && .venv/bin/pip install numpy pysz
+    python3 -m venv target/bench && target/bench/bin/pip install -r bench/requirements.txt
     cargo build --release
-    .venv/bin/python tools/compare_sz3.py --pumice target/release/pumice --preset small --rel 1e-3 data
-    .venv/bin/python tools/compare_sz3.py --pumice target/release/pumice --preset small --small-arrays data
+    target/bench/bin/python -m bench.compare_sz3 --pumice target/release/pumice --preset small --rel 1e-3 data
+    target/bench/bin/python -m bench.compare_sz3 --pumice target/release/pumice --preset small --small-arrays data
 
 Fields are raw files called name_30x192x288.f32 or .f64, slowest axis first; a folder stands for all such files in it,
 and its INDEX.tsv, if there is one, flags fields with fill values. Both programs get the bound REL times the value range

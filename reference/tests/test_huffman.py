@@ -1,4 +1,4 @@
-"""Tests of decode_huffman.py, decode_cuszplus.py and decode_ceaz.py: python tools/test_huffman.py.
+"""Tests of huffman.py, cuszplus.py and ceaz.py.
 
 As in test_decode.py, payloads come from an encoder written here from docs/format.md (sections 8, 12, 13), with random
 content and codes that need not be good ones.
@@ -7,11 +7,11 @@ content and codes that need not be good ones.
 import random
 import unittest
 
-import decode as d
-import decode_ceaz
-import decode_huffman as h
-from decode_small import BinaryDecoder
-from test_decode import F32, F64, NAN_FILLS, STEP, BinaryEncoder, bits_of, single, varint
+from reference import container as d
+from reference import ceaz
+from reference import huffman as h
+from reference.small import BinaryDecoder
+from .test_decode import F32, F64, NAN_FILLS, STEP, BinaryEncoder, bits_of, single, varint
 
 
 def random_lengths(rng, n_symbols, used=None):
@@ -138,7 +138,7 @@ class Chunk:
                     write_lengths(coder, lengths)
                 body = b"".join(write_symbols(coder, s, book) for s, book in zip((values, digits), books))
         else:
-            lengths = decode_ceaz.offline_lengths(d.Cursor) if kind == 3 else random_lengths(rng, 1024, set(codes))
+            lengths = ceaz.offline_lengths(d.Cursor) if kind == 3 else random_lengths(rng, 1024, set(codes))
             if kind != 3:
                 write_lengths(coder, lengths)
             body = write_symbols(coder, codes, lengths)
@@ -234,7 +234,3 @@ class PaperPresets(unittest.TestCase):
         for codec in (d.CODEC_CUSZPLUS, d.CODEC_CEAZ):
             with self.assertRaises(d.FormatError):
                 d.decode(single(F32, (4,), bytes([3, 0, 0, 0]), codec=codec))
-
-
-if __name__ == "__main__":
-    unittest.main()

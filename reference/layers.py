@@ -1,6 +1,6 @@
 """Section 14 of docs/format.md: the layers for bounds relative to each value, and for regions and bins.
 
-Written from that page alone, like decode.py, which hands over its `decode_payload` for the payloads within payloads.
+`decode_payload` of container.py is handed over for the payloads within payloads.
 """
 
 import dataclasses
@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from decode_small import BinaryDecoder, least_payload, read_kinds, read_places
+from .small import BinaryDecoder, least_payload, read_kinds, read_places
 
 CODEC_POINTWISE, CODEC_REGIONS = 8, 9
 MAX_BOXES, MAX_BIN, MAX_BIN_VALUES, MAX_CENTRE = 1024, 256, 4096, 1100

@@ -1,10 +1,10 @@
-"""Codec of the preset `ceaz`: the part of tools/decode.py that follows docs/format.md, section 13."""
+"""Codec of the preset `ceaz`: docs/format.md, section 13."""
 
 from functools import cache
 from pathlib import Path
 
-from decode_huffman import N_CODES, QuantCodes, read_lengths, read_symbols
-from decode_small import BinaryDecoder
+from .huffman import N_CODES, QuantCodes, read_lengths, read_symbols
+from .small import BinaryDecoder
 
 CODEWORDS = Path(__file__).parent.parent / "crates/pumice/assets/ceaz-codewords.bin"
 OFFLINE, UPDATED, REBUILT = range(3)

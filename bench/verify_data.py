@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Independent check of Pumice on real fields: bound, special values, ratio, and the reference decoder.
+"""Independent check of Pumice on real fields: bound, special values, ratio, and the independent decoder.
 
 Runs the `pumice` program on every file of a data folder (INDEX.tsv lists them) with the presets `fast`, `small` and
 those of papers at REL 1e-2, 1e-3, 1e-4, and 1e-6 for f64, and with `max` at 1e-3, and judges the outcome with numpy alone:
@@ -7,13 +7,13 @@ those of papers at REL 1e-2, 1e-3, 1e-4, and 1e-6 for f64, and with `max` at 1e-
 - every finite value is within the absolute bound that the program reports, without any rounding in the comparison;
 - that bound is at most REL times the range of the finite values that are no fill values;
 - NaN, infinities and fill values come back bit for bit;
-- tools/decode.py gives the same bits as the program: with `fast` for one chunk of each file at each bound, with the
+- the independent decoder gives the same bits as the program: with `fast` for one chunk of each file at each bound, with the
   others, which take it longer, for a box cut out of each file at one bound.
 
 Prints the ratio of each file at each bound, and the geometric means over the f32 files without fill values. The exit
 status is 1 if any check fails, or a mean is below its floor.
 
-    python tools/verify_data.py --data DIR --pumice target/release/pumice [--preset fast,small,...]
+    python -m bench.verify_data --data DIR --pumice target/release/pumice [--preset fast,small,...]
         [--ratio-floor 16.3,8.2,4.9] [--ratio-floor small=20,10,6] [FILE...]
 """
 
@@ -29,15 +29,14 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-import decode as reference  # noqa: E402
+import reference
 
 OF_PAPERS = ("cuszp2-plain", "cuszp2-outlier", "cuszplus", "ceaz", "ceresz2")
 PRESETS = ("fast", "balanced", "small", "max", *OF_PAPERS)
 # Bounds for all files, and more for f64.
 BOUNDS = {preset: ([1e-2, 1e-3, 1e-4], [1e-6]) for preset in PRESETS} | {"max": ([1e-3], [])}
 BOUNDS |= {preset: ([1e-2, 1e-4], []) for preset in OF_PAPERS}
-# Values of the box on which tools/decode.py is tried.
+# Values of the box on which the independent decoder is tried.
 BOX_VALUES = {preset: 16384 for preset in PRESETS} | {"max": 2048}
 del BOX_VALUES["fast"]  # All of it is decoded.
 
@@ -130,7 +129,7 @@ def compress(args, path, stream, preset, rel):
 
 
 def verify_box(args, path, shape, dtype, preset, rel, scratch):
-    """tools/decode.py on a box from the middle of a file."""
+    """the independent decoder on a box from the middle of a file."""
     extents = list(shape)
     while math.prod(extents) > BOX_VALUES[preset]:
         longest = extents.index(max(extents))
@@ -144,11 +143,11 @@ def verify_box(args, path, shape, dtype, preset, rel, scratch):
 
 
 def check_decoder(data, chunk, restored):
-    """tools/decode.py gives the bits that the program restored, for one chunk."""
+    """the independent decoder gives the bits that the program restored, for one chunk."""
     decoded = reference.decode_chunk(data, chunk)
     box = np.ascontiguousarray(restored[reference.chunk_box(data, chunk)])
     require(decoded.shape == box.shape and same_bits(np.ascontiguousarray(decoded), box),
-            f"tools/decode.py gives other bits for chunk {chunk}")
+            f"the independent decoder gives other bits for chunk {chunk}")
 
 
 def read_index(folder, names):

@@ -1,8 +1,8 @@
 """Writes the fields of the device benchmarks in docs/benchmarks.md, as f32 and f64.
 
-    python tools/bench_fields.py FOLDER [--extent 512]
+    python -m bench.fields FOLDER [--extent 512]
 
-Needs numpy and scipy; 512 values along each axis take 8 GB of memory and less than a minute on many cores.
+Needs the packages of bench/requirements.txt; 512 values along each axis take 8 GB of memory and less than a minute on many cores.
 """
 
 import argparse

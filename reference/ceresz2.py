@@ -1,8 +1,8 @@
-"""Codec `ceresz2`: the part of tools/decode.py that follows docs/format.md, section 11.
+"""Codec `ceresz2`: docs/format.md, section 11.
 
     decode_ceresz2(c, extents, header)    the bit patterns of a chunk, flat in C order
 
-`c` is a cursor over the payload (decode.Cursor), whose `require` raises FormatError.
+`c` is a cursor over the payload (container.Cursor), whose `require` raises FormatError.
 """
 
 import functools
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from decode_cuszp2 import BLOCK, Front
+from .cuszp2 import BLOCK, Front
 
 # XXH3 of the 2000 lengths, a byte each (11.2).
 CODEBOOK = 0x0a8bde6948c48ec0
-LENGTHS = Path(__file__).parent / "../crates/pumice/assets/ceresz2-codebook.txt"
+LENGTHS = Path(__file__).parent.parent / "crates/pumice/assets/ceresz2-codebook.txt"
 FIRST = -1000
 
 

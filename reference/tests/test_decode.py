@@ -1,4 +1,4 @@
-"""Tests of tools/decode.py: python -m unittest discover tools, or python tools/test_decode.py.
+"""Tests of the container and of the codecs fast and small.
 
 The streams come from a second implementation of docs/format.md below: an encoder that works value by value on Python
 integers and floats, shares nothing with the decoder but its XXH3 (which has its own vectors), and returns with each
@@ -23,9 +23,10 @@ from unittest import mock
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-import decode as d  # noqa: E402
-import decode_small as small  # noqa: E402
+from reference import container as d
+from reference import small
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 # ---- Encoder ----
@@ -842,8 +843,8 @@ class RoundTrips(unittest.TestCase):
             (folder / "cut.pum").write_bytes(stream[:-1])
 
             def command(*arguments):
-                words = [sys.executable, str(Path(d.__file__)), *map(str, arguments)]
-                return subprocess.run(words, capture_output=True, text=True)
+                words = [sys.executable, "-m", "reference", *map(str, arguments)]
+                return subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
 
             self.assertEqual(command(folder / "a.pum", "-o", folder / "a.npy").returncode, 0)
             self.assertEqual(command(folder / "a.pum", "-o", folder / "a.raw").returncode, 0)
@@ -1166,7 +1167,3 @@ class Refusals(unittest.TestCase):
         check("bytes after", flat + bytes(4))
         check("padding is not zero", bytes([0, 0, 0, 0, 0, 0, 0, 1]))
         check("ends within planes", bytes([0, 0, 0, 0, 4]) + bytes(3))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""Tests of tools/decode_cuszp2.py and tools/decode_ceresz2.py, by an encoder of its own as in test_decode.py: it works
+"""Tests of cuszp2.py and ceresz2.py, by an encoder of its own as in test_decode.py: it works
 value by value on Python integers, and makes random use of whatever freedom docs/format.md leaves: planes and outliers
 that are not needed, flags of blocks in which all is predictable.
 """
@@ -6,14 +6,11 @@ that are not needed, flags of blocks in which all is predictable.
 import math
 import random
 import struct
-import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import decode as d  # noqa: E402
-import decode_ceresz2 as ceresz2  # noqa: E402
-from test_decode import F32, F64, NAN_FILLS, STEP, BinaryEncoder, bits_of, single, varint  # noqa: E402
+from reference import container as d
+from reference import ceresz2
+from .test_decode import F32, F64, NAN_FILLS, STEP, BinaryEncoder, bits_of, single, varint
 
 
 class Chunk:
@@ -187,7 +184,3 @@ class Blocks(unittest.TestCase):
         self.assertEqual(sorted(lengths), list(range(2000)))
         self.assertEqual(sum(2.0**-n for n in lengths.values()), 1)
         self.assertEqual(d.xxh3(bytes(lengths[symbol] for symbol in range(2000))), ceresz2.CODEBOOK)
-
-
-if __name__ == "__main__":
-    unittest.main()

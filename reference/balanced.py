@@ -1,12 +1,12 @@
-"""Codec of the preset `balanced`: the part of tools/decode.py that follows docs/format.md, section 9."""
+"""Codec of the preset `balanced`: docs/format.md, section 9."""
 
 import itertools
 import math
 
 import numpy as np
 
-from decode_huffman import Exceptions, check_complete, decode_streams, n_streams
-from decode_small import view_of
+from .huffman import Exceptions, check_complete, decode_streams, n_streams
+from .small import view_of
 
 GROUP, N_CLASSES, CLASS_SYMBOLS, OWN_BOOK = 32, 65, 132, 64
 MAX_CODEBOOKS, MAX_BITS = 66, 12

@@ -1,18 +1,18 @@
-"""Integers and Huffman codes: the part of tools/decode.py that follows docs/format.md, section 8.
+"""Integers and Huffman codes: docs/format.md, section 8.
 
     Exceptions(c, n_values, dims, header)   values without an integer: fill values, and those stored exactly
     read_lengths(coder, n_symbols)          the length of each symbol's code, None where it has none
     read_symbols(coder, c, lengths, n)      symbols of one code: sizes of their streams, then the streams
     decode_runs(values, digits, n)          run lengths
 
-`c` is a cursor over the payload (decode.Cursor), `coder` a binary decoder (decode_small.BinaryDecoder).
+`c` is a cursor over the payload (container.Cursor), `coder` a binary decoder (small.BinaryDecoder).
 """
 
 import math
 
 import numpy as np
 
-from decode_small import AdaptiveBit, BinaryDecoder, NumberModel, clamp, read_kinds, read_places
+from .small import AdaptiveBit, BinaryDecoder, NumberModel, clamp, read_kinds, read_places
 
 MAX_BITS = 24
 GROUP, BLOCK, STREAMS = 32, 4096, 4

@@ -1,6 +1,6 @@
-"""Codec of the preset `cuszplus`: the part of tools/decode.py that follows docs/format.md, section 12."""
+"""Codec of the preset `cuszplus`: docs/format.md, section 12."""
 
-from decode_huffman import N_CODES, NumberModel, QuantCodes, decode_runs, read_lengths, read_symbols
+from .huffman import N_CODES, NumberModel, QuantCodes, decode_runs, read_lengths, read_symbols
 
 HUFFMAN, RUNS, CODED_RUNS = range(3)
 

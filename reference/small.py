@@ -1,4 +1,4 @@
-"""Codec `small`: the part of tools/decode.py that follows docs/format.md, section 7.
+"""Codec `small`: docs/format.md, section 7.
 
 As there, the section numbers in the comments are those of the page, and the aim is to be checkable, not fast. What is
 entropy-coded is decoded value by value on Python integers; whole bands are predicted at once by numpy, one IEEE
@@ -6,7 +6,7 @@ operation after the other in the order that the page gives.
 
     decode_small(c, extents, header)    the bit patterns of a chunk, flat in C order
 
-`c` is a cursor over the payload (decode.Cursor), whose `require` raises FormatError.
+`c` is a cursor over the payload (container.Cursor), whose `require` raises FormatError.
 """
 
 import math
