@@ -6,8 +6,8 @@ use std::ops::Range;
 use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
-    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer,
-    metrics, with_dtype,
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Info, Preset, Reader, Salvage, Writer, metrics,
+    with_dtype,
 };
 
 use crate::stream::{self, Repairs};

@@ -212,7 +212,7 @@ fn corner<T: Copy>(values: &[T], chunk: &[usize], extents: &[usize]) -> impl Ite
 
 #[cfg(test)]
 mod tests {
-    use pumice::Real;
+    use pumice::Element;
 
     use super::*;
     use pumice::{DType, Preset};

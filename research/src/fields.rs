@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pumice::{Config, Element};
+use pumice::Element;
 
-use crate::shell::Result;
+use crate::Result;
 
 /// One file. Names such as `cesm_TS30_30x192x288.f32` say which data set it belongs to and its extents.
 #[derive(Clone, Debug)]
@@ -15,8 +15,14 @@ pub(crate) struct Field {
     is_f64: bool,
 }
 
+/// The values of a field, of its element type.
+pub(crate) enum Values {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
 /// All fields of a folder, by name.
-pub(crate) fn fields(folder: &Path) -> Result<Vec<Field>> {
+pub(crate) fn in_folder(folder: &Path) -> Result<Vec<Field>> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut fields = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -40,31 +46,35 @@ impl Field {
         fs::metadata(&self.path).map(|m| m.len()).map_err(|e| format!("{}: {e}", self.path.display()))
     }
 
-    /// What one of two functions, by element type, gives for values, extents and configuration.
-    pub(crate) fn with<R>(
-        &self,
-        config: &Config,
-        of_f32: impl Fn(&[f32], &[usize], &Config) -> pumice::Result<R>,
-        of_f64: impl Fn(&[f64], &[usize], &Config) -> pumice::Result<R>,
-    ) -> Result<R> {
+    pub(crate) fn read(&self) -> Result<Values> {
         let bytes = fs::read(&self.path).map_err(|e| format!("{}: {e}", self.path.display()))?;
-        let done = if self.is_f64 {
-            let values: Vec<f64> = values(&bytes);
-            of_f64(&values, &self.extents(values.len()), config)
-        } else {
-            let values: Vec<f32> = values(&bytes);
-            of_f32(&values, &self.extents(values.len()), config)
-        };
-        done.map_err(|e| format!("{}: {e}", self.name))
+        Ok(if self.is_f64 { Values::F64(values(&bytes)) } else { Values::F32(values(&bytes)) })
     }
 
     /// Those that the name ends in, if they are right; otherwise the values are a line.
-    fn extents(&self, n_values: usize) -> Vec<usize> {
+    pub(crate) fn extents(&self, n_values: usize) -> Vec<usize> {
         let last = self.name.rsplit('_').next().unwrap_or_default();
         let named: Option<Vec<usize>> = last.split('x').map(|extent| extent.parse().ok()).collect();
         named.filter(|extents| extents.iter().product::<usize>() == n_values).unwrap_or_else(|| vec![n_values])
     }
 }
+
+/// An expression of a field's values and extents, whichever element type the values have.
+macro_rules! with_values {
+    ($field:expr, |$values:ident, $extents:ident| $body:expr) => {
+        match $field.read()? {
+            $crate::fields::Values::F32($values) => {
+                let $extents = $field.extents($values.len());
+                $body
+            }
+            $crate::fields::Values::F64($values) => {
+                let $extents = $field.extents($values.len());
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_values;
 
 fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
     let bits = |value: &[u8]| value.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));

@@ -1,14 +1,13 @@
-//! `cargo xtask ceaz-codewords`: offline codewords of the preset `ceaz`, as the paper makes them. Each array gets the bound
+//! `cargo research ceaz-codewords`: offline codewords of the preset `ceaz`, as the paper makes them. Each array gets the bound
 //! at which its codes take the same number of bits, by eb' = 2^(B - Btarget) eb; the codewords are those for the mean of
 //! the distributions.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pumice::{Element, ErrorBound, research};
-use pumice_testkit::DType;
-use pumice_testkit::data;
 
-use crate::shell::{self, Result};
+use crate::Result;
+use crate::fields::{self, with_values};
 
 const N_CODES: usize = 1024;
 /// Bits of a code that bounds are chosen for: a ratio of 10 for f32.
@@ -19,38 +18,20 @@ const N_CORRECTIONS: usize = 4;
 /// What the counts of an array are scaled to.
 const SCALE: f64 = (1 << 20) as f64;
 
-pub(crate) fn run(args: &[&str]) -> Result {
-    let (mut inner, mut dir, mut out) = (false, None, shell::root().join("crates/pumice/assets/ceaz-codewords.bin"));
-    let mut rest = args.iter();
-    while let Some(&arg) = rest.next() {
-        match arg {
-            "--inner" => inner = true,
-            "--out" => out = PathBuf::from(rest.next().ok_or("--out needs a file")?),
-            _ => dir = Some(PathBuf::from(arg)),
-        }
-    }
-    if !inner {
-        return shell::again(&["--release"], "ceaz-codewords", args);
-    }
-    let dir = dir.ok_or("name the folder of the data")?;
-    let codewords = codewords(&dir)?;
+pub(crate) fn run(data: &Path, out: &Path) -> Result {
+    let codewords = codewords(data)?;
     println!("{} bytes to {}", codewords.len(), out.display());
-    std::fs::write(&out, codewords).map_err(|e| format!("{}: {e}", out.display()))
+    std::fs::write(out, codewords).map_err(|e| format!("{}: {e}", out.display()))
 }
 
-fn codewords(dir: &Path) -> Result<Vec<u8>> {
-    let files = data::files_in(dir).ok_or_else(|| format!("{} has no INDEX.tsv", dir.display()))?;
+fn codewords(data: &Path) -> Result<Vec<u8>> {
     let mut sums = [0.0; N_CODES];
-    for file in files {
-        let found = match file.dtype {
-            DType::F32 => at_target(&file.read::<f32>(), &file.shape),
-            DType::F64 => at_target(&file.read::<f64>(), &file.shape),
-        };
-        let Some((rel, shares)) = found else {
-            println!("{}: left out, cannot be quantised", file.name);
+    for field in fields::in_folder(data)? {
+        let Some((rel, shares)) = with_values!(field, |values, shape| at_target(&values, &shape)) else {
+            println!("{}: left out, cannot be quantised", field.name);
             continue;
         };
-        println!("{}: REL {rel:.2e}, {:.2} bits", file.name, entropy(&shares));
+        println!("{}: REL {rel:.2e}, {:.2} bits", field.name, entropy(&shares));
         sums.iter_mut().zip(shares).for_each(|(sum, share)| *sum += SCALE * share);
     }
     Ok(research::ceaz_codewords(&sums.map(|sum| sum as u32)))

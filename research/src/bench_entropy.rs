@@ -1,4 +1,4 @@
-//! `cargo xtask bench-entropy`: speed of the entropy coders on one thread, beside that of memcpy in the same run, since only
+//! `cargo research bench-entropy`: speed of the entropy coders on one thread, beside that of memcpy in the same run, since only
 //! their ratio means much on another machine. Bytes are those of the symbols, two each.
 
 use std::hint::black_box;
@@ -7,18 +7,13 @@ use std::time::Instant;
 use pumice::research::{self, Huffman};
 use pumice_testkit::Rng;
 
-use crate::shell::{self, Result};
+use crate::Result;
 
 const N_SYMBOLS: usize = 1 << 22;
 const ALPHABET: usize = 1024;
 const N_RUNS: usize = 9;
 
-pub(crate) fn run(args: &[&str]) -> Result {
-    match args {
-        [] => return shell::again(&["--release"], "bench-entropy", args),
-        ["--inner"] => {}
-        _ => return Err("bench-entropy has no options".into()),
-    }
+pub(crate) fn run() -> Result {
     let mut rng = Rng::new(1);
     // Codes around the middle, about as wide as quantisation codes at REL 1e-3 are.
     let mut code = |width: f64| {

@@ -1,25 +1,25 @@
 //! What codewords made beforehand lose against those made for the data, and what CEAZ decides.
 
-use std::path::Path;
-
-use super::{mean, raw_bytes, sizes};
-use crate::shell::Result;
+use super::{mean, sizes};
+use crate::Result;
+use crate::fields::Field;
 
 const NAMES: [&str; 3] = ["keep", "update", "rebuild"];
 
-pub(crate) fn table(dir: &Path) -> Result {
+pub(super) fn table(fields: &[Field]) -> Result {
     for rel in [1e-3, 1e-4] {
         println!("\nREL {rel:e}; ratios with offline codewords, with an approximate sort, with the best codewords\n");
         println!("| field | chi | offline | approximate | best | loss offline | loss approximate | decision | loss |");
         println!("|---|---|---|---|---|---|---|---|---|");
         let mut kept = [const { Vec::new() }; 3];
-        for (file, sizes) in sizes(dir, rel)? {
-            let ratios = sizes.codewords_bytes.map(|bytes| raw_bytes(&file) as f64 / bytes as f64);
+        for (field, sizes) in sizes(fields, rel)? {
+            let raw_bytes = field.raw_bytes()? as f64;
+            let ratios = sizes.codewords_bytes.map(|bytes| raw_bytes / bytes as f64);
             let shares = ratios.map(|ratio| ratio / ratios[2]);
             let loss = |share: f64| 100.0 * (1.0 - share);
             println!(
                 "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} % | {:.2} % | {} | {:.1} % |",
-                file.name,
+                field.name,
                 sizes.chi,
                 ratios[0],
                 ratios[1],

@@ -1,15 +1,14 @@
 //! What run-length coding gains over Huffman coding, and whether the rule of cuSZ+ sees it.
 
-use std::path::Path;
-
-use super::{mean, raw_bytes, sizes};
-use crate::shell::Result;
+use super::{mean, sizes};
+use crate::Result;
+use crate::fields::Field;
 
 const NAMES: [&str; 3] = ["Huffman", "RLE", "RLE+VLE"];
 /// Where the paper's smooth climate fields have their like.
 const CLIMATE: [&str; 9] = ["cesm", "pop_", "fice", "eur11", "echam", "cosmo", "colpex", "wrf_", "ssmis"];
 
-pub(crate) fn table(dir: &Path) -> Result {
+pub(super) fn table(fields: &[Field]) -> Result {
     for rel in [1e-2, 1e-3] {
         println!(
             "\nREL {rel:e}; ratios of the three workflows; bits: average length of a Huffman code and its lower bound\n"
@@ -18,9 +17,9 @@ pub(crate) fn table(dir: &Path) -> Result {
         println!("|---|---|---|---|---|---|---|---|---|---|");
         let (mut gains, mut climate_gains, mut adaptive_gains) = (Vec::new(), Vec::new(), Vec::new());
         let (mut n_right, mut n) = (0, 0);
-        for (file, sizes) in sizes(dir, rel)? {
-            let raw = raw_bytes(&file) as f64;
-            let ratios = sizes.workflow_bytes.map(|bytes| raw / bytes as f64);
+        for (field, sizes) in sizes(fields, rel)? {
+            let raw_bytes = field.raw_bytes()? as f64;
+            let ratios = sizes.workflow_bytes.map(|bytes| raw_bytes / bytes as f64);
             let n_codes = sizes.counts.iter().sum::<u32>();
             let p1 = f64::from(*sizes.counts.iter().max().expect("there are codes")) / f64::from(n_codes);
             let best = (0..3).min_by_key(|i| sizes.workflow_bytes[*i]).expect("there are three");
@@ -33,7 +32,7 @@ pub(crate) fn table(dir: &Path) -> Result {
             let gain = ratios[1].max(ratios[2]) / ratios[0];
             println!(
                 "| {} | {p1:.3} | {:.3} | {:.3} | {:.2} | {:.2} | {:.2} | {gain:.2} | {} | {} |",
-                file.name,
+                field.name,
                 sizes.average_bits,
                 sizes.bit_length.0,
                 ratios[0],
@@ -44,7 +43,7 @@ pub(crate) fn table(dir: &Path) -> Result {
             );
             gains.push(gain);
             adaptive_gains.push(ratios[rule] / ratios[0]);
-            if CLIMATE.iter().any(|name| file.name.starts_with(name)) {
+            if CLIMATE.iter().any(|name| field.name.starts_with(name)) {
                 climate_gains.push(gain);
             }
             n += 1;

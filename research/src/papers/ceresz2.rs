@@ -3,9 +3,9 @@
 use pumice::{Config, ErrorBound, Preset, research};
 
 use super::{RELS, gain, heading, mean, row};
+use crate::Result;
 use crate::codebook::{self, Counts};
-use crate::folder::Field;
-use crate::shell::Result;
+use crate::fields::{Field, with_values};
 
 /// Ratios under the codebook of the format, under ones made without the field's own data set (of all bounds, and of the
 /// paper's one), and under one fitted to the field, whose own bytes are not counted.
@@ -34,12 +34,8 @@ fn ratios(field: &Field, rel: f64, counts: &Counts) -> Result<[f64; 4]> {
     let config = Config::new(ErrorBound::Rel(rel)).preset(Preset::Ceresz2);
     let raw_bytes = field.raw_bytes()? as f64;
     let ratio = |lengths: &[u8]| -> Result<f64> {
-        let bytes = field.with(
-            &config,
-            |data, shape, config| research::ceresz2_bytes(data, shape, config, lengths),
-            |data, shape, config| research::ceresz2_bytes(data, shape, config, lengths),
-        )?;
-        Ok(raw_bytes / bytes as f64)
+        let bytes = with_values!(field, |values, shape| research::ceresz2_bytes(&values, &shape, &config, lengths));
+        Ok(raw_bytes / bytes.map_err(|e| format!("{}: {e}", field.name))? as f64)
     };
     let set = Some(field.data_set());
     Ok([

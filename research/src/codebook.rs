@@ -1,16 +1,16 @@
-//! `cargo xtask codebook`: builds the static codebook of `ceresz2` from a folder of fields, nearly as in the paper: the
+//! `cargo research codebook`: builds the static codebook of `ceresz2` from a folder of fields, nearly as in the paper: the
 //! distribution of differences in each data set, all fields of it together, and then the mean of all distributions, so
 //! that each data set counts as much as any other. The paper has one bound, REL 1e-4; `--rel` names others, which count
 //! the same.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use pumice::{Config, ErrorBound, Preset, research};
 
-use crate::folder::{self, Field};
-use crate::shell::{self, Result};
+use crate::Result;
+use crate::fields::{self, Field, with_values};
 
 /// The bounds of the codebook of the format.
 pub(crate) const RELS: [f64; 3] = [1e-2, 1e-3, 1e-4];
@@ -19,34 +19,16 @@ const TOTAL: f64 = (1_u32 << 28) as f64;
 /// Lengths in a line of the asset.
 const PER_LINE: usize = 50;
 
-pub(crate) fn run(args: &[&str]) -> Result {
-    let (mut out, mut data, mut inner) = (None, None, false);
-    let mut rels = RELS.to_vec();
-    let mut rest = args.iter();
-    while let Some(&arg) = rest.next() {
-        match arg {
-            "--out" => out = Some(PathBuf::from(rest.next().ok_or("--out needs a file")?)),
-            "--rel" => {
-                let list = rest.next().ok_or("--rel needs bounds")?;
-                rels = list.split(',').map(|rel| shell::parse(arg, Some(&rel))).collect::<Result<_>>()?;
-            }
-            "--inner" => inner = true,
-            path => data = Some(PathBuf::from(path)),
-        }
-    }
-    let (out, data) = (out.ok_or("--out is missing")?, data.ok_or("the folder of fields is missing")?);
-    if !inner {
-        return shell::again(&["--release"], "codebook", args);
-    }
+pub(crate) fn run(data: &Path, out: &Path, rels: &[f64]) -> Result {
     let mut counts = Counts::default();
-    for field in &folder::fields(&data)? {
+    for field in &fields::in_folder(data)? {
         rels.iter().try_for_each(|rel| counts.add(field, *rel))?;
     }
-    let lengths = counts.codebook(&rels, None);
+    let lengths = counts.codebook(rels, None);
     let sets = counts.data_sets();
     let mut text = format!(
         "# Lengths of the codes of `ceresz2` for the differences -1000 to 999, {PER_LINE} in a line (docs/format.md, 11.2).\n\
-         # Part of the format: never to be changed. Made by `cargo xtask codebook --out FILE DIR` from the mean of the\n\
+         # Part of the format: never to be changed. Made by `cargo research codebook --out FILE DIR` from the mean of the\n\
          # distributions of {} data sets at REL {rels:?}:\n",
         sets.len()
     );
@@ -55,7 +37,7 @@ pub(crate) fn run(args: &[&str]) -> Result {
         text += &line.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");
         text.push('\n');
     }
-    fs::write(&out, text).map_err(|e| format!("{}: {e}", out.display()))?;
+    fs::write(out, text).map_err(|e| format!("{}: {e}", out.display()))?;
     println!("{}: {} codes from {} data sets", out.display(), lengths.len(), sets.len());
     Ok(())
 }
@@ -101,5 +83,6 @@ impl Counts {
 /// How often `ceresz2` codes each symbol in a field.
 pub(crate) fn counts_of(field: &Field, rel: f64) -> Result<Vec<u32>> {
     let config = Config::new(ErrorBound::Rel(rel)).preset(Preset::Ceresz2);
-    field.with(&config, research::ceresz2_counts, research::ceresz2_counts)
+    with_values!(field, |values, shape| research::ceresz2_counts(&values, &shape, &config))
+        .map_err(|e| format!("{}: {e}", field.name))
 }

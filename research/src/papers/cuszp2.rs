@@ -3,8 +3,8 @@
 use pumice::{Config, ErrorBound, Preset, research};
 
 use super::{RELS, gain, heading, mean, row};
-use crate::folder::Field;
-use crate::shell::Result;
+use crate::Result;
+use crate::fields::{Field, with_values};
 
 /// Ratios of both modes for each field and bound.
 pub(super) fn outlier_against_plain(fields: &[Field]) -> Result {
@@ -19,7 +19,8 @@ pub(super) fn outlier_against_plain(fields: &[Field]) -> Result {
         for (rel, means) in RELS.into_iter().zip(&mut all) {
             let ratio = |preset| -> Result<f64> {
                 let config = Config::new(ErrorBound::Rel(rel)).preset(preset);
-                Ok(raw_bytes / field.with(&config, research::codec_bytes, research::codec_bytes)? as f64)
+                let bytes = with_values!(field, |values, shape| research::codec_bytes(&values, &shape, &config));
+                Ok(raw_bytes / bytes.map_err(|e| format!("{}: {e}", field.name))? as f64)
             };
             let (plain, outlier) = (ratio(Preset::Cuszp2Plain)?, ratio(Preset::Cuszp2Outlier)?);
             means[0].push(plain);

@@ -1,0 +1,74 @@
+//! Experiments: the tables of docs/papers.md, the speed of the entropy coders, and what made the codebooks that are part
+//! of the format. `cargo research` builds it with optimisations.
+
+mod bench_entropy;
+mod ceaz_codewords;
+mod codebook;
+mod fields;
+mod papers;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// What a command ends with: a message for people.
+type Result<T = ()> = std::result::Result<T, String>;
+
+/// Experiments with Pumice's codecs
+#[derive(Parser)]
+#[command(bin_name = "cargo research")]
+enum Command {
+    /// Speed of the entropy coders, and of memcpy in the same run
+    BenchEntropy,
+    /// Makes the offline codewords of the preset `ceaz` from the fields of a folder
+    CeazCodewords {
+        /// Folder of fields: raw values in files such as name_30x192x288.f32
+        data: PathBuf,
+        /// File to write
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Makes the static codebook of the preset `ceresz2` from the fields of a folder
+    Codebook {
+        /// Folder of fields: raw values in files such as name_30x192x288.f32
+        data: PathBuf,
+        /// File to write
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Bounds relative to the value range, each of which counts the same
+        #[arg(long, value_delimiter = ',', value_name = "BOUND", default_values_t = codebook::RELS)]
+        rel: Vec<f64>,
+    },
+    /// Prints tables of docs/papers.md for the fields of a folder
+    Papers {
+        /// Which tables; all of them unless some are named
+        #[arg(value_enum)]
+        tables: Vec<papers::Table>,
+        /// Folder of fields: raw values in files such as name_30x192x288.f32
+        #[arg(long, value_name = "DIR", default_value_os_t = shared_data())]
+        data: PathBuf,
+    },
+}
+
+/// The fields that the figures of docs/papers.md are from.
+fn shared_data() -> PathBuf {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("research is a folder of the repository");
+    repository.join("../shared/data")
+}
+
+fn main() -> ExitCode {
+    let ended = match Command::parse() {
+        Command::BenchEntropy => bench_entropy::run(),
+        Command::CeazCodewords { data, out } => ceaz_codewords::run(&data, &out),
+        Command::Codebook { data, out, rel } => codebook::run(&data, &out, &rel),
+        Command::Papers { tables, data } => papers::run(&tables, &data),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
