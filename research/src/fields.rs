@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pumice::Element;
+use pumice_testkit::check::values;
 
 use crate::Result;
 
@@ -76,11 +76,6 @@ macro_rules! with_values {
 }
 pub(crate) use with_values;
 
-fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
-    let bits = |value: &[u8]| value.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-    bytes.chunks_exact(size_of::<T>()).map(|value| T::from_bits_u64(bits(value))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +87,5 @@ mod tests {
         assert_eq!(field("cesm_TS30_30x192").extents(5760), [30, 192]);
         assert_eq!(field("cesm_TS30_30x192").extents(5761), [5761]);
         assert_eq!((field("x").data_set(), field("x").extents(3)), ("x", vec![3]));
-        assert_eq!(values::<f32>(&[0, 0, 128, 63, 0, 0, 0, 64, 9]), [1.0, 2.0]);
     }
 }

@@ -92,8 +92,18 @@ pub fn bits<T: Float>(values: &[T]) -> Vec<u8> {
     bytes
 }
 
+/// The values that little-endian bytes hold: the inverse of [`bits`].
+pub fn values<T: Float>(bytes: &[u8]) -> Vec<T> {
+    let value = |b: &[u8]| T::from_bits_u64(b.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte)));
+    bytes.chunks_exact(size_of::<T>()).map(value).collect()
+}
+
 /// The values of a region of an array in C order, one by one.
 pub fn cut<T: Copy>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec<T> {
+    // Other ranges may be beyond all bounds then.
+    if region.iter().any(Range::is_empty) {
+        return Vec::new();
+    }
     let mut offsets = vec![0];
     for (range, extent) in region.iter().zip(shape) {
         offsets = offsets.iter().flat_map(|at| range.clone().map(move |i| at * extent + i)).collect();
@@ -134,6 +144,12 @@ mod tests {
                 && !is_within_share(5e-324, 1e-323, 0.5)
         );
         assert!(is_within_share(1e-310, 1.0001e-310, 1e-3) && !is_within_share(1e-310, 1.01e-310, 1e-3));
+    }
+
+    #[test]
+    fn bytes_are_little_endian() {
+        assert_eq!(values::<f32>(&[0, 0, 128, 63, 0, 0, 0, 64, 9]), [1.0, 2.0]);
+        assert_eq!(values::<f64>(&bits(&[-0.1, f64::MAX])), [-0.1, f64::MAX]);
     }
 
     #[test]

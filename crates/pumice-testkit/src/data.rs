@@ -1,7 +1,7 @@
 //! The real fields of `shared/data`, which are not part of the repository: a test that needs them says so and passes
 //! where they are absent.
 
-use crate::{DType, Float};
+use crate::{DType, Float, check};
 use std::path::{Path, PathBuf};
 
 /// One file of raw little-endian values.
@@ -23,8 +23,7 @@ impl DataFile {
     /// All values.
     pub fn read<T: Float>(&self) -> Vec<T> {
         let bytes = std::fs::read(&self.path).unwrap_or_else(|e| panic!("{}: {e}", self.path.display()));
-        let value = |b: &[u8]| T::from_bits_u64(b.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte)));
-        let values: Vec<T> = bytes.chunks_exact(size_of::<T>()).map(value).collect();
+        let values: Vec<T> = check::values(&bytes);
         assert_eq!(values.len(), self.shape.iter().product(), "{}", self.name);
         values
     }

@@ -12,12 +12,13 @@
 //! [`CASES`] is what the first three are made of. `UPDATE_GOLDEN=1` lets the tests write files that are absent and
 //! change the encoder's hashes; nothing ever changes a file that is there.
 
+use crate::DType;
 use crate::fields::Field;
-use crate::table::{self, Table};
-use crate::{DType, sha256_hex};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use toml::{Table, Value};
 
 /// Largest golden file.
 pub const MAX_BYTES: usize = 64 << 10;
@@ -520,17 +521,21 @@ impl Folder {
 
     /// All files that the manifest lists.
     pub fn load(&self) -> Vec<Golden> {
-        let manifest = read(&self.manifest());
-        let load = |(name, entry): (String, _)| {
+        let load = |(name, entry): (String, Value)| {
             let path = self.path.join(format!("{name}.pum"));
             let bytes = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            Golden { name, bytes, entry }
+            Golden { bytes, entry: texts(&name, entry), name }
         };
-        table::parse(&manifest).into_iter().map(load).collect()
+        parse(&self.manifest(), &read(&self.manifest())).into_iter().map(load).collect()
     }
 
     /// Adds a file and its entry, unless there is one of that name.
-    pub fn add<'a>(&self, name: &str, bytes: &[u8], entry: impl IntoIterator<Item = (&'a str, String)>) {
+    pub fn add<V: Into<Value>>(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        entry: impl IntoIterator<Item = (impl Into<String>, V)>,
+    ) {
         let path = self.path.join(format!("{name}.pum"));
         if path.exists() {
             return;
@@ -538,41 +543,44 @@ impl Folder {
         assert!(bytes.len() < MAX_BYTES, "{name} has {} bytes, too many for a golden file", bytes.len());
         fs::create_dir_all(&self.path).expect("the folder can be made");
         let manifest = self.manifest();
-        let before = fs::read_to_string(&manifest).unwrap_or_else(|_| self.about.to_owned());
+        let mut table = if manifest.exists() { parse(&manifest, &read(&manifest)) } else { Table::new() };
         // The entry of a file that was removed on purpose goes too.
-        let before = table::without(&before, name);
-        fs::write(&manifest, format!("{before}\n{}", table::section(name, entry)))
-            .expect("the manifest can be written");
+        table.remove(name);
+        let entry: Table = entry.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        table.insert(name.to_owned(), entry.into());
+        fs::write(&manifest, format!("{}\n{table}", self.about)).expect("the manifest can be written");
         fs::write(&path, bytes).expect("the file can be written");
         println!("wrote {}", path.display());
     }
 }
 
 /// The manifest's entry of a case whose decoded values have these bytes.
-pub fn entry(case: &Case, decoded: &[u8]) -> [(&'static str, String); 6] {
+pub fn entry(case: &Case, decoded: &[u8]) -> [(&'static str, Value); 6] {
+    let integer = |n: u64| Value::from(i64::try_from(n).expect("seeds and extents are small"));
     [
-        ("generator", format!("{:?}", case.field)),
-        ("seed", case.seed.to_string()),
-        ("dtype", case.dtype.name().to_owned()),
-        ("shape", format!("{:?}", case.shape)),
-        ("config", case.config()),
-        ("sha256", sha256_hex(decoded)),
+        ("generator", format!("{:?}", case.field).into()),
+        ("seed", integer(case.seed)),
+        ("dtype", case.dtype.name().into()),
+        ("shape", Value::Array(case.shape.iter().map(|extent| integer(*extent as u64)).collect())),
+        ("config", case.config().into()),
+        ("sha256", sha256_hex(decoded).into()),
     ]
 }
 
 /// Hashes of what the encoder writes, by case.
 pub fn encoder_hashes() -> BTreeMap<String, String> {
-    let mut table: Table = table::parse(&read(&hashes_path()));
-    table.remove("sha256").unwrap_or_default()
+    let path = hashes_path();
+    parse(&path, &read(&path)).remove("sha256").map_or_else(BTreeMap::new, |hashes| texts("sha256", hashes))
 }
 
 /// Writes [`encoder_hashes`].
 pub fn write_encoder_hashes(hashes: &BTreeMap<String, String>) {
     let about = "# SHA-256 of what the encoder writes for each case of crates/pumice-testkit/src/golden.rs: the same for\n\
-                 # every instruction set, backend and thread count. Changed only by UPDATE_GOLDEN=1.\n\n";
-    let entries = hashes.iter().map(|(name, hash)| (name.as_str(), hash.clone()));
+                 # every instruction set, backend and thread count. Changed only by UPDATE_GOLDEN=1.\n";
+    let hashes: Table = hashes.iter().map(|(name, hash)| (name.clone(), hash.clone().into())).collect();
+    let table = Table::from_iter([("sha256".to_owned(), hashes.into())]);
     fs::create_dir_all(folder("golden")).expect("the folder can be made");
-    fs::write(hashes_path(), about.to_owned() + &table::section("sha256", entries)).expect("the table can be written");
+    fs::write(hashes_path(), format!("{about}\n{table}")).expect("the table can be written");
 }
 
 fn hashes_path() -> PathBuf {
@@ -584,9 +592,33 @@ fn read(path: &Path) -> String {
         .unwrap_or_else(|e| panic!("{}: {e}; UPDATE_GOLDEN=1 writes what is absent", path.display()))
 }
 
+fn parse(path: &Path, text: &str) -> Table {
+    text.parse().unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The entries of a section; numbers and lists as TOML has them.
+fn texts(section: &str, entries: Value) -> BTreeMap<String, String> {
+    let Value::Table(entries) = entries else { panic!("{section} is no section") };
+    let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    entries.into_iter().map(|(key, value)| (key, text(value))).collect()
+}
+
+/// SHA-256 in hexadecimal, which Python's `hashlib` can check as well.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn manifests_are_written_as_they_are_read() {
+        for folder in [Folder::v1(), Folder::errors()] {
+            let text = read(&folder.manifest());
+            assert!(text == format!("{}\n{}", folder.about, parse(&folder.manifest(), &text)), "{folder:?}");
+        }
+    }
 
     #[test]
     fn names_are_unique() {

@@ -9,9 +9,7 @@ pub mod fields;
 mod float;
 pub mod golden;
 mod rng;
-mod sha256;
-mod table;
 
 pub use float::{DType, Float};
+pub use golden::sha256_hex;
 pub use rng::Rng;
-pub use sha256::sha256_hex;
