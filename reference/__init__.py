@@ -14,6 +14,7 @@ Every violation of the format raises FormatError. On the command line, from the 
     python -m reference IN.pum -o OUT.npy
 """
 
-from .container import FormatError, chunk_box, decode, decode_chunk, info
+from .container import chunk_box, decode, decode_chunk, info
+from .cursor import FormatError
 
 __all__ = ["FormatError", "chunk_box", "decode", "decode_chunk", "info"]

@@ -36,7 +36,7 @@ def compare(array, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m reference", description="Decode a Pumice stream (independent decoder).")
+    parser = argparse.ArgumentParser("python -m reference", description="Decode a Pumice stream (independent decoder).")
     parser.add_argument("input")
     parser.add_argument("-o", "--output", help="OUT.npy, or any other suffix for raw little-endian values")
     parser.add_argument("--info", action="store_true", help="print header and index as JSON")

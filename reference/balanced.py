@@ -5,8 +5,10 @@ import math
 
 import numpy as np
 
-from .huffman import Exceptions, check_complete, decode_streams, n_streams
-from .small import view_of
+from .exceptions import read_exceptions
+from .huffman import check_complete, decode_streams, n_streams
+from .payload import check_end, check_size
+from .view import view_of
 
 GROUP, N_CLASSES, CLASS_SYMBOLS, OWN_BOOK = 32, 65, 132, 64
 MAX_CODEBOOKS, MAX_BITS = 66, 12
@@ -148,15 +150,11 @@ def low_bits(c, k):
 
 def decode_balanced(c, extents, header):
     """The bit patterns of a chunk, flat in C order."""
-    n_values = math.prod(extents)
-    c.require(n_values > 0, "codec without elements")
-    least = max(3, n_values // 2**14)
-    c.require(c.end >= least, f"{c.end} bytes are too few for {n_values} values")
+    n_values = check_size(c, extents)
     c.require(header.step is not None, "codec without a step")
-    view, t = view_of(extents), header.dtype
-    exceptions = Exceptions(c, n_values, view.dims, header)
-    zigzag = c.varint("origin")
-    origin = zigzag >> 1 ^ -(zigzag & 1)
+    view = view_of(extents)
+    exceptions = read_exceptions(c, n_values, view.dims, header)
+    origin = c.signed("origin")
     order = c.uint(1, "order")
     c.require(order & 15 and (order < 16 or order == 0b11000), f"unknown order {order}")
     n_groups = -(-n_values // GROUP)
@@ -218,13 +216,11 @@ def decode_balanced(c, extents, header):
     is_wide = (group_bytes == 0) & (classes != 0)[:, None]
     # Groups are filled up with zeros, but a hostile one may have anything there.
     differences[is_wide] = c.array("<i4", int(is_wide.sum()), "wide differences")
-    rest = c.take(c.end - c.at, "padding")
-    c.require(not any(rest) and (len(rest) == 0 or c.end == least), "bytes after the end")
+    check_end(c, n_values)
 
     sums = differences.reshape(-1)[:n_values].astype(np.int32)
     with np.errstate(all="ignore"):
         sum_up(sums, order, view.dims)
-        q = sums.astype(np.int64) + np.int64(origin)
-        bits = t.restore(q.astype(t.int_type).view(t.uint_type), header.step).view(t.uint_type)
+    bits = header.dtype.restore_bits(sums, origin, header.step)
     exceptions.restore(bits)
     return view.to_chunk(bits)

@@ -1,6 +1,8 @@
 """Codec of the preset `cuszplus`: docs/format.md, section 12."""
 
-from .huffman import N_CODES, NumberModel, QuantCodes, decode_runs, read_lengths, read_symbols
+from .binary_coder import NumberModel
+from .huffman import decode_runs, read_lengths, read_symbols
+from .quant_codes import N_CODES, QuantCodes
 
 HUFFMAN, RUNS, CODED_RUNS = range(3)
 

@@ -1,48 +1,16 @@
-"""Integers and Huffman codes: docs/format.md, section 8.
+"""Huffman codes and runs (docs/format.md, sections 8.2 to 8.4).
 
-    Exceptions(c, n_values, dims, header)   values without an integer: fill values, and those stored exactly
     read_lengths(coder, n_symbols)          the length of each symbol's code, None where it has none
     read_symbols(coder, c, lengths, n)      symbols of one code: sizes of their streams, then the streams
-    decode_runs(values, digits, n)          run lengths
+    decode_runs(c, values, digits, n)       run lengths
 
-`c` is a cursor over the payload (container.Cursor), `coder` a binary decoder (small.BinaryDecoder).
+`c` is a cursor over the payload, `coder` a binary decoder.
 """
 
-import math
-
-import numpy as np
-
-from .small import AdaptiveBit, BinaryDecoder, NumberModel, clamp, read_kinds, read_places
+from .binary_coder import AdaptiveBit, NumberModel
 
 MAX_BITS = 24
 GROUP, BLOCK, STREAMS = 32, 4096, 4
-
-
-# ---- 8.1 Exceptions ----
-
-class Exceptions:
-    def __init__(self, c, n_values, dims, header):
-        self.header, self.kinds, self.places, self.values = header, None, [], []
-        flags = c.uint(1, "exceptions")
-        c.require(flags < 4, f"unknown exceptions {flags:#04x}")
-        if flags == 0:
-            return
-        t, n_fills = header.dtype, len(header.fills)
-        coder = BinaryDecoder(c.part(c.varint("place_bytes"), "places"))
-        if flags & 1:
-            self.kinds = read_kinds(coder, dims, n_fills).reshape(-1)
-            c.require(self.kinds.max() <= n_fills, "fill values, and the header has none")
-        if flags & 2:
-            self.places = read_places(coder, n_values, (c.end - c.at) // t.size)
-        coder.finish()
-        self.values = c.array(t.uint_type, len(self.places), "exact values")
-
-    def restore(self, bits):
-        if self.kinds is not None:
-            for i, fill in enumerate(self.header.fills):
-                bits[self.kinds == i + 1] = fill
-        for place, value in zip(self.places, self.values):
-            bits[place] = value
 
 
 # ---- 8.2 Lengths of codes ----
@@ -154,50 +122,3 @@ def decode_runs(c, values, digits, n_symbols):
         symbols += [value] * length
     c.require(len(symbols) == n_symbols and next(digits, None) is None, "runs have the wrong lengths")
     return symbols
-
-
-# ---- 12.1 Quantisation codes ----
-
-N_CODES, RADIUS = 1024, 512
-
-
-class QuantCodes:
-    """What a payload of `cuszplus` or `ceaz` has in front of its codes."""
-
-    def __init__(self, c, extents, header):
-        self.header, self.n_values = header, math.prod(extents)
-        c.require(self.n_values > 0, "codec without elements")
-        c.require(c.end >= max(3, self.n_values // 2**14), f"{c.end} bytes are too few for {self.n_values} values")
-        c.require(header.step is not None, "codec without a step")
-        axes = [1, 1, 1, *extents]
-        self.dims = (1, math.prod(axes[:-2]), *axes[-2:])
-        zigzag = c.varint("origin")
-        self.origin = zigzag >> 1 if zigzag % 2 == 0 else -(zigzag >> 1) - 1
-        self.exceptions = Exceptions(c, self.n_values, self.dims, header)
-        self.coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
-        self.places = read_places(self.coder, self.n_values, self.n_values // 8)
-        model = NumberModel()
-        self.outliers = []
-        for _ in self.places:
-            value = model.signed(self.coder)
-            c.require(-2**31 <= value < 2**31, "outlier is out of range")
-            self.coder.check()
-            self.outliers.append(value)
-
-    def restore(self, c, codes):
-        """The bit patterns of the chunk; the payload must end here."""
-        self.coder.finish()
-        rest = c.take(c.end - c.at, "padding")
-        c.require(not any(rest) and (len(rest) == 0 or c.end == max(3, self.n_values // 2**14)), "bytes after the end")
-        t = self.header.dtype
-        sums = np.array(codes, np.int64) - RADIUS
-        for place, value in zip(self.places, self.outliers):
-            sums[place] += value
-        sums = sums.astype(np.int32).reshape(self.dims)
-        with np.errstate(all="ignore"):
-            for axis in (1, 2, 3):
-                np.cumsum(sums, axis=axis, dtype=np.int32, out=sums)
-            q = sums.reshape(-1).astype(np.int64) + np.int64(self.origin)
-            bits = t.restore(q.astype(t.int_type).view(t.uint_type), self.header.step).view(t.uint_type)
-        self.exceptions.restore(bits)
-        return bits

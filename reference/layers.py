@@ -8,10 +8,13 @@ import math
 
 import numpy as np
 
-from .small import BinaryDecoder, least_payload, read_kinds, read_places
+from .binary_coder import BinaryDecoder
+from .exceptions import Exceptions, read_kinds, read_places
+from .header import MAX_BIN, MAX_BIN_VALUES
+from .payload import check_end, check_size
 
 CODEC_POINTWISE, CODEC_REGIONS = 8, 9
-MAX_BOXES, MAX_BIN, MAX_BIN_VALUES, MAX_CENTRE = 1024, 256, 4096, 1100
+MAX_BOXES, MAX_CENTRE = 1024, 1100
 
 # ---- 14.1 Codec pointwise ----
 
@@ -50,8 +53,7 @@ def read_nested(c, extents, header, below):
 
 
 def decode_pointwise(c, extents, header, decode_payload):
-    t, n_values = header.dtype, math.prod(extents)
-    c.require(n_values > 0 and c.end >= least_payload(n_values), f"{c.end} bytes are too few for {n_values} values")
+    t, n_values = header.dtype, check_size(c, extents)
     flags = c.uint(1, "flags")
     c.require(flags < 64 and (flags & LOGARITHMIC or not flags & ~PATCHES), f"unknown flags {flags:#04x}")
     c.require(not flags & (SECOND_FILLS | ALL_SECOND) or len(header.fills) == 2, "a fill that the header has not")
@@ -93,8 +95,7 @@ BACKGROUND, BINNED, FILLS, EXACT_VALUES = (1 << i for i in range(4))
 
 
 def decode_regions(c, extents, header, decode_payload):
-    t, n_values = header.dtype, math.prod(extents)
-    c.require(n_values > 0 and c.end >= least_payload(n_values), f"{c.end} bytes are too few for {n_values} values")
+    t, n_values = header.dtype, check_size(c, extents)
     flags = c.uint(1, "flags")
     c.require(flags < 16 and (flags & BINNED or not flags & (FILLS | EXACT_VALUES))
               and (flags & BACKGROUND or not flags & BINNED), f"unknown flags {flags:#04x}")
@@ -113,33 +114,20 @@ def decode_regions(c, extents, header, decode_payload):
         c.require(all(n > 0 and s + n <= all_ for s, n, all_ in zip(start, inside, extents)), "a box outside")
         values = decode_payload(*read_nested(c, inside, header, CODEC_REGIONS), c.what)
         bits[tuple(slice(s, s + n) for s, n in zip(start, inside))] = values.reshape(inside)
-    rest = c.take(c.end - c.at, "padding")
-    c.require(not any(rest) and (len(rest) == 0 or c.end == least_payload(n_values)), "bytes after the end")
+    check_end(c, n_values)
     return bits.reshape(-1)
 
 
 def decode_means(c, flags, extents, header, decode_payload):
-    t, n_values = header.dtype, math.prod(extents)
     factors = [c.varint("factor") for _ in extents]
     c.require(factors and all(1 <= f <= MAX_BIN for f in factors) and math.prod(factors) <= MAX_BIN_VALUES,
               f"impossible bins {factors}")
-    kinds, places, exact = None, [], []
-    if flags & (FILLS | EXACT_VALUES):
-        coder = BinaryDecoder(c.part(c.varint("mask_bytes"), "masks"))
-        if flags & FILLS:
-            kinds = read_kinds(coder, mask_dims(extents), len(header.fills)).reshape(-1)
-            c.require(kinds.max() <= len(header.fills), "fill values, and the header has none")
-        if flags & EXACT_VALUES:
-            places = read_places(coder, n_values, (c.end - c.at) // t.size)
-        coder.finish()
-        exact = c.array(t.uint_type, len(places), "exact values")
+    # These are the flags of 8.1, two bits further up.
+    exceptions = Exceptions(c, flags // FILLS, math.prod(extents), mask_dims(extents), header)
     n_bins = tuple(-(-n // f) for n, f in zip(extents, factors))
     bits = decode_payload(*read_nested(c, n_bins, header, CODEC_REGIONS), c.what).reshape(n_bins)
     for axis, (n, factor) in enumerate(zip(extents, factors)):
         bits = np.repeat(bits, factor, axis).take(range(n), axis)
     bits = np.ascontiguousarray(bits).reshape(-1)
-    if kinds is not None:
-        for i, fill in enumerate(header.fills):
-            bits[kinds == i + 1] = fill
-    bits[places] = exact
+    exceptions.restore(bits)
     return bits

@@ -1,6 +1,5 @@
-"""Tests of cuszp2.py and ceresz2.py, by an encoder of its own as in test_decode.py: it works
-value by value on Python integers, and makes random use of whatever freedom docs/format.md leaves: planes and outliers
-that are not needed, flags of blocks in which all is predictable.
+"""Tests of the codecs `cuszp2` and `ceresz2`, by an encoder that makes random use of whatever freedom docs/format.md
+leaves: planes and outliers that are not needed, flags of blocks in which all is predictable.
 """
 
 import math
@@ -8,9 +7,14 @@ import random
 import struct
 import unittest
 
-from reference import container as d
 from reference import ceresz2
-from .test_decode import F32, F64, NAN_FILLS, STEP, BinaryEncoder, bits_of, single, varint
+from reference.container import CODEC_CERESZ2, CODEC_CUSZP2, decode
+from reference.cursor import FormatError
+from reference.xxh3 import xxh3
+
+from .binary_encoder import BinaryEncoder, encode_kinds, encode_places
+from .container_encoder import F32, F64, NAN_FILLS, STEP, bits_of, single, varint
+from .huffman_encoder import encode_streams
 
 
 class Chunk:
@@ -48,25 +52,9 @@ class Chunk:
         coder = BinaryEncoder()
         if kinds:
             dims = (math.prod(shape[:-3]), *(1,) * (3 - len(shape)), *shape[-3:])
-            is_fill, is_second = {}, {}
-            for i, kind in enumerate(kinds):
-                t, z, y, x = (i // math.prod(dims[a + 1:]) % dims[a] for a in range(4))
-
-                def at(dz, dy, dx):
-                    place = (t, z + dz, y + dy, x + dx)
-                    if not all(0 <= p < n for p, n in zip(place, dims)):
-                        return 0
-                    return kinds[((place[0] * dims[1] + place[1]) * dims[2] + place[2]) * dims[3] + place[3]]
-
-                near = [at(0, 0, -1), at(0, -1, 0), at(-1, 0, 0), at(0, -1, -1), at(0, -1, 1), at(0, 0, -2)]
-                coder.bit(is_fill.setdefault(tuple(map(bool, near)), [2**15, 0]), int(kind > 0))
-                if kind and n_fills > 1:
-                    coder.bit(is_second.setdefault(next(filter(None, near), 0), [2**15, 0]), kind - 1)
+            encode_kinds(coder, kinds, dims, n_fills)
         if exact:
-            count, gap = {}, {}
-            coder.number(count, len(exact))
-            for before, place in zip([-1, *exact], exact):
-                coder.number(gap, place - before - 1)
+            encode_places(coder, exact)
         return coder.finish()
 
     def blocks(self):
@@ -101,7 +89,6 @@ def cuszp2(chunk):
 
 
 def ceresz2_payload(chunk, codebook=None):
-    codes = {symbol: (n, code) for (n, code), symbol in ceresz2.codebook().items()}
     flags, masks, raw, symbols = 0, b"", b"", []
     for i, block in enumerate(chunk.blocks()):
         # Values may be unpredictable without need.
@@ -111,22 +98,14 @@ def ceresz2_payload(chunk, codebook=None):
             masks += u32(sum(1 << k for k in range(32) if is_raw[k]))
             raw += b"".join(struct.pack("<i", delta) for k, delta in enumerate(block) if is_raw[k])
         symbols += [chunk.rng.randrange(2000) if r else delta + 1000 for r, delta in zip(is_raw, block)]
-    sizes, streams = b"", b""
-    symbols = symbols[:chunk.n]
-    for start in range(0, chunk.n, 4096):
-        part = symbols[start:start + 4096]
-        groups = [part[i:i + 32] for i in range(0, len(part), 32)]
-        for i in range(4):
-            own = groups[len(groups) * i // 4:len(groups) * (i + 1) // 4]
-            text = "".join(format(codes[s][1], f"0{codes[s][0]}b") for group in own for s in group)
-            stream = b"".join(int(text[j:j + 8][::-1], 2).to_bytes(1, "little") for j in range(0, len(text), 8))
-            sizes, streams = sizes + struct.pack("<H", len(stream)), streams + stream
+    sizes, streams = encode_streams(symbols[:chunk.n], [ceresz2.code_lengths()])
+    sizes = b"".join(struct.pack("<H", size) for size in sizes)
     id_bytes = (ceresz2.CODEBOOK if codebook is None else codebook).to_bytes(8, "little")
     words = -(-len(chunk.blocks()) // 32)
     return chunk.front + id_bytes + flags.to_bytes(4 * words, "little") + masks + raw + sizes + streams
 
 
-ENCODERS = {d.CODEC_CUSZP2: cuszp2, d.CODEC_CERESZ2: ceresz2_payload}
+ENCODERS = {CODEC_CUSZP2: cuszp2, CODEC_CERESZ2: ceresz2_payload}
 
 
 class Blocks(unittest.TestCase):
@@ -140,7 +119,7 @@ class Blocks(unittest.TestCase):
                 n_exact = 2 if case % 4 == 1 and math.prod(shape) > 9 else 0
                 chunk = Chunk(rng, t, shape, fills, n_exact, rng.choice((0.3, 5, 400)))
                 with self.subTest(codec=codec, shape=shape):
-                    decoded = d.decode(single(t, shape, encode(chunk), codec=codec, fills=fills))
+                    decoded = decode(single(t, shape, encode(chunk), codec=codec, fills=fills))
                     self.assertEqual(decoded.shape, shape)
                     self.assertEqual(bits_of(decoded), chunk.bits)
 
@@ -148,8 +127,8 @@ class Blocks(unittest.TestCase):
         rng = random.Random(2)
 
         def refuse(codec, shape, payload, message, **options):
-            with self.assertRaisesRegex(d.FormatError, message):
-                d.decode(single(F32, shape, payload, codec=codec, **options))
+            with self.assertRaisesRegex(FormatError, message):
+                decode(single(F32, shape, payload, codec=codec, **options))
 
         for codec, encode in ENCODERS.items():
             payload = encode(Chunk(rng, F32, (100,)))
@@ -159,12 +138,12 @@ class Blocks(unittest.TestCase):
             refuse(codec, (100,), b"\4" + payload[1:], "exceptions")
             refuse(codec, (100,), payload, "step", step=0.0)
             refuse(codec, (0,), payload, "without elements")
-        refuse(d.CODEC_CUSZP2, (1,), bytes([0, 0, 0x20]), "header")
+        refuse(CODEC_CUSZP2, (1,), bytes([0, 0, 0x20]), "header")
         chunk = Chunk(rng, F32, (100,))
-        refuse(d.CODEC_CERESZ2, (100,), ceresz2_payload(chunk, codebook=1), "codebook")
+        refuse(CODEC_CERESZ2, (100,), ceresz2_payload(chunk, codebook=1), "codebook")
         payload = bytearray(ceresz2_payload(chunk))
         payload[len(chunk.front) + 8] |= 0x10
-        refuse(d.CODEC_CERESZ2, (100,), bytes(payload), "beyond")
+        refuse(CODEC_CERESZ2, (100,), bytes(payload), "beyond")
 
     def test_changed_payloads(self):
         # Nothing but FormatError may come out of a hostile payload; most changes decode to other values.
@@ -174,13 +153,13 @@ class Blocks(unittest.TestCase):
             payload = bytearray(ENCODERS[codec](Chunk(rng, F32, (4, 30), NAN_FILLS[F32][:case % 3], case % 2)))
             payload[rng.randrange(len(payload))] = rng.randrange(256)
             try:
-                d.decode(single(F32, (4, 30), bytes(payload), codec=codec, fills=NAN_FILLS[F32][:case % 3]))
-            except d.FormatError:
+                decode(single(F32, (4, 30), bytes(payload), codec=codec, fills=NAN_FILLS[F32][:case % 3]))
+            except FormatError:
                 refused += 1
         self.assertGreater(refused, 30)
 
     def test_the_codebook_is_that_of_the_format(self):
-        lengths = {symbol: n for (n, _), symbol in ceresz2.codebook().items()}
-        self.assertEqual(sorted(lengths), list(range(2000)))
-        self.assertEqual(sum(2.0**-n for n in lengths.values()), 1)
-        self.assertEqual(d.xxh3(bytes(lengths[symbol] for symbol in range(2000))), ceresz2.CODEBOOK)
+        lengths = ceresz2.code_lengths()
+        self.assertEqual(len(lengths), 2000)
+        self.assertEqual(sum(2.0**-n for n in lengths), 1)
+        self.assertEqual(xxh3(bytes(lengths)), ceresz2.CODEBOOK)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reference import container as d
 from reference import layers
+from reference.container import Stream, decode_payload
+from reference.cursor import FormatError
 
 GOLDEN = Path(__file__).parent.parent.parent / "assets/golden/v1"
 
@@ -40,7 +41,7 @@ class Masks(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def payload(self, name):
-        stream = d.Stream((GOLDEN / f"{name}.pum").read_bytes())
+        stream = Stream((GOLDEN / f"{name}.pum").read_bytes())
         box = stream.chunk_box(0)
         codec, payload = stream.read_frame(0, box)
         return codec, bytearray(payload), tuple(s.stop - s.start for s in box), stream.header
@@ -48,8 +49,8 @@ class Refusals(unittest.TestCase):
     def refuse(self, name, at, value, message):
         codec, payload, extents, header = self.payload(name)
         payload[at] = value
-        with self.assertRaisesRegex(d.FormatError, message):
-            d.decode_payload(codec, bytes(payload), extents, header, "chunk")
+        with self.assertRaisesRegex(FormatError, message):
+            decode_payload(codec, bytes(payload), extents, header, "chunk")
 
     def test_pointwise(self):
         self.refuse("pwrel_smooth_f32", 0, 0x41, "unknown flags")
@@ -67,5 +68,5 @@ class Refusals(unittest.TestCase):
         for name in "pwrel_smooth_f32", "regions_f32", "bins_f32":
             codec, payload, extents, header = self.payload(name)
             for cut in bytes(payload[:-1]), bytes(payload) + b"\1":
-                with self.assertRaises(d.FormatError):
-                    d.decode_payload(codec, cut, extents, header, "chunk")
+                with self.assertRaises(FormatError):
+                    decode_payload(codec, cut, extents, header, "chunk")
