@@ -1,4 +1,4 @@
-//! The codecs of blocks: sizes for the tables, and what builds the codebook of `ceresz2` (`cargo xtask codebook`).
+//! The codecs of blocks: sizes for the tables, and what builds the codebook of `ceresz2` (`cargo research codebook`).
 
 use crate::codec::entropy::huffman::{Codebook, Lengths};
 use crate::codec::papers::blocks::Blocks;

@@ -1,7 +1,7 @@
 //! The codec of the preset `ceresz2`: blocks of 32 differences under one static Huffman codebook of 2000 symbols, by the
 //! rules of CereSZ-II (docs/format.md, 11; docs/papers.md says where it deviates).
 //!
-//! The codebook was built offline and is part of the format: `cargo xtask codebook` made it. Whatever is not among its
+//! The codebook was built offline and is part of the format: `cargo research codebook` made it. Whatever is not among its
 //! symbols is unpredictable and stored as it is. Where streams, masks and unpredictable values of each part of a chunk
 //! begin is computed from their sizes before any of them is read, so that all parts are decoded at the same time.
 
