@@ -6,6 +6,8 @@ use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
+use pumice_testkit::Rng;
+
 use crate::Target;
 
 /// Inputs do not grow beyond this.
@@ -54,7 +56,7 @@ pub fn run(
     limit: Limit,
     mut progress: impl FnMut(u64, Duration),
 ) -> Result<Outcome, Finding> {
-    let mut random = Random(start);
+    let mut random = Rng::new(start);
     let mut input = Vec::new();
     let (began, mut reported, mut slowest) = (Instant::now(), Duration::ZERO, Duration::ZERO);
     let mut runs = 0;
@@ -97,26 +99,8 @@ fn text_of(panicked: &(dyn Any + Send)) -> String {
     text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("panicked").into()
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, which is above 0.
-    fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
-    }
-}
-
 /// A seed with one to eight changes.
-fn mutate(random: &mut Random, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
+fn mutate(random: &mut Rng, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
     input.clear();
     if !seeds.is_empty() {
         input.extend_from_slice(&seeds[random.below(seeds.len())]);
@@ -127,9 +111,9 @@ fn mutate(random: &mut Random, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
     input.truncate(MAX_BYTES);
 }
 
-fn change(random: &mut Random, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
+fn change(random: &mut Rng, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
     if input.is_empty() {
-        input.push(random.next() as u8);
+        input.push(random.bits() as u8);
         return;
     }
     // Half of all changes aim at the first bytes, where the parameters are.
@@ -137,7 +121,7 @@ fn change(random: &mut Random, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
     let at = random.below(span);
     match random.below(9) {
         0 | 1 => input[at] ^= 1 << random.below(8),
-        2 => input[at] = random.next() as u8,
+        2 => input[at] = random.bits() as u8,
         3 => input[at] = input[at].wrapping_add(random.below(17) as u8).wrapping_sub(8),
         4 => {
             let bytes = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
@@ -150,7 +134,7 @@ fn change(random: &mut Random, seeds: &[Vec<u8>], input: &mut Vec<u8>) {
         }
         6 => {
             let n = 1 + random.below(8);
-            let byte = random.next() as u8;
+            let byte = random.bits() as u8;
             input.splice(at..at, std::iter::repeat_n(byte, n));
         }
         7 => {

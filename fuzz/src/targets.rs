@@ -6,9 +6,10 @@ use std::ops::Range;
 use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
-    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Info, Preset, Reader, Salvage, Writer, metrics,
-    with_dtype,
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer,
+    metrics, with_dtype,
 };
+use pumice_testkit::check;
 
 use crate::stream::{self, Repairs};
 
@@ -363,20 +364,11 @@ fn check_bound<T: Element>(values: &[T], restored: &[T], info: &Info, asked: Err
     }
     for (i, (x, y)) in values.iter().zip(restored).enumerate() {
         let is_fine = match x.is_finite() && info.abs_bound > 0.0 {
-            true => y.is_finite() && is_within(x.to_f64(), y.to_f64(), info.abs_bound),
+            true => y.is_finite() && check::is_within(x.to_f64(), y.to_f64(), info.abs_bound),
             false => x.to_bits_u64() == y.to_bits_u64(),
         };
         assert!(is_fine, "value {i}: {x:e} became {y:e} at bound {:e}", info.abs_bound, x = x.to_f64(), y = y.to_f64());
     }
-}
-
-/// Whether `|x - y| <= bound`, without rounding: the difference as a sum of two numbers (Knuth's two-sum).
-pub fn is_within(x: f64, y: f64, bound: f64) -> bool {
-    let difference = x - y;
-    let back = difference - x;
-    let rest = (x - (difference - back)) + (-y - back);
-    let (size, rest) = if difference < 0.0 { (-difference, -rest) } else { (difference, rest) };
-    size < bound || (size == bound && rest <= 0.0)
 }
 
 /// Opens, reads and salvages a stream in every way, and compares the answers.
@@ -432,12 +424,12 @@ fn read<T: Element>(reader: &Reader<&[u8]>, bytes: &[u8], options: &DecodeOption
         dice /= 5;
     }
     let part = reader.read_region::<T>(&region).expect("it was read before");
-    assert!(same(&part.data, &crop(&whole.data, shape, &region)));
+    assert!(same(&part.data, &check::cut(&whole.data, shape, &region)));
     if reader.n_chunks() > 0 {
         let id = dice as u64 % reader.n_chunks();
         let region = reader.chunk_region(id).expect("it exists");
         let chunk = reader.read_chunk::<T>(id).expect("it was read before");
-        assert!(same(&chunk.data, &crop(&whole.data, shape, &region)));
+        assert!(same(&chunk.data, &check::cut(&whole.data, shape, &region)));
     }
 
     let salvaged = pumice::salvage(bytes, options.clone()).expect("it was read before");
@@ -487,16 +479,6 @@ fn same<T: Element>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(equal)
 }
 
-/// The values of a region, in C order.
-fn crop<T: Element>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec<T> {
-    let Some((range, inner)) = region.split_first() else { return data.to_vec() };
-    if region.iter().any(Range::is_empty) {
-        return Vec::new();
-    }
-    let row = data.len() / shape[0];
-    range.clone().flat_map(|i| crop(&data[i * row..(i + 1) * row], &shape[1..], inner)).collect()
-}
-
 /// Bytes that go on as zeros.
 struct Input<'a>(&'a [u8]);
 
@@ -518,18 +500,6 @@ impl Input<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn within_is_exact() {
-        let tiny = f64::from_bits(1);
-        assert!(is_within(1.5, 1.0, 0.5) && is_within(-1.5, -1.0, 0.5) && is_within(1.0, 1.5, 0.5));
-        assert!(!is_within(1.0, tiny, 1.0 - f64::EPSILON));
-        // The difference rounds to the bound and is yet above it, or below.
-        assert!(!is_within(1.0, -tiny, 1.0) && !is_within(-1.0, tiny, 1.0));
-        assert!(is_within(1.0, tiny, 1.0) && is_within(-1.0, -tiny, 1.0));
-        assert!(is_within(tiny, 0.0, tiny) && !is_within(2.0 * tiny, 0.0, tiny));
-        assert!(!is_within(f64::MAX, -f64::MAX, f64::MAX));
-    }
 
     #[test]
     fn the_codec_targets_see_valid_streams() {

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use pumice::{Config, DecodeOptions, ErrorBound, Preset};
-use pumice_fuzz::targets::is_within;
-use pumice_testkit::check::is_within_share;
+use pumice_testkit::check::{is_within, is_within_share};
 
 use crate::fuzz::PROFILE;
 use crate::shell::{self, Result};

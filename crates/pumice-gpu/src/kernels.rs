@@ -1,6 +1,6 @@
 //! The kernels as PTX, and the types of their arguments. These have the layout of their namesakes in `kernels/*.cu`.
 
-use pumice::DeviceElement;
+use pumice::Element;
 use pumice::backend::{FastCandidate, Quantizer};
 
 use crate::runtime::{DevicePtr, Plain};
@@ -33,7 +33,7 @@ impl Item for f64 {}
 
 /// An element type that there are kernels for.
 #[allow(private_bounds, reason = "sealed")]
-pub trait DeviceElement: DeviceElement + Kernels + Item {}
+pub trait DeviceElement: Element + Kernels + Item {}
 
 impl DeviceElement for f32 {}
 impl DeviceElement for f64 {}
@@ -43,7 +43,7 @@ pub(crate) const DECODE_THREADS: u32 = 128;
 pub(crate) const DECODE_THREADS_WIDE: u32 = 256;
 
 /// The names of the kernels of a type, and how they are launched.
-pub(crate) trait Kernels: DeviceElement + Plain {
+pub(crate) trait Kernels: Element + Plain {
     type Bits: Plain;
     const FAST_CHOOSE: &'static str;
     const FAST_ENCODE: &'static str;

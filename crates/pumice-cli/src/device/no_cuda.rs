@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pumice::{Array, Config, DecodeOptions, Error, Result};
 
-pub(crate) use pumice::DeviceElement;
+pub(crate) use pumice::Element as DeviceElement;
 
 /// There is none.
 #[derive(Debug)]
