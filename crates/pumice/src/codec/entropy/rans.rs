@@ -157,6 +157,7 @@ pub(crate) struct Contexts<'a> {
     /// Number of the distribution of each context, which has its place two further; all of them exist.
     numbers: [u8; PLACES],
     /// What a token adds to the sums of the next code and of the one after that, per magnitude and as such.
+    #[cfg(target_arch = "x86_64")]
     weights: [u32; 2],
     token_weights: [[u32; 2]; 256],
 }
@@ -170,6 +171,7 @@ impl<'a> Contexts<'a> {
         Self {
             entries: &table.entries,
             numbers: std::array::from_fn(number),
+            #[cfg(target_arch = "x86_64")]
             weights,
             token_weights: std::array::from_fn(|token| weights.map(|w| w * LEADING_MAGNITUDES[token])),
         }

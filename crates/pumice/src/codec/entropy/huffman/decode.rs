@@ -11,14 +11,14 @@ use crate::num::simd::{self, Job};
 /// As [`simd::scalar`].
 #[inline(always)]
 fn scalar(value: u64) -> u64 {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let mut value = value;
         // SAFETY: there is no instruction.
         unsafe { std::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
         value
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     value
 }
 
