@@ -41,6 +41,8 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command, ui: &Ui) -> Result<()> {
+    // A mistyped PUMICE_ISA must not pass for a measurement.
+    pumice::instruction_set()?;
     match command {
         Command::Compress(args) => commands::compress::run(args, ui),
         Command::Decompress(args) => commands::decompress::run(args, ui),

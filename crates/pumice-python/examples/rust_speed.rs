@@ -4,7 +4,7 @@
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-use pumice::{Config, ErrorBound, Preset};
+use pumice::{Config, ErrorBound, Preset, Real};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();

@@ -48,6 +48,7 @@ pub use compress::{
 pub use decompress::{Array, DecodeOptions, Info, Reader, Salvage, decompress, decompress_into, inspect, salvage};
 pub use error::{Error, ErrorKind, Result};
 pub use io::{AtomicFile, FileSource, ReadAt, SliceSource, Source};
+pub use num::simd::instruction_set;
 pub use num::{DType, Real};
 pub use plan::{Config, ErrorBound, Fill, Preset, Region, value_range};
 

@@ -80,3 +80,18 @@ fn missing_files_end_with_six() {
         assert!(message.starts_with("error: ") && message.contains("no"), "{message}");
     }
 }
+
+#[test]
+fn a_mistyped_instruction_set_is_an_error() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_10.f32", &smooth(&[10]));
+    let with_isa = |name: &str| {
+        let mut command = sandbox.command("compress x_10.f32 -o x.pum --abs 1");
+        command.env("PUMICE_ISA", name).output().unwrap()
+    };
+    let output = with_isa("avx-2");
+    assert_eq!(output.status.code(), Some(2));
+    let message = stderr(&output);
+    assert!(message.contains("PUMICE_ISA is 'avx-2'") && message.contains("portable"), "{message}");
+    assert!(with_isa("portable").status.success());
+}

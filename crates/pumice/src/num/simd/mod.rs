@@ -5,7 +5,11 @@
 //! lacks: call them only below the wrappers of `fast.rs`, which pick the instruction set at run time.
 #![allow(unsafe_code)]
 
+use std::ffi::OsStr;
+use std::io::Write;
+
 use super::value::Value;
+use crate::error::{Error, Result};
 use crate::exec::DefaultFloats;
 
 #[cfg(target_arch = "x86_64")]
@@ -132,14 +136,33 @@ pub(crate) fn run<J: Job>(job: J) -> J::Output {
 }
 
 impl Isa {
-    /// The best one this machine has. `PUMICE_ISA` (portable, avx2, avx512) lowers it, for tests and measurements.
+    /// The one that kernels use: the best of this machine, or what `PUMICE_ISA` (portable, avx2, avx512) lowers it to, for
+    /// tests and measurements.
     pub(crate) fn detect() -> Self {
         static ISA: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
         *ISA.get_or_init(|| {
-            let wished = std::env::var("PUMICE_ISA").unwrap_or_default();
-            let available = Isa::available();
-            let named = available.iter().copied().find(|isa| isa.name() == wished);
-            named.unwrap_or(*available.last().expect("portable is always there"))
+            let asked = std::env::var_os("PUMICE_ISA");
+            Isa::choose(asked.as_deref()).unwrap_or_else(|error| {
+                let best = Isa::choose(None).expect("portable is always there");
+                // Unlike `eprintln!`, no panic where standard error is closed.
+                let _ = writeln!(std::io::stderr(), "pumice: {error}; {} is used instead", best.name());
+                best
+            })
+        })
+    }
+
+    /// The one of this name; without a name, the best one.
+    fn choose(asked: Option<&OsStr>) -> Result<Self> {
+        let available = Isa::available();
+        let asked = asked.filter(|name| !name.is_empty());
+        let chosen = available.iter().rev().copied().find(|isa| asked.is_none_or(|name| name == isa.name()));
+        chosen.ok_or_else(|| {
+            let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
+            let asked = asked.unwrap_or_default().display();
+            Error::invalid(format!(
+                "PUMICE_ISA is '{asked}', which this machine does not have; it has {}",
+                names.join(", ")
+            ))
         })
     }
 
@@ -173,6 +196,17 @@ impl Isa {
             Isa::Avx512 => "avx512",
         }
     }
+}
+
+/// The name of the instruction set that the kernels use. The environment variable `PUMICE_ISA` lowers it; if it names none
+/// of this machine's, that is an error here, and elsewhere a message on standard error, once.
+///
+/// ```
+/// println!("running on {}", pumice::instruction_set()?); // portable, avx2 or avx512
+/// # Ok::<(), pumice::Error>(())
+/// ```
+pub fn instruction_set() -> Result<&'static str> {
+    Ok(Isa::choose(std::env::var_os("PUMICE_ISA").as_deref())?.name())
 }
 
 /// The same value, in a general register: keeps the compiler from packing a few independent chains of scalar work into
@@ -308,6 +342,20 @@ mod tests {
                 Isa::Avx512 => least_bytes::<avx512::Avx512>(),
             }
         }
+    }
+
+    #[test]
+    fn a_name_that_is_none_of_the_instruction_sets_is_an_error() {
+        let best = *Isa::available().last().unwrap();
+        assert_eq!(Isa::choose(None).unwrap(), best);
+        assert_eq!(Isa::choose(Some(OsStr::new(""))).unwrap(), best);
+        for isa in Isa::available() {
+            assert_eq!(Isa::choose(Some(OsStr::new(isa.name()))).unwrap(), isa);
+        }
+        let error = Isa::choose(Some(OsStr::new("avx-2"))).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+        let message = error.to_string();
+        assert!(message.contains("'avx-2'") && message.contains("portable"), "{message}");
     }
 
     #[test]
