@@ -46,6 +46,17 @@ impl Output {
         Ok(Self { sink, path: path.into() })
     }
 
+    /// Writes what is buffered; gives the path under which a file can be read before it is committed.
+    pub(crate) fn written(&mut self) -> Result<&Path> {
+        self.flush()?;
+        match &self.sink {
+            Sink::File(out) => Ok(out.get_ref().temporary_path()),
+            Sink::Stdout(_) | Sink::Stream(_) => {
+                Err(Failure::invalid(format!("{} cannot be read back", self.path.display())))
+            }
+        }
+    }
+
     /// Writes what is buffered and gives a file its name.
     pub(crate) fn commit(mut self) -> Result<()> {
         self.flush()?;

@@ -4,7 +4,6 @@
 //! bound is known beforehand; otherwise (REL without `--range`, a target, or `--verify`) it is first kept in an unnamed
 //! temporary file. A device takes the array as a whole, so that memory holds all of it.
 
-use std::fs;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -200,9 +199,11 @@ impl From<Summary> for Outcome {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
-    if args.verify && is_stdio(&args.output) {
-        return Err(Failure::invalid("--verify reads the result back, which standard output does not allow")
-            .hint("write to a file with -o FILE"));
+    if args.verify && is_stream(&args.output) {
+        return Err(Failure::invalid(
+            "--verify reads the result back, which standard output, pipes and devices do not allow",
+        )
+        .hint("write to a file with -o FILE"));
     }
     output::refuse_same_file(&args.input, &args.output)?;
     let (layout, place, outcome) = compress(args, ui)?;
@@ -243,32 +244,34 @@ fn place(args: &Args, layout: &Layout, config: &Config) -> Result<Place> {
 }
 
 fn from_file<T: DeviceElement>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
-    if !args.verify {
-        return write::<T>(input, &args.output, config, place, ui);
+    let (mut out, outcome) = write::<T>(input, &args.output, config, place, ui)?;
+    // What is still to be verified has no name yet; if it fails, it goes.
+    if args.verify {
+        verify::<T>(input, out.written()?, args, ui)?;
     }
-    // What is still to be verified gets its name only afterwards; a link stays, and its target is replaced.
-    let target = args.output.canonicalize().unwrap_or_else(|_| args.output.clone());
-    let staged = target.with_added_extension("unverified");
-    let outcome = write::<T>(input, &staged, config, place, ui)?;
-    if let Err(failure) = verify::<T>(input, &staged, args, ui) {
-        fs::remove_file(&staged).map_err(io_context("remove", &staged))?;
-        return Err(failure);
-    }
-    fs::rename(&staged, &target).map_err(io_context("write", &target))?;
+    out.commit()?;
     Ok(outcome)
 }
 
-fn write<T: DeviceElement>(input: &Input, output: &Path, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
-    match place {
-        Place::Cpu { .. } => write_by_cpu::<T>(input, output, config, ui),
-        Place::Cuda(cuda) => write_by_device::<T>(input, output, config, cuda),
-    }
+/// Writes the whole result, which is still to be committed.
+fn write<T: DeviceElement>(
+    input: &Input,
+    output: &Path,
+    config: &Config,
+    place: &Place,
+    ui: &Ui,
+) -> Result<(Output, Outcome)> {
+    let mut out = Output::create(output)?;
+    let outcome = match place {
+        Place::Cpu { .. } => write_by_cpu::<T>(input, &mut out, config, ui),
+        Place::Cuda(cuda) => write_by_device::<T>(input, &mut out, config, cuda),
+    }?;
+    Ok((out, outcome))
 }
 
-fn write_by_cpu<T: Element>(input: &Input, output: &Path, config: &Config, ui: &Ui) -> Result<Outcome> {
+fn write_by_cpu<T: Element>(input: &Input, out: &mut Output, config: &Config, ui: &Ui) -> Result<Outcome> {
     let source = input.source()?;
     let bar = ui.bytes_bar(input.n_bytes(), "compressing");
-    let mut out = Output::create(output)?;
     let is_searched = config.bounds().iter().copied().any(target::is_target);
     let progress = |done| {
         bar.set_position(done);
@@ -276,18 +279,15 @@ fn write_by_cpu<T: Element>(input: &Input, output: &Path, config: &Config, ui: &
             bar.set_message(target::phase(done, input.n_bytes()));
         }
     };
-    let summary = pumice::compress_from::<T, _>(&source, config, &mut out, &progress)?;
-    out.commit()?;
+    let summary = pumice::compress_from::<T, _>(&source, config, out, &progress)?;
     bar.finish_and_clear();
     Ok(summary.into())
 }
 
-fn write_by_device<T: DeviceElement>(input: &Input, output: &Path, config: &Config, cuda: &Cuda) -> Result<Outcome> {
-    let mut out = Output::create(output)?;
+fn write_by_device<T: DeviceElement>(input: &Input, out: &mut Output, config: &Config, cuda: &Cuda) -> Result<Outcome> {
     let values = input.read::<T>()?;
     let bytes = cuda.compress(&values, &input.layout.shape, config).map_err(device::advise)?;
     out.write_all(&bytes)?;
-    out.commit()?;
     let info = pumice::inspect(&bytes)?;
     Ok(Outcome {
         raw_bytes: info.raw_bytes,

@@ -54,3 +54,15 @@ fn an_output_that_cannot_be_written_is_an_input_output_error() {
     assert!(sandbox.fails("compress x_10.f32 -o no/such/place.pum --abs 1", 6).contains("no/such/place.pum"));
     assert!(sandbox.fails("compress . -o x.pum --abs 1", 6).contains("directory"));
 }
+
+#[test]
+fn verified_output_replaces_the_old_file_and_leaves_nothing_else() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_1000.f32", &smooth(&[1000]));
+    sandbox.write("x.pum", b"the old file");
+    sandbox.run("compress x_1000.f32 -o x.pum --abs 1e-3 --verify");
+    assert_eq!(sandbox.files(), ["x.pum", "x_1000.f32"]);
+    let verified = sandbox.read("x.pum");
+    sandbox.run("compress x_1000.f32 -o y.pum --abs 1e-3");
+    assert!(verified == sandbox.read("y.pum"));
+}

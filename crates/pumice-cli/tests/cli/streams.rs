@@ -105,4 +105,5 @@ fn a_named_pipe_is_written_to_and_stays_one() {
     assert_eq!(reader.join().unwrap(), sandbox.read("x.pum"));
     assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
     sandbox.fails("decompress x.pum -o pipe", 2);
+    assert!(sandbox.fails("compress x_20x30.f32 -o pipe --abs 1e-3 --verify", 2).contains("pipes"));
 }

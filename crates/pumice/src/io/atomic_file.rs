@@ -25,6 +25,9 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub struct AtomicFile {
     temporary: NamedTempFile,
+    /// The same file with a position of its own: there, writing at an offset moves the position.
+    #[cfg(windows)]
+    positioned: File,
     path: PathBuf,
 }
 
@@ -53,10 +56,17 @@ impl AtomicFile {
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let temporary = builder.tempfile_in(directory(&path)).map_err(place)?;
+        #[cfg(windows)]
+        let positioned = temporary.reopen().map_err(place)?;
         if let Ok(target) = path.metadata() {
             temporary.as_file().set_permissions(target.permissions()).map_err(place)?;
         }
-        Ok(Self { temporary, path })
+        Ok(Self {
+            temporary,
+            #[cfg(windows)]
+            positioned,
+            path,
+        })
     }
 
     /// Makes everything written durable, then gives it the target's name.
@@ -70,10 +80,32 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// Where the bytes are until they are committed, for those who read them back or have them written by name.
+    pub fn temporary_path(&self) -> &Path {
+        self.temporary.path()
+    }
+
     /// Writes at an offset without moving the file's position, so that threads can share the file.
     #[cfg(unix)]
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::write_all_at(self.temporary.as_file(), bytes, offset)
+    }
+
+    /// Writes at an offset without moving the file's position, so that threads can share the file.
+    #[cfg(windows)]
+    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match std::os::windows::fs::FileExt::seek_write(&self.positioned, bytes, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 }
 
