@@ -238,16 +238,16 @@ fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: 
     let bar = ui.bytes_bar(total_bytes(input, catalog)?, "converting");
     let work = Work { threads, bar: &bar, done: Cell::new(0) };
     let path = &args.output;
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".pumice-").suffix(".tmp");
     let outcomes = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr")) {
         if path.exists() {
             return Err(Failure::invalid(format!("{} is there already", path.display())).hint("remove it first"));
         }
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".pumice-").suffix(".tmp");
         let temporary = builder.tempdir_in(folder).map_err(io_context("make a folder in", folder))?;
         // A folder of its own within, with the mode that any new folder gets.
         let store = temporary.path().join("store");
@@ -256,12 +256,9 @@ fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: 
         fs::rename(&store, path).map_err(io_context("write", path))?;
         outcomes
     } else {
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let temporary = builder.tempfile_in(folder).map_err(io_context("make a file in", folder))?;
-        let outcomes = to_hdf5::write(input, catalog, temporary.path(), &work)?;
-        temporary.as_file().sync_all().map_err(io_context("write", path))?;
-        temporary.persist(path).map_err(|e| io_context("write", path)(e.error))?;
+        let file = output::create_file(path)?;
+        let outcomes = to_hdf5::write(input, catalog, file.temporary_path(), &work)?;
+        file.commit()?;
         outcomes
     };
     bar.finish_and_clear();
