@@ -2,76 +2,159 @@
 //!
 //! A host program may have switched its threads to flush subnormals to zero, or to another rounding mode (numerical
 //! codes do, and so does any library built with fast-math). The codec needs IEEE defaults, on both sides, or encoder and
-//! decoder would disagree; so it sets them around each chunk, statistics and plan, and puts back what it found.
+//! decoder would disagree; so it sets them around each chunk, statistics and plan, and puts back what it found. x86-64 keeps
+//! the settings of a thread in MXCSR, aarch64 in FPCR; on other architectures the settings are taken as they are found.
 #![allow(unsafe_code)]
 
 /// While this lives, the current thread computes with IEEE defaults.
 pub(crate) struct DefaultFloats {
-    #[cfg(target_arch = "x86_64")]
-    found: u32,
+    found: Mode,
 }
-
-/// Rounding to nearest, no flushing, all exceptions masked.
-#[cfg(target_arch = "x86_64")]
-const DEFAULT_MXCSR: u32 = 0x1F80;
-/// The sticky exception flags, which are not part of the mode.
-#[cfg(target_arch = "x86_64")]
-const FLAGS: u32 = 0x3F;
 
 impl DefaultFloats {
     pub(crate) fn set() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let found = read_mxcsr();
-            if found & !FLAGS != DEFAULT_MXCSR {
-                write_mxcsr(DEFAULT_MXCSR);
-            }
-            Self { found }
+        let found = Mode::current();
+        if !found.is_default() {
+            Mode::DEFAULT.make_current();
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        Self {}
+        Self { found }
     }
 }
 
 impl Drop for DefaultFloats {
     fn drop(&mut self) {
-        #[cfg(target_arch = "x86_64")]
-        if self.found & !FLAGS != DEFAULT_MXCSR {
-            write_mxcsr(self.found);
+        if !self.found.is_default() {
+            self.found.make_current();
         }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn read_mxcsr() -> u32 {
-    let mut mxcsr = 0_u32;
-    // SAFETY: stores the control register at a valid address; SSE is part of x86-64.
-    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut mxcsr, options(nostack, preserves_flags)) };
-    mxcsr
+/// What MXCSR holds.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[derive(Clone, Copy)]
+struct Mode(u32);
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+impl Mode {
+    /// Rounding to nearest, no flushing, all exceptions masked.
+    const DEFAULT: Self = Self(0x1F80);
+    /// The sticky exception flags, which are not part of the mode.
+    const FLAGS: u32 = 0x3F;
+
+    fn current() -> Self {
+        let mut mxcsr = 0_u32;
+        // SAFETY: stores the control register at a valid address; SSE is part of x86-64.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut mxcsr, options(nostack, preserves_flags)) };
+        Self(mxcsr)
+    }
+
+    fn is_default(self) -> bool {
+        self.0 & !Self::FLAGS == Self::DEFAULT.0
+    }
+
+    fn make_current(self) {
+        // SAFETY: loads the control register from a valid address; the value is one that the processor has accepted before
+        // or the default, so no reserved bit is set.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &self.0, options(nostack, readonly, preserves_flags)) };
+    }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn write_mxcsr(mxcsr: u32) {
-    // SAFETY: loads the control register from a valid address; either value is one the processor has accepted before
-    // or the default, so no reserved bit is set.
-    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &mxcsr, options(nostack, readonly, preserves_flags)) };
+/// What FPCR holds. The exception flags are in another register, FPSR.
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[derive(Clone, Copy)]
+struct Mode(u64);
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+impl Mode {
+    /// Rounding to nearest, no flushing, NaNs keep their payload, no traps.
+    const DEFAULT: Self = Self(0);
+
+    fn current() -> Self {
+        let fpcr: u64;
+        // SAFETY: reads a control register that every thread may read.
+        unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) fpcr, options(nostack, preserves_flags)) };
+        Self(fpcr)
+    }
+
+    fn is_default(self) -> bool {
+        self.0 == Self::DEFAULT.0
+    }
+
+    fn make_current(self) {
+        // SAFETY: writes a control register that every thread may write; the value is one that was read from it, or the
+        // default. Not `nomem`: computations must not be moved across it.
+        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) self.0, options(nostack, preserves_flags)) };
+    }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+/// An architecture whose settings are taken as they are; Miri has only the default.
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[derive(Clone, Copy)]
+struct Mode;
+
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+impl Mode {
+    const DEFAULT: Self = Self;
+
+    fn current() -> Self {
+        Self
+    }
+
+    fn is_default(self) -> bool {
+        true
+    }
+
+    fn make_current(self) {}
+}
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod tests {
+    use std::hint::black_box;
+
     use super::*;
 
+    /// Bits that flush subnormals to zero, as operands and as results.
+    #[cfg(target_arch = "x86_64")]
+    const FLUSH: Mode = Mode(0x8040);
+    #[cfg(target_arch = "aarch64")]
+    const FLUSH: Mode = Mode(1 << 24);
+
+    /// Bits that round upwards, downwards and towards zero.
+    #[cfg(target_arch = "x86_64")]
+    const ROUNDINGS: [Mode; 3] = [Mode(0x4000), Mode(0x2000), Mode(0x6000)];
+    #[cfg(target_arch = "aarch64")]
+    const ROUNDINGS: [Mode; 3] = [Mode(1 << 22), Mode(2 << 22), Mode(3 << 22)];
+
+    /// Calls `work` with these bits set beside the defaults.
+    fn in_mode<R>(bits: Mode, work: impl FnOnce() -> R) -> R {
+        Mode(Mode::DEFAULT.0 | bits.0).make_current();
+        let result = work();
+        Mode::DEFAULT.make_current();
+        result
+    }
+
+    /// A subnormal number, and thirds of one and minus one: what the settings change.
+    fn sensitive_results() -> [u32; 3] {
+        // A black box at each end: the division is neither done earlier nor put off until the settings are others.
+        let quotient = |a: f32, b: f32| black_box(black_box(a) / black_box(b)).to_bits();
+        [quotient(f32::MIN_POSITIVE, 4.0), quotient(1.0, 3.0), quotient(-1.0, 3.0)]
+    }
+
     #[test]
-    fn restores_what_it_found() {
-        const FLUSH: u32 = 0x8040;
-        write_mxcsr(DEFAULT_MXCSR | FLUSH);
-        {
-            let _floats = DefaultFloats::set();
-            assert_eq!(read_mxcsr() & !FLAGS, DEFAULT_MXCSR);
+    fn sets_the_defaults_and_restores_what_it_found() {
+        let expected = sensitive_results();
+        for bits in std::iter::once(FLUSH).chain(ROUNDINGS) {
+            let (before, within, after, left) = in_mode(bits, || {
+                let before = sensitive_results();
+                let floats = DefaultFloats::set();
+                let within = sensitive_results();
+                drop(floats);
+                (before, within, sensitive_results(), Mode::current().0 & bits.0)
+            });
+            assert_ne!(before, expected, "{:x} changes nothing on this machine", bits.0);
+            assert_eq!(within, expected, "{:x}", bits.0);
+            assert_eq!((after, left), (before, bits.0), "{:x}", bits.0);
         }
-        let after = read_mxcsr();
-        write_mxcsr(DEFAULT_MXCSR);
-        assert_eq!(after & FLUSH, FLUSH);
     }
 
     #[test]
@@ -80,19 +163,18 @@ mod tests {
         // Both sides of the least normal number, where flushing would change the range by a factor.
         let tiny: Vec<f32> = (0..30_000).map(|i| 1.1e-38 + 1e-39 * (i as f32 * 0.01).sin()).collect();
         let plain: Vec<f32> = (0..30_000).map(|i| (i as f32 * 0.01).sin() / 3.0).collect();
-        // Flushing both ways, and the three other directions of rounding.
-        for mode in [0x8040, 0x2000, 0x4000, 0x6000] {
+        for mode in std::iter::once(FLUSH).chain(ROUNDINGS) {
             for data in [&tiny, &plain] {
                 for (preset, rel, threads) in
                     [(Preset::Fast, 1.0, 1), (Preset::Small, 0.1, 2), (Preset::Small, 10.0, 1)]
                 {
                     let config = Config::new(ErrorBound::Rel(rel)).preset(preset).threads(threads);
                     let expected = crate::compress(data, &[data.len()], &config).unwrap();
-                    write_mxcsr(DEFAULT_MXCSR | mode);
-                    let found = crate::compress(data, &[data.len()], &config);
-                    let restored = crate::decompress::<f32>(&expected);
-                    write_mxcsr(DEFAULT_MXCSR);
-                    assert!(found.unwrap() == expected, "{preset:?} {rel} {mode:x}");
+                    let (found, restored) = in_mode(mode, || {
+                        let found = crate::compress(data, &[data.len()], &config);
+                        (found, crate::decompress::<f32>(&expected))
+                    });
+                    assert!(found.unwrap() == expected, "{preset:?} {rel} {:x}", mode.0);
                     let restored = restored.unwrap();
                     let bound = crate::inspect(&expected).unwrap().abs_bound;
                     assert!(crate::metrics::compare(data, &restored.data, bound, &[]).bound_kept());
