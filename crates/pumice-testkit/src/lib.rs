@@ -8,6 +8,7 @@ pub mod data;
 pub mod fields;
 mod float;
 pub mod golden;
+pub mod process;
 mod rng;
 
 pub use float::{DType, Float};

@@ -4,8 +4,7 @@ use crate::cases;
 use pumice::{Config, DecodeOptions, ErrorBound, Preset, Reader};
 use pumice_testkit::fields::Field;
 use pumice_testkit::golden::{CASES, Case};
-use pumice_testkit::{check, sha256_hex};
-use std::process::Command;
+use pumice_testkit::{check, process, sha256_hex};
 
 /// Arrays whose chunks are shared out among threads: bands of several streams, slabs of a lattice, spans of blocks.
 const LARGE: [(Preset, Field, &[usize]); 10] = [
@@ -65,7 +64,7 @@ fn same_bytes_for_every_instruction_set() {
     }
     let expected = digest(1);
     for isa in ["portable", "avx2", "avx512"] {
-        let output = Command::new(std::env::current_exe().unwrap())
+        let output = process::this_program()
             .args(["--exact", "determinism::same_bytes_for_every_instruction_set"])
             .env("PUMICE_ISA", isa)
             .env(EXPECTED, &expected)

@@ -140,6 +140,20 @@ fn an_atomic_file_appears_on_commit() {
     assert_eq!(AtomicFile::create(folder.path().join("no/such/folder")).unwrap_err().kind(), ErrorKind::Io);
 }
 
+/// In order and at offsets: the one does not move the other.
+#[test]
+fn writing_at_an_offset_leaves_the_position() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result");
+    let mut file = AtomicFile::create(&path).unwrap();
+    file.write_all(b"ab").unwrap();
+    file.write_all_at(b"fgh", 5).unwrap();
+    file.write_all(b"c").unwrap();
+    file.write_all_at(b"de", 3).unwrap();
+    file.commit().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"abcdefgh");
+}
+
 /// A process that is killed in the middle of a write leaves the old file.
 #[test]
 fn a_killed_writer_leaves_the_old_file() {
@@ -155,7 +169,7 @@ fn a_killed_writer_leaves_the_old_file() {
     let path = folder.path().join("a.pum");
     let old = pumice::compress(&values(), &SHAPE, &config()).unwrap();
     std::fs::write(&path, &old).unwrap();
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+    let mut child = pumice_testkit::process::this_program()
         .args(["--exact", "streaming::a_killed_writer_leaves_the_old_file", "--nocapture"])
         .env(TARGET, &path)
         .stdout(std::process::Stdio::piped())
