@@ -25,3 +25,7 @@ mod staging;
 pub use device::{Decoder, Device, DeviceArray, DeviceSlice, DeviceSliceMut, Encoder, FramesOnDevice, Stored};
 pub use kernels::{DeviceElement, Item};
 pub use runtime::{DevicePtr, Stream};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -56,6 +56,10 @@ pub use plan::{Config, ErrorBound, Fill, Preset, Region, value_range};
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
+
 /// Compresses an `ndarray` view of any layout.
 ///
 /// ```
