@@ -4,11 +4,13 @@
 mod capi;
 mod ci;
 mod debian;
+mod deny;
 mod exhaustive;
 mod fuzz;
 mod hdf5;
 mod header;
 mod nvrtc;
+mod package;
 mod ptx;
 mod python;
 mod shell;
@@ -46,6 +48,14 @@ Development tasks of Pumice
       balanced_codec, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, layers, huffman,
       run_length, round_trip, or `all` one after the other
 
+  cargo xtask package [--no-verify]
+      Packs all crates that can be published into target/package-all/package, checks what is in them, and builds each from
+      its archive; --no-verify does not build
+
+  cargo xtask deny [--quick | --advisories]
+      Licences, sources and duplicates of dependencies by the rules of deny.toml, with cargo-deny, which is installed into
+      target/tools if it is missing; --quick: licences and sources, without it; --advisories: known vulnerabilities
+
   cargo xtask wheel [test]
       Builds the Python wheel into target/wheels and installs it into target/python; `test` then runs its tests,
       those with PyTorch in target/python-torch
@@ -56,11 +66,13 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let ended = match args.split_first() {
         Some((&"ci", [])) => ci::run_all(),
+        Some((&"deny", options)) => deny::run_task(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
         Some((&"fuzz", options)) => fuzz::run(options),
         Some((&"header", options)) => header::run(options),
         Some((&"install-c", options)) => capi::run_task(options),
         Some((&"test-c", [])) => capi::programs().and_then(|()| capi::tutorial()),
+        Some((&"package", options)) => package::run_task(options),
         Some((&"ptx", options)) => ptx::run(options),
         Some((&"wheel", [])) => wheel::build(),
         Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()).and_then(|()| wheel::test_torch()),
