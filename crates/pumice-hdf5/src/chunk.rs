@@ -212,10 +212,9 @@ fn corner<T: Copy>(values: &[T], chunk: &[usize], extents: &[usize]) -> impl Ite
 
 #[cfg(test)]
 mod tests {
-    use pumice::Element;
+    use pumice::{DType, Preset, Real};
 
     use super::*;
-    use pumice::{DType, Preset};
 
     fn chunk_type(dtype: DType, extents: &[usize]) -> ChunkType {
         ChunkType { dtype, order: ByteOrder::Little, extents: extents.to_vec(), fill: None }
