@@ -621,6 +621,25 @@ mod tests {
     }
 
     #[test]
+    fn entries_are_added_at_the_end_in_place_of_older_ones() {
+        let path = std::env::temp_dir().join(format!("pumice-golden-{}", std::process::id()));
+        let folder = Folder { path: path.clone(), about: "# About\n" };
+        for name in ["a", "b"] {
+            folder.add(name, b"stream", [("kind", "Corrupt")]);
+        }
+        fs::remove_file(path.join("a.pum")).expect("it was written");
+        folder.add("a", b"stream", entry(&CASES[1], b""));
+        folder.add("b", b"other", [("kind", "Truncated")]);
+        let text = read(&folder.manifest());
+        fs::remove_dir_all(&path).expect("the folder can be removed");
+        let (start, end) = text.split_once("[a]\n").expect("an entry");
+        assert_eq!(start, "# About\n\n[b]\nkind = \"Corrupt\"\n\n");
+        let expected =
+            "generator = \"Smooth\"\nseed = 1\ndtype = \"f32\"\nshape = [70, 65]\nconfig = \"rel 1e-3\"\nsha256";
+        assert!(end.starts_with(expected), "{end}");
+    }
+
+    #[test]
     fn names_are_unique() {
         let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
         names.sort_unstable();
