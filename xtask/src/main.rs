@@ -1,6 +1,7 @@
 //! Development tasks. `cargo xtask ci` is what a change must pass; the long proofs have commands of their own, and CI
 //! runs a short version of each.
 
+mod architecture;
 mod capi;
 mod ci;
 mod debian;
@@ -24,6 +25,9 @@ Development tasks of Pumice
   cargo xtask ci
       Sets up what is missing, then format, lints, PTX, tests, docs, the independent decoder, the C library, short fuzz
       and exhaustive runs
+
+  cargo xtask architecture
+      Compares the tables of docs/architecture.md with the tree, and refuses modules that use modules of later rows
 
   cargo xtask exhaustive [--preset NAME] [--bound pwrel] [--stride N] [--threads N]
       All 2^32 f32 bit patterns (or every N-th) through a preset at several bounds (without one named: each but
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let ended = match args.split_first() {
+        Some((&"architecture", [])) => architecture::check(),
         Some((&"ci", [])) => ci::run_all(),
         Some((&"deny", options)) => deny::run_task(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
