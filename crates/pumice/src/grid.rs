@@ -276,6 +276,11 @@ impl Grid {
         self.origin == Origin::Whole
     }
 
+    /// Extent of the slowest axis; 1 for an array without axes.
+    pub(crate) fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
     pub(crate) fn n_chunks(&self) -> u64 {
         self.n_chunks
     }

@@ -31,7 +31,7 @@ fn segmented(path: &std::path::Path) -> (Vec<u8>, Vec<f32>) {
     let data = ramp(11 * 35);
     let plan = plan(&[0, 7, 5], &[3, 4, 2], &lossless().attribute("name", "ramp"));
     let file = AtomicFile::create(path).unwrap();
-    let mut writer = Writer::resume(file, plan, 2, Default::default(), 0).unwrap();
+    let mut writer = Writer::resume(file, plan, 2, None).unwrap();
     writer.write_rows(&data[..35]).unwrap();
     writer.write_rows(&data[35..4 * 35]).unwrap();
     writer.finish().unwrap().0.commit().unwrap();
@@ -94,7 +94,7 @@ fn threads_do_not_change_bytes() {
             assert_eq!(out, restored);
             for batch in [1, 5, 17, 40] {
                 let plan = plan::Plan { shape: vec![0, 33, 9], ..plan(&[40, 33, 9], &chunk_shape, &config) };
-                let mut writer = Writer::resume(Vec::new(), plan, threads, Default::default(), 0).unwrap();
+                let mut writer = Writer::resume(Vec::new(), plan, threads, None).unwrap();
                 data.chunks(batch * 33 * 9).for_each(|rows| writer.write_rows(rows).unwrap());
                 assert_eq!(writer.finish().unwrap().0, one);
             }
@@ -263,8 +263,7 @@ fn a_failed_write_cannot_be_finished() {
             Ok(())
         }
     }
-    let mut writer =
-        Writer::resume(Full(100), plan(&[0, 100], &[2, 100], &lossless()), 1, Default::default(), 0).unwrap();
+    let mut writer = Writer::resume(Full(100), plan(&[0, 100], &[2, 100], &lossless()), 1, None).unwrap();
     assert_eq!(writer.write_rows(&ramp(1000)).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(writer.write_rows(&ramp(100)).unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(writer.finish().is_err());

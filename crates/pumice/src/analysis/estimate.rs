@@ -13,9 +13,9 @@ use super::residuals::{self, Differences, Histogram, Quantised};
 use super::smoothness::Madograms;
 use crate::codec::Element;
 use crate::compress;
+use crate::container::StreamWriter;
 use crate::container::frame::Identity;
 use crate::container::header::Header;
-use crate::container::index::{Footer, Index};
 use crate::error::Result;
 use crate::exec::{Workers, parallel};
 use crate::grid::{self, Block, Corner, Grid};
@@ -412,22 +412,16 @@ fn saved_share(bits: [f64; 3], n_cells: f64, n_axes: usize) -> f64 {
 
 /// Adds everything around the payloads.
 fn estimate<T: Element>(plan: &Plan<T>, grid: &Grid, payload_bits: f64, is_exact: bool) -> Result<Estimate> {
-    let mut bytes = Vec::new();
-    Header::new(plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
-    let mut frame_bytes = Vec::with_capacity(grid.n_chunks() as usize);
-    for id in 0..grid.n_chunks() {
+    let mut around = Vec::new();
+    let mut stream = StreamWriter::start(&Header::new(plan, grid.is_whole()), &mut around)?;
+    let frame_bytes = |id: u64| {
         let block = grid.block(id);
         let raw_bytes = (block.n_values() * size_of::<T>()) as u64;
         let payload_bytes = ((payload_bits * block.n_values() as f64 / 8.0).round() as u64).min(raw_bytes);
-        let identity = Identity::of_block(id, &block, grid.is_whole());
-        frame_bytes.push(identity.header_bytes(payload_bytes) as u64 + payload_bytes);
-    }
-    let mut compressed_bytes = bytes.len() as u64 + frame_bytes.iter().sum::<u64>();
-    if grid.n_chunks() > 1 {
-        bytes.clear();
-        Index { segments: vec![plan.shape[0]], frame_bytes }.write_to(&mut bytes);
-        compressed_bytes += (bytes.len() + Footer::BYTES) as u64;
-    }
+        Identity::of_block(id, &block, grid.is_whole()).header_bytes(payload_bytes) as u64 + payload_bytes
+    };
+    stream.add_frames((0..grid.n_chunks()).map(frame_bytes), grid.rows());
+    let compressed_bytes = stream.finish(&mut around);
     let n_values = grid::n_values(&plan.shape) as f64;
     Ok(Estimate {
         preset: plan.preset,

@@ -7,6 +7,7 @@ use crate::codec::Element;
 use crate::codec::check_plausible;
 use crate::compress;
 use crate::compress::frames::put_header;
+use crate::container::StreamWriter;
 use crate::container::frame::{FrameHeader, Identity};
 use crate::container::header::Header;
 use crate::error::{Error, Result};
@@ -86,9 +87,9 @@ impl<T: Element> Blueprint<T> {
     pub fn outline(&self, payloads: &[Payload]) -> Result<Outline> {
         self.check_complete(payloads.len())?;
         let sizes: Vec<(CodecId, usize)> = payloads.iter().map(|payload| (payload.codec, payload.n_bytes)).collect();
-        let (mut places, mut others, mut frame_bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut places, mut others) = (Vec::new(), Vec::new());
         let mut part = Vec::new();
-        self.header().write_to(&mut part)?;
+        let mut stream = StreamWriter::start(&self.header(), &mut part)?;
         let mut at = 0;
         for ((identity, head_bytes), payload) in self.heads(0, &sizes)?.into_iter().zip(payloads) {
             let Payload { codec, n_bytes, hash } = *payload;
@@ -97,10 +98,10 @@ impl<T: Element> Blueprint<T> {
             others.push((at, std::mem::take(&mut part)));
             at = start + n_bytes;
             places.push(start..at);
-            frame_bytes.push((head_bytes + n_bytes) as u64);
+            stream.add_frames([(head_bytes + n_bytes) as u64], 0);
         }
-        compress::append_end(&self.plan, frame_bytes, at as u64, &mut part);
-        let n_bytes = at + part.len();
+        stream.add_frames([], self.grid.rows());
+        let n_bytes = stream.finish(&mut part) as usize;
         others.push((at, part));
         Ok(Outline { n_bytes, payloads: places, others })
     }
@@ -181,9 +182,8 @@ fn check_supported(config: &Config) -> Result<()> {
 pub struct Assembler<'a, T> {
     blueprint: &'a Blueprint<T>,
     workers: Workers,
+    stream: StreamWriter,
     out: Vec<u8>,
-    /// Of the chunks that are there.
-    frame_bytes: Vec<u64>,
 }
 
 /// Where a frame goes.
@@ -206,9 +206,9 @@ impl<'a, T: Element> Assembler<'a, T> {
     /// Starts the stream in `out`, whose content is replaced and whose capacity is reused.
     pub fn new(blueprint: &'a Blueprint<T>, mut out: Vec<u8>) -> Result<Self> {
         out.clear();
-        blueprint.header().write_to(&mut out)?;
+        let stream = StreamWriter::start(&blueprint.header(), &mut out)?;
         let workers = compress::workers_for(grid::n_values(blueprint.shape()), blueprint.threads)?;
-        Ok(Self { blueprint, workers, out, frame_bytes: Vec::new() })
+        Ok(Self { blueprint, workers, stream, out })
     }
 
     /// Adds the next chunk: `fill` gets room for its payload and writes every byte of it.
@@ -235,8 +235,9 @@ impl<'a, T: Element> Assembler<'a, T> {
 
     /// Ends the stream; all chunks must be there.
     pub fn finish(mut self) -> Result<Vec<u8>> {
-        self.blueprint.check_complete(self.frame_bytes.len())?;
-        compress::append_end(&self.blueprint.plan, self.frame_bytes, self.out.len() as u64, &mut self.out);
+        self.blueprint.check_complete(self.stream.n_chunks() as usize)?;
+        self.stream.add_frames([], self.blueprint.grid.rows());
+        self.stream.finish(&mut self.out);
         Ok(self.out)
     }
 
@@ -246,7 +247,7 @@ impl<'a, T: Element> Assembler<'a, T> {
         sizes: &[(CodecId, usize)],
         write: impl FnOnce(&Workers, Vec<Slot<'_>>) -> Result<()>,
     ) -> Result<()> {
-        let heads = self.blueprint.heads(self.frame_bytes.len(), sizes)?;
+        let heads = self.blueprint.heads(self.stream.n_chunks() as usize, sizes)?;
         let start = self.out.len();
         let n_bytes: usize = heads.iter().zip(sizes).map(|((_, head), (_, payload))| head + payload).sum();
         self.out.resize(start + n_bytes, 0);
@@ -259,7 +260,7 @@ impl<'a, T: Element> Assembler<'a, T> {
         }
         let written = write(&self.workers, slots);
         match written {
-            Ok(()) => self.frame_bytes.extend(heads.iter().zip(sizes).map(|((_, head), (_, n))| (head + n) as u64)),
+            Ok(()) => self.stream.add_frames(heads.iter().zip(sizes).map(|((_, head), (_, n))| (head + n) as u64), 0),
             Err(_) => self.out.truncate(start),
         }
         written

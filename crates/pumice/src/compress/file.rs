@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::{Summary, Writer};
 use crate::codec::Element;
-use crate::container::Layout;
 use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::index::Index;
+use crate::container::{Layout, StreamWriter};
 use crate::decompress::{DecodeOptions, Reader};
 use crate::error::{Error, Result};
 use crate::grid;
@@ -70,9 +70,8 @@ impl<T: Element> FileWriter<T> {
         };
         let layout = &reader.layout;
         let header = appendable_header::<T>(layout).map_err(place)?;
-        let mut bytes = Vec::new();
-        header.write_to(&mut bytes)?;
         let mut index = Index::default();
+        let mut frame_header = Vec::new();
         let mut copied = 0..0;
         if !info.shape.contains(&0) {
             copied = layout.header_bytes as u64..layout.frames_end();
@@ -80,11 +79,14 @@ impl<T: Element> FileWriter<T> {
             index.frame_bytes = layout.places.iter().map(|p| p.frame_bytes).collect();
         }
         if layout.header.single_chunk && !copied.is_empty() {
-            let (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(place)?;
+            let old_bytes;
+            (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(place)?;
             copied.start += old_bytes;
             index.frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
-            bytes.extend_from_slice(&frame_header);
         }
+        let mut bytes = Vec::new();
+        let stream = StreamWriter::start_with(&header, index, &mut bytes)?;
+        bytes.extend_from_slice(&frame_header);
         let mut out = AtomicFile::create(path)?;
         out.write_all(&bytes)?;
         let n_copied = copied.end - copied.start;
@@ -93,8 +95,8 @@ impl<T: Element> FileWriter<T> {
         if io::copy(&mut io::Read::take(source, n_copied), &mut out)? != n_copied {
             return Err(place(Error::truncated("the file became shorter while it was copied")));
         }
-        let offset = bytes.len() as u64 + n_copied;
-        let writer = Writer::resume(out, header.plan(), threads, index, offset)?;
+        debug_assert_eq!(stream.n_bytes(), bytes.len() as u64 + n_copied);
+        let writer = Writer::resume(out, header.plan(), threads, Some(stream))?;
         Ok(Self { writer, unchanged: Some(unchanged) })
     }
 
@@ -106,7 +108,7 @@ impl<T: Element> FileWriter<T> {
     /// Completes the file and puts it under its name.
     pub fn finish(self) -> Result<Summary> {
         if let Some(unchanged) = self.unchanged
-            && self.writer.rows == 0
+            && self.writer.stream.as_ref().is_none_or(|stream| stream.new_rows() == 0)
             && self.writer.pending.is_empty()
         {
             return Ok(unchanged);

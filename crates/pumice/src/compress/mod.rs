@@ -13,6 +13,7 @@ pub use file::{FileWriter, create};
 pub use target::Achieved;
 
 use crate::codec::Element;
+use crate::container::StreamWriter;
 use crate::container::frame::MAX_HEADER_BYTES;
 use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
@@ -111,11 +112,10 @@ pub(crate) fn append_planned<T: Element>(
     out: &mut Vec<u8>,
 ) -> Result<Summary> {
     let grid = grid_of(plan)?;
-    Header::new(plan, grid.n_chunks() == 1).write_to(out)?;
+    let mut stream = StreamWriter::start(&Header::new(plan, grid.is_whole()), out)?;
     let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress: &|_| () };
-    let frame_bytes = job.append_to(workers, out)?;
-    append_end(plan, frame_bytes, out.len() as u64, out);
-    Ok(summary(plan, &plan.shape, out.len() as u64, grid.n_chunks()))
+    stream.add_frames(job.append_to(workers, out)?, grid.rows());
+    Ok(summary(plan, &plan.shape, stream.finish(out), grid.n_chunks()))
 }
 
 /// Compresses an array that is read box by box, such as a file larger than memory, to a stream of bytes. Takes memory
@@ -153,20 +153,15 @@ pub(crate) fn write_planned<T: Element, W: Write + Send>(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Summary> {
     let grid = grid_of(plan)?;
-    let mut bytes = Vec::new();
-    Header::new(plan, grid.n_chunks() == 1).write_to(&mut bytes)?;
-    out.write_all(&bytes)?;
+    let (mut head, mut tail) = (Vec::new(), Vec::new());
+    let mut stream = StreamWriter::start(&Header::new(plan, grid.is_whole()), &mut head)?;
+    out.write_all(&head)?;
     let job = Job { source, grid: &grid, plan, first_id: 0, first_row: 0, progress };
-    let frame_bytes = job.hand_over(workers, |frame| Ok(out.write_all(frame)?))?;
-    let mut offset = bytes.len() as u64 + frame_bytes.iter().sum::<u64>();
-    if grid.n_chunks() > 1 {
-        bytes.clear();
-        write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, offset, &mut bytes);
-        out.write_all(&bytes)?;
-        offset += bytes.len() as u64;
-    }
+    stream.add_frames(job.hand_over(workers, |frame| Ok(out.write_all(frame)?))?, grid.rows());
+    let n_bytes = stream.finish(&mut tail);
+    out.write_all(&tail)?;
     out.flush()?;
-    Ok(summary(plan, &plan.shape, offset, grid.n_chunks()))
+    Ok(summary(plan, &plan.shape, n_bytes, grid.n_chunks()))
 }
 
 /// Compresses rows along the slowest axis as they arrive. The bound must be known up front: [`ErrorBound::Abs`],
@@ -200,12 +195,8 @@ pub struct Writer<T, W: Write + Send> {
     batch_rows: usize,
     /// Rows that wait for their batch to be full.
     pending: Vec<T>,
-    /// What earlier sessions wrote, then what this one wrote.
-    index: Index,
-    /// Rows written in this session, without pending ones.
-    rows: usize,
-    /// Bytes written so far; 0 as long as the header is not.
-    offset: u64,
+    /// What was written so far; `None` as long as the header is not.
+    stream: Option<StreamWriter>,
     /// A write failed half-way, so that no index could be right.
     is_broken: bool,
 }
@@ -215,11 +206,11 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
     pub fn new(out: W, row_shape: &[usize], config: &Config) -> Result<Self> {
         let shape: Vec<usize> = std::iter::once(0).chain(row_shape.iter().copied()).collect();
         let plan = Plan::new(config, &shape, None)?;
-        Self::resume(out, plan, config.threads, Index::default(), 0)
+        Self::resume(out, plan, config.threads, None)
     }
 
-    /// A writer that goes on at `offset`, where the frames of `index` end.
-    pub(crate) fn resume(out: W, plan: Plan<T>, threads: usize, index: Index, offset: u64) -> Result<Self> {
+    /// A writer that goes on with a stream, or starts one.
+    pub(crate) fn resume(out: W, plan: Plan<T>, threads: usize, stream: Option<StreamWriter>) -> Result<Self> {
         let workers = Workers::new(threads)?;
         let row_shape = &plan.shape[1..];
         let row_bytes = grid::checked_bytes(row_shape, size_of::<T>());
@@ -232,18 +223,7 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         let wanted = workers.count();
         let chunk_rows = (wanted as u64).div_ceil(chunks_per_row) as usize;
         let batch_rows = plan.chunk_shape[0].saturating_mul(chunk_rows);
-        Ok(Self {
-            out,
-            plan,
-            workers,
-            row_values,
-            batch_rows,
-            pending: Vec::new(),
-            index,
-            rows: 0,
-            offset,
-            is_broken: false,
-        })
+        Ok(Self { out, plan, workers, row_values, batch_rows, pending: Vec::new(), stream, is_broken: false })
     }
 
     /// Adds rows: any whole number of them. They are encoded, and written, as soon as there are enough to keep all
@@ -287,28 +267,19 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         if !self.pending.is_empty() {
             self.flush_pending()?;
         }
-        if self.rows > 0 {
-            self.index.segments.push(self.rows);
-        }
-        let n_chunks = self.index.frame_bytes.len() as u64;
-        let mut shape = self.plan.shape.clone();
-        shape[0] = self.index.segments.iter().sum();
         let mut bytes = Vec::new();
-        if self.index.segments.is_empty() {
+        let summary = match self.stream {
+            Some(stream) if stream.n_chunks() > 0 => {
+                let mut shape = self.plan.shape.clone();
+                shape[0] = stream.rows();
+                let n_chunks = stream.n_chunks();
+                summary(&self.plan, &shape, stream.finish(&mut bytes), n_chunks)
+            }
             // No rows at all: an array without elements is always a single chunk.
-            Header::new(&self.plan, true).write_to(&mut bytes)?;
-            let source = SliceSource::new(&[], &self.plan.shape)?;
-            let grid = Grid::whole(&self.plan.shape);
-            let job =
-                Job { source: &source, grid: &grid, plan: &self.plan, first_id: 0, first_row: 0, progress: &|_| () };
-            job.append_to(&Workers::Serial, &mut bytes)?;
-        } else {
-            write_index(std::mem::take(&mut self.index), self.offset, &mut bytes);
-        }
+            _ => append_planned(&SliceSource::new(&[], &self.plan.shape)?, &self.plan, &Workers::Serial, &mut bytes)?,
+        };
         self.out.write_all(&bytes)?;
         self.out.flush()?;
-        let compressed_bytes = self.offset + bytes.len() as u64;
-        let summary = summary(&self.plan, &shape, compressed_bytes, n_chunks.max(1));
         Ok((self.out, summary))
     }
 
@@ -323,23 +294,23 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
     /// Encodes rows that start a chunk; only the last call of a session may end within one.
     fn encode_rows(&mut self, values: &[T]) -> Result<()> {
         self.is_broken = true; // until all is written
-        if self.offset == 0 {
-            let mut bytes = Vec::new();
-            Header::new(&self.plan, false).write_to(&mut bytes)?;
-            self.out.write_all(&bytes)?;
-            self.offset = bytes.len() as u64;
-        }
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => {
+                let mut bytes = Vec::new();
+                let stream = StreamWriter::start(&Header::new(&self.plan, false), &mut bytes)?;
+                self.out.write_all(&bytes)?;
+                none.insert(stream)
+            }
+        };
         let mut shape = self.plan.shape.clone();
         shape[0] = values.len() / self.row_values;
         let source = SliceSource::new(values, &shape)?;
         let grid = Grid::new(&shape, &self.plan.chunk_shape, &shape[..1])?;
-        let first_id = self.index.frame_bytes.len() as u64;
-        let first_row = self.index.segments.iter().sum::<usize>() + self.rows;
+        let (first_id, first_row) = (stream.n_chunks(), stream.rows());
         let job = Job { source: &source, grid: &grid, plan: &self.plan, first_id, first_row, progress: &|_| () };
         let frame_bytes = job.hand_over(&self.workers, |frame| Ok(self.out.write_all(frame)?))?;
-        self.offset += frame_bytes.iter().sum::<u64>();
-        self.index.frame_bytes.extend(frame_bytes);
-        self.rows += shape[0];
+        stream.add_frames(frame_bytes, shape[0]);
         self.is_broken = false;
         Ok(())
     }
@@ -361,20 +332,6 @@ pub(crate) fn grid_of<T: Element>(plan: &Plan<T>) -> Result<Grid> {
 /// A pool that has nothing to share out is not worth its start.
 pub(crate) fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
     Workers::new(if n_values <= SERIAL_VALUES { 1 } else { threads })
-}
-
-/// Appends index and footer.
-fn write_index(index: Index, index_offset: u64, out: &mut Vec<u8>) {
-    let start = out.len();
-    index.write_to(out);
-    Footer { index_offset, index_bytes: (out.len() - start) as u64 }.write_to(out);
-}
-
-/// Ends the stream of an array written in one session, whose frames end at `index_offset`.
-pub(crate) fn append_end<T: Element>(plan: &Plan<T>, frame_bytes: Vec<u64>, index_offset: u64, out: &mut Vec<u8>) {
-    if frame_bytes.len() > 1 {
-        write_index(Index { segments: vec![plan.shape[0]], frame_bytes }, index_offset, out);
-    }
 }
 
 fn summary<T: Element>(plan: &Plan<T>, shape: &[usize], compressed_bytes: u64, n_chunks: u64) -> Summary {

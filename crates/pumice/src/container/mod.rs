@@ -7,6 +7,9 @@
 pub(crate) mod frame;
 pub(crate) mod header;
 pub(crate) mod index;
+mod stream;
+
+pub(crate) use stream::StreamWriter;
 
 use crate::codec::CodecId;
 use crate::error::{Error, ErrorKind, Result};
