@@ -60,9 +60,10 @@ Development tasks of Pumice
       Licences, sources and duplicates of dependencies by the rules of deny.toml, with cargo-deny, which is installed into
       target/tools if it is missing; --quick: licences and sources, without it; --advisories: known vulnerabilities
 
-  cargo xtask wheel [test]
-      Builds the Python wheel into target/wheels and installs it into target/python; `test` then runs its tests,
-      those with PyTorch in target/python-torch
+  cargo xtask wheel [test | sdist]
+      Builds the Python wheel into target/wheels, has auditwheel judge it, and installs it into target/python; `test` then
+      runs its tests, those with PyTorch in target/python-torch. `sdist` makes the source distribution instead, in
+      target/sdist, and installs it into target/python-sdist, which builds it
 ";
 
 fn main() -> ExitCode {
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Some((&"ptx", options)) => ptx::run(options),
         Some((&"wheel", [])) => wheel::build(),
         Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()).and_then(|()| wheel::test_torch()),
+        Some((&"wheel", ["sdist"])) => wheel::source_distribution(),
         Some((&("help" | "--help" | "-h"), _)) => {
             print!("{USAGE}");
             Ok(())

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::debian;
 use crate::hdf5;
 use crate::python;
-use crate::shell::{self, Result, command, root, run};
+use crate::shell::{self, Result, command, output, root, run};
 
 /// What the tests need beside the wheel, and maturin, which builds it.
 const REQUIREMENTS: &str = "crates/pumice-python/tests/requirements.txt";
@@ -23,6 +25,14 @@ const TORCH_TESTS: [&str; 6] = [
 ];
 /// A wheel that is larger has something in it that does not belong there.
 const MAX_WHEEL_BYTES: u64 = 10 << 20;
+
+/// What an installation must be able to do.
+const ROUND_TRIP: &str = "\
+import numpy as np, pumice
+x = np.sin(np.linspace(0, 20, 100_000, dtype='float32'))
+y = pumice.decompress(pumice.compress(x, abs=1e-3))
+assert np.abs(x - y).max() <= 1e-3
+print('a round trip works with', pumice.__file__)";
 
 /// The environment of the tests.
 fn environment() -> PathBuf {
@@ -51,7 +61,50 @@ pub(crate) fn build() -> Result {
     if size > MAX_WHEEL_BYTES {
         return Err(format!("the wheel has {size} bytes, more than {MAX_WHEEL_BYTES}"));
     }
+    if cfg!(target_os = "linux") {
+        audit(&wheel)?;
+    }
     install(&environment(), &wheel)
+}
+
+/// The wheel, with the HDF5 plugin in it, needs no library that a Linux system may lack, and its name says which systems
+/// it is for.
+fn audit(wheel: &Path) -> Result {
+    let mut auditwheel = command(environment().join("bin/auditwheel"));
+    let report = output(auditwheel.args(["show", "--json"]).arg(wheel))?;
+    let report: Value = serde_json::from_str(&report).map_err(|e| format!("auditwheel: {e}"))?;
+    let tag = report["overall_tag"].as_str().unwrap_or_default();
+    println!("auditwheel: {tag}, symbols {}", report["versioned_symbols"]);
+    let name = wheel.file_name().unwrap_or_default().to_string_lossy();
+    if !tag.starts_with("manylinux") || !name.contains(tag) {
+        return Err(format!("auditwheel says that {name} is for '{tag}', which is not the manylinux tag of its name"));
+    }
+    match report["external_libs"].as_object() {
+        Some(libraries) if libraries.is_empty() => Ok(()),
+        _ => Err(format!("the wheel needs libraries of the system: {}", report["external_libs"])),
+    }
+}
+
+/// Makes the source distribution, and installs it from nothing but its archive, as pip does where there is no wheel: with Rust,
+/// and the build requirements of pyproject.toml.
+pub(crate) fn source_distribution() -> Result {
+    python::make_environment(&environment(), REQUIREMENTS)?;
+    let folder = shell::target_dir().join("sdist");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let mut maturin = command(environment().join("bin/maturin"));
+    run(maturin.args(["sdist", "--manifest-path", "crates/pumice-python/Cargo.toml", "--out"]).arg(&folder))?;
+    let archive = only_file(&folder)?;
+    let fresh = shell::target_dir().join("python-sdist");
+    run(command("python3").args(["-m", "venv", "--clear"]).arg(&fresh))?;
+    let mut pip = command(fresh.join("bin/python"));
+    // Dependencies are built once for all versions of the archive; the archive's own crates always.
+    pip.env("CARGO_TARGET_DIR", shell::target_dir().join("sdist-build"));
+    run(pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).arg(archive))?;
+    let mut python = command(fresh.join("bin/python"));
+    // Not in the repository, whose folders must not be needed.
+    run(python.current_dir(&fresh).args(["-c", ROUND_TRIP]))
 }
 
 fn install(environment: &Path, wheel: &Path) -> Result {
