@@ -12,6 +12,7 @@ mod hdf5;
 mod header;
 mod nvrtc;
 mod package;
+mod portable;
 mod ptx;
 mod python;
 mod shell;
@@ -41,6 +42,13 @@ Development tasks of Pumice
 
   cargo xtask test-c
       What CI does for C, C++ and Fortran: header, examples and misuse under valgrind, docs/tutorials/c.md
+
+  cargo xtask portable aarch64|s390x|windows [--short] [--debian]
+      The library's tests for another machine, under QEMU or Wine; for Windows those of the command-line tool and the C
+      library too. --short runs unit tests, golden files and encoder hashes only, --debian uses Debian's Rust
+
+  cargo xtask portable miri|sanitize [--short]
+      The unsafe code interpreted by Miri, or all library tests under the address sanitizer; both need nightly Rust
 
   cargo xtask ptx [--check]
       Compiles crates/pumice-gpu/kernels to crates/pumice-gpu/ptx with NVRTC; --check only compares
@@ -79,6 +87,7 @@ fn main() -> ExitCode {
         Some((&"install-c", options)) => capi::run_task(options),
         Some((&"test-c", [])) => capi::programs().and_then(|()| capi::tutorial()),
         Some((&"package", options)) => package::run_task(options),
+        Some((&"portable", options)) => portable::run(options),
         Some((&"ptx", options)) => ptx::run(options),
         Some((&"wheel", [])) => wheel::build(),
         Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()).and_then(|()| wheel::test_torch()),
