@@ -10,6 +10,7 @@ mod float;
 pub mod golden;
 pub mod process;
 mod rng;
+pub mod simulate;
 
 pub use float::{DType, Float};
 pub use golden::sha256_hex;
