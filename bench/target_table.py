@@ -1,6 +1,6 @@
 """How well targets are met on real fields: the tables of docs/targets.md.
 
-    cargo build --release && python -m bench.target_table --data ../shared/data --pumice target/release/pumice
+    cargo build --release && python -m bench.target_table --data target/corpus --pumice target/release/pumice
 
 Takes every f32 file of more than 1 MB that INDEX.tsv lists, presets fast and small. PSNRs and ratios are the same for all
 files; the L2 norm is that of errors whose root mean square is 1/1000 of the value range. Everything is measured by

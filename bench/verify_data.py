@@ -14,7 +14,7 @@ Prints the ratio of each file at each bound, and the geometric means over the f3
 status is 1 if any check fails, or a mean is below its floor.
 
     python -m bench.verify_data --data DIR --pumice target/release/pumice [--preset fast,small,...]
-        [--ratio-floor 16.3,8.2,4.9] [--ratio-floor small=20,10,6] [FILE...]
+        [--mean-of FILE,FILE...] [--ratio-floor 16.3,8.2,4.9] [--ratio-floor small=20,10,6] [FILE...]
 """
 
 import argparse
@@ -184,7 +184,8 @@ def read_floors(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", metavar="FILE", help="names from INDEX.tsv; all of them if none is given")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with INDEX.tsv")
+    parser.add_argument("--data", type=Path, default=Path("target/corpus"), help="folder with INDEX.tsv")
+    parser.add_argument("--mean-of", metavar="FILE,FILE...", help="the files of the means, if not all; without all of them no means")
     parser.add_argument("--pumice", type=Path, default=Path("target/release/pumice"), help="the program")
     parser.add_argument("--preset", default=",".join(PRESETS), help="presets to run, separated by commas")
     parser.add_argument("--ratio-floor", action="append", default=[], metavar="[PRESET=]R,R,R",
@@ -192,6 +193,11 @@ def main():
     args = parser.parse_args()
     floors = read_floors(args.ratio_floor)
     rows = read_index(args.data, args.files)
+    mean_of = args.mean_of.split(",") if args.mean_of else [row["file"] for row in rows]
+    absent = set(mean_of) - {row["file"] for row in rows}
+    if absent:
+        print(f"no mean ratios: {', '.join(sorted(absent))} not here")
+        mean_of = []
     passed = failed = below = 0
     for preset in args.preset.split(","):
         bounds, f64_bounds = BOUNDS[preset]
@@ -213,7 +219,7 @@ def main():
                         continue
                     passed += 1
                     print(f"{row['file']:<36}{rel:>7g}{ratio:>10.3f}{share:>13.6f}", flush=True)
-                    if row["dtype"] == "f32" and "FILL" not in row["flags"] and rel in means:
+                    if row["dtype"] == "f32" and "FILL" not in row["flags"] and row["file"] in mean_of and rel in means:
                         means[rel].append(ratio)
         below += check_means(preset, means, floors[preset])
     print(f"{passed} passed, {failed} failed")

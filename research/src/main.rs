@@ -7,7 +7,7 @@ mod codebook;
 mod fields;
 mod papers;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -46,15 +46,10 @@ enum Command {
         #[arg(value_enum)]
         tables: Vec<papers::Table>,
         /// Folder of fields: raw values in files such as name_30x192x288.f32
-        #[arg(long, value_name = "DIR", default_value_os_t = shared_data())]
-        data: PathBuf,
+        /// [default: the corpus]
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
     },
-}
-
-/// The fields that the figures of docs/papers.md are from.
-fn shared_data() -> PathBuf {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("research is a folder of the repository");
-    repository.join("../shared/data")
 }
 
 fn main() -> ExitCode {
@@ -62,7 +57,10 @@ fn main() -> ExitCode {
         Command::BenchEntropy => bench_entropy::run(),
         Command::CeazCodewords { data, out } => ceaz_codewords::run(&data, &out),
         Command::Codebook { data, out, rel } => codebook::run(&data, &out, &rel),
-        Command::Papers { tables, data } => papers::run(&tables, &data),
+        Command::Papers { tables, data } => data
+            .or_else(pumice_testkit::data::folder)
+            .ok_or_else(|| "name a folder of fields by --data, or run `cargo xtask corpus`".to_owned())
+            .and_then(|data| papers::run(&tables, &data)),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

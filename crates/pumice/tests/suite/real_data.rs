@@ -1,4 +1,4 @@
-//! The real fields of shared/data, where they are: bounds, special values, and ratios that may not get worse.
+//! The arrays of docs/data.md, where they are: bounds, special values, and ratios that may not get worse.
 
 use pumice::{Config, DecodeOptions, Element, ErrorBound, Preset};
 use pumice_testkit::data::{self, DataFile};
@@ -20,20 +20,24 @@ fn range<T: Float>(values: &[T], fills: &[f64]) -> f64 {
     counted().fold(f64::NEG_INFINITY, f64::max) - counted().fold(f64::INFINITY, f64::min)
 }
 
-/// Bounds, and the least geometric mean of the ratios of all fields without fill values.
+/// Bounds, and the least geometric mean of the ratios of the fields that `data::RATED` lists.
 fn f32_fields_reach(preset: Preset, bounds: [(f64, f64); 3]) {
     let Some(files) = data::files() else { return };
     let files: Vec<_> = files.into_iter().filter(|file| file.dtype == DType::F32).collect();
     let mut log_sums = [0.0; 3];
-    let mut n_files = 0;
+    let mut n_files = 0_u32;
     for file in &files {
         let values = file.read::<f32>();
         let ratios = bounds.map(|(rel, _)| ratio(file, &values, rel, preset));
         println!("{:40} {:8.2} {:8.2} {:8.2}", file.name, ratios[0], ratios[1], ratios[2]);
-        if !file.flags.contains("FILL") {
+        if data::RATED.contains(&file.name.as_str()) {
             log_sums.iter_mut().zip(ratios).for_each(|(sum, ratio)| *sum += ratio.ln());
             n_files += 1;
         }
+    }
+    if n_files as usize != data::RATED.len() {
+        println!("no least ratio: only {n_files} of the {} fields for it are here", data::RATED.len());
+        return;
     }
     for ((rel, least), log_sum) in bounds.into_iter().zip(log_sums) {
         let mean = (log_sum / f64::from(n_files)).exp();
@@ -44,24 +48,24 @@ fn f32_fields_reach(preset: Preset, bounds: [(f64, f64); 3]) {
 
 #[test]
 fn f32_fields_keep_the_bound_and_reach_the_ratio_of_fast() {
-    f32_fields_reach(Preset::Fast, [(1e-2, 16.3), (1e-3, 8.2), (1e-4, 4.9)]);
+    f32_fields_reach(Preset::Fast, [(1e-2, 17.3), (1e-3, 8.3), (1e-4, 5.0)]);
 }
 
 #[test]
 fn f32_fields_keep_the_bound_and_reach_the_ratio_of_balanced() {
-    f32_fields_reach(Preset::Balanced, [(1e-2, 28.5), (1e-3, 11.0), (1e-4, 5.8)]);
+    f32_fields_reach(Preset::Balanced, [(1e-2, 24.2), (1e-3, 9.85), (1e-4, 5.38)]);
 }
 
 #[test]
 fn f32_fields_keep_the_bound_and_reach_the_ratio_of_small() {
-    f32_fields_reach(Preset::Small, [(1e-2, 53.0), (1e-3, 15.5), (1e-4, 7.15)]);
+    f32_fields_reach(Preset::Small, [(1e-2, 39.6), (1e-3, 12.7), (1e-4, 6.23)]);
 }
 
 #[test]
 fn f32_fields_keep_the_bound_and_reach_the_ratios_of_papers() {
-    f32_fields_reach(Preset::Cuszp2Plain, [(1e-2, 8.2), (1e-3, 4.9), (1e-4, 3.4)]);
-    f32_fields_reach(Preset::Cuszp2Outlier, [(1e-2, 11.8), (1e-3, 6.3), (1e-4, 3.95)]);
-    f32_fields_reach(Preset::Ceresz2, [(1e-2, 14.6), (1e-3, 6.9), (1e-4, 3.8)]);
+    f32_fields_reach(Preset::Cuszp2Plain, [(1e-2, 6.95), (1e-3, 4.23), (1e-4, 3.18)]);
+    f32_fields_reach(Preset::Cuszp2Outlier, [(1e-2, 10.4), (1e-3, 5.88), (1e-4, 3.79)]);
+    f32_fields_reach(Preset::Ceresz2, [(1e-2, 13.85), (1e-3, 6.6), (1e-4, 3.63)]);
 }
 
 #[test]

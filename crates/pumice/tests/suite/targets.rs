@@ -145,7 +145,7 @@ fn large_continuous_fields_come_close() {
 fn real_fields_come_close() {
     let Some(files) = data::files() else { return };
     for file in
-        files.iter().filter(|file| ["cesm_TS30", "sim_turb_u", "pop_SSH"].iter().any(|n| file.name.starts_with(n)))
+        files.iter().filter(|file| ["cesm_TS30", "sim_turb", "pop_SSH"].iter().any(|n| file.name.starts_with(n)))
     {
         let values = file.read::<f32>();
         for bound in [ErrorBound::Psnr(60.0), ErrorBound::Ratio(10.0)] {
