@@ -1,7 +1,7 @@
 //! Small arrays through the unsafe code of every preset: what an interpreter such as Miri can run in minutes
 //! (`cargo xtask portable miri`). The tests of `suite/` cover the same code with larger arrays.
 
-use pumice::{Bound, Config, DecodeOptions, Preset, Reader, Real};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, Preset, Reader};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 
@@ -9,7 +9,7 @@ use pumice_testkit::{Float, check};
 const SHAPE: [usize; 2] = [9, 15];
 
 /// Compresses, checks the bound and a part, and damages the stream: what that leads to stays within memory.
-fn round_trip<T: Real + Float>(values: &[T], config: &Config) {
+fn round_trip<T: Element + Float>(values: &[T], config: &Config) {
     // On this thread alone: an interpreter runs the others' waiting too.
     let open = |bytes: &[u8]| Reader::new(bytes.to_vec(), DecodeOptions::new().threads(1));
     let mut bytes = pumice::compress(values, &SHAPE, config).unwrap();
@@ -25,7 +25,7 @@ fn round_trip<T: Real + Float>(values: &[T], config: &Config) {
 
 fn round_trips(preset: Preset) {
     for field in [Field::Smooth, Field::FillAndNan] {
-        for bound in [Bound::Abs(1e-3), Bound::Lossless] {
+        for bound in [ErrorBound::Abs(1e-3), ErrorBound::Lossless] {
             let config = Config::new(bound).preset(preset).threads(1);
             round_trip(&field.generate::<f32>(&SHAPE, 1), &config);
             round_trip(&field.generate::<f64>(&SHAPE, 2), &config);
