@@ -16,14 +16,19 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 26] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("format", format),
+    ("architecture", crate::architecture::check),
+    ("pages and charts", pages),
     ("lints", lints),
     ("ptx", ptx),
     ("tests", tests),
     ("documentation", documentation),
+    ("packages and licences", packages),
+    ("aarch64, short", || crate::portable::run(&["aarch64", "--short"])),
+    ("Windows, short", || crate::portable::run(&["windows", "--short"])),
     ("independent decoder: its own tests", decoder_tests),
     ("independent decoder: golden files", decoder_goldens),
     ("fuzz, short", fuzz),
@@ -99,6 +104,18 @@ fn documentation() -> Result {
     let mut doc = cargo();
     doc.env("RUSTDOCFLAGS", "-D warnings");
     run(doc.args(["doc", "--workspace", "--no-deps", "--all-features"]))
+}
+
+/// Charts are those of the committed figures, and no link between pages leads nowhere.
+fn pages() -> Result {
+    run(command(python()).args(["-m", "bench.charts", "--check"]))?;
+    run(command(python()).args(["-m", "bench.check_links"]))
+}
+
+/// Licences of all dependencies, and the content of every crate's package.
+fn packages() -> Result {
+    crate::deny::run_task(&["--quick"])?;
+    crate::package::run_task(&["--no-verify"])
 }
 
 fn decoder_tests() -> Result {

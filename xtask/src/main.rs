@@ -55,7 +55,8 @@ Development tasks of Pumice
 
   cargo xtask portable aarch64|s390x|windows [--short] [--debian]
       The library's tests for another machine, under QEMU or Wine; for Windows those of the command-line tool and the C
-      library too. --short runs unit tests, golden files and encoder hashes only, --debian uses Debian's Rust
+      library too. --short runs unit tests, golden files and encoder hashes only, and for Windows builds and links;
+      --debian uses Debian's Rust
 
   cargo xtask portable miri|sanitize [--short]
       The unsafe code interpreted by Miri, or all library tests under the address sanitizer; both need nightly Rust
