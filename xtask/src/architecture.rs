@@ -122,7 +122,7 @@ fn files_of(module: &str) -> Result<Vec<std::path::PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![path];
     while let Some(folder) = folders.pop() {
-        for name in entries(&folder, |name, is_folder| is_module(name, is_folder))? {
+        for name in entries(&folder, is_module)? {
             let path = folder.join(name);
             if path.is_dir() { folders.push(path) } else { files.push(path) }
         }

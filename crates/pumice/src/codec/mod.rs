@@ -71,8 +71,11 @@ impl<T: Real> Table<T> {
 struct Entry<T> {
     id: CodecId,
     min_payload_bytes: fn(usize) -> usize,
-    decode: fn(&[u8], &ChunkContext<'_, T>, &mut [T]) -> Result<()>,
+    decode: Decode<T>,
 }
+
+/// [`ChunkCodec::decode`] of a codec.
+type Decode<T> = fn(&[u8], &ChunkContext<'_, T>, &mut [T]) -> Result<()>;
 
 impl<T: Real> Entry<T> {
     const fn of<C: ChunkCodec<T>>() -> Self {

@@ -10,8 +10,9 @@ use super::tokens::{self, ALPHABET};
 use crate::codec::small::context::{CONTEXTS, MASKED_CONTEXT, MAX_LEADING};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
-use crate::num::simd::{self, Isa};
+use crate::num::simd;
 #[cfg(target_arch = "x86_64")]
+use crate::num::simd::Isa;
 
 /// States lie in 2^16..2^32; below, a word is read.
 pub(crate) const LEAST_STATE: u32 = 1 << 16;

@@ -17,8 +17,6 @@ use crate::num::Real;
 use crate::plan::Quantizer;
 use std::sync::OnceLock;
 
-/// Bytes of an update window.
-
 /// The standard deviations may differ by this much for codewords to be kept (tau 0), and for the cheaper way to make new
 /// ones (tau 1).
 const KEEP: f64 = 5.18;
