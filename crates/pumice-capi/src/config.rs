@@ -43,35 +43,12 @@ pub struct Config(pub(crate) pumice::Config);
 #[derive(Default)]
 pub struct DecodeOptions(pub(crate) pumice::DecodeOptions);
 
-/// The bound of a kind, by the order of [`BoundKind`], and number.
+/// The bound of a kind, by its number in [`BoundKind`], and number.
 pub(crate) fn bound(kind: i32, e: f64) -> Result<ErrorBound> {
-    let kinds: [fn(f64) -> ErrorBound; 7] = [
-        |_| ErrorBound::Lossless,
-        ErrorBound::Abs,
-        ErrorBound::Rel,
-        ErrorBound::PwRel,
-        ErrorBound::Psnr,
-        ErrorBound::L2,
-        ErrorBound::Ratio,
-    ];
-    let make = usize::try_from(kind).ok().and_then(|kind| kinds.get(kind));
-    make.map(|make| make(e))
+    let known = u8::try_from(kind).ok().and_then(pumice::BoundKind::from_code);
+    known
+        .map(|kind| ErrorBound::from_kind(kind, e))
         .ok_or_else(|| invalid(format!("unknown kind of bound {kind}: use a PUMICE_BOUND constant")))
-}
-
-/// The kind and number of a bound.
-pub(crate) fn bound_parts(bound: ErrorBound) -> Result<(i32, f64)> {
-    let (kind, e) = match bound {
-        ErrorBound::Lossless => (BoundKind::Lossless, 0.0),
-        ErrorBound::Abs(e) => (BoundKind::Abs, e),
-        ErrorBound::Rel(e) => (BoundKind::Rel, e),
-        ErrorBound::PwRel(e) => (BoundKind::PwRel, e),
-        ErrorBound::Psnr(e) => (BoundKind::Psnr, e),
-        ErrorBound::L2(e) => (BoundKind::L2, e),
-        ErrorBound::Ratio(e) => (BoundKind::Ratio, e),
-        other => return Err(pumice::Error::unsupported(format!("{other} has no number yet"))),
-    };
-    Ok((kind as i32, e))
 }
 
 /// Applies a change to a config.

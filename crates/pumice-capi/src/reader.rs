@@ -11,7 +11,7 @@ use pumice::{Element, Error, ErrorKind, ReadAt, Result, SliceSource, Source, wit
 
 use crate::arguments::{Place, dtype, dtype_number, free, path, ranges, shared, slice, slice_mut};
 use crate::buffer::Buffer;
-use crate::config::{DecodeOptions, bound_parts, decode_options};
+use crate::config::{DecodeOptions, decode_options};
 use crate::oneshot::count;
 use crate::status::{Status, c_text, guard, guard_or, invalid};
 
@@ -226,9 +226,9 @@ pub unsafe extern "C" fn pumice_reader_bound(
         // SAFETY: as the caller promises.
         let (reader, bound, e) =
             unsafe { (shared(reader, "reader")?, Place::new(bound, "bound")?, Place::new(e, "e")?) };
-        let (kind, number) = bound_parts(*at(&reader.info().bounds, index, "bounds")?)?;
-        bound.set(kind);
-        e.set(number);
+        let asked = *at(&reader.info().bounds, index, "bounds")?;
+        bound.set(asked.kind().code().into());
+        e.set(asked.value().unwrap_or(0.0));
         Ok(())
     })
 }

@@ -112,8 +112,11 @@ fn every_bound_and_type_comes_through() {
     let shape = [20, 30, 10];
     let data: Vec<f64> = (0..6000).map(|i| (f64::from(i) * 0.01).sin() + 2.0).collect();
     let narrow: Vec<f32> = data.iter().map(|&x| x as f32).collect();
-    for (kind, e) in bounds {
-        let config = pumice_config_new(kind as i32, e);
+    assert_eq!(bounds.len(), pumice::BoundKind::ALL.len());
+    for ((kind, e), known) in bounds.into_iter().zip(pumice::BoundKind::ALL) {
+        let kind = kind as i32;
+        assert_eq!(kind, i32::from(known.code()));
+        let config = pumice_config_new(kind, e);
         let wide = round_trips(Dtype::F64 as i32, config, &data, &shape);
         assert!(wide.iter().all(|restored| *restored == wide[0]));
         let narrow = round_trips(Dtype::F32 as i32, config, &narrow, &shape);

@@ -47,16 +47,7 @@ impl From<&Region> for RegionReport {
 
 /// The kind of a bound and the number the user gave.
 pub(crate) fn parts(bound: ErrorBound) -> (&'static str, Option<f64>) {
-    match bound {
-        ErrorBound::Abs(e) => ("abs", Some(e)),
-        ErrorBound::Rel(e) => ("rel", Some(e)),
-        ErrorBound::PwRel(e) => ("pwrel", Some(e)),
-        ErrorBound::Lossless => ("lossless", None),
-        ErrorBound::Psnr(db) => ("psnr", Some(db)),
-        ErrorBound::L2(norm) => ("l2", Some(norm)),
-        ErrorBound::Ratio(ratio) => ("ratio", Some(ratio)),
-        _ => ("other", None),
-    }
+    (bound.kind().name(), bound.value())
 }
 
 /// Bounds in words; `abs_bound` is what they come to for this array.

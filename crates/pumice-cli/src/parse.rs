@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use pumice::ErrorBound;
+use pumice::{BoundKind, ErrorBound};
 
 /// Extents of an array, in the order they were typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,11 +77,12 @@ pub(crate) struct Roi {
 pub(crate) fn roi(text: &str) -> Result<Roi, String> {
     let expected = "expected REGION=KIND:E, such as 0:10,:,5:9=abs:1e-3, with rel, pwrel or lossless as other kinds";
     let (region, bound) = text.split_once('=').ok_or(expected)?;
-    let bound = match bound.trim().split_once(':') {
-        Some(("abs", e)) => ErrorBound::Abs(self::bound(e)?),
-        Some(("rel", e)) => ErrorBound::Rel(self::bound(e)?),
-        Some(("pwrel", e)) => ErrorBound::PwRel(self::bound(e)?),
-        None if bound.trim() == "lossless" => ErrorBound::Lossless,
+    let (kind, e) = bound.trim().split_once(':').map_or((bound.trim(), None), |(kind, e)| (kind, Some(e)));
+    let bound = match (kind.parse::<BoundKind>(), e) {
+        (Ok(BoundKind::Lossless), None) => ErrorBound::Lossless,
+        (Ok(kind), Some(e)) if kind != BoundKind::Lossless && !kind.is_target() => {
+            ErrorBound::from_kind(kind, self::bound(e)?)
+        }
         _ => return Err(expected.into()),
     };
     Ok(Roi { region: region.trim().into(), bound })

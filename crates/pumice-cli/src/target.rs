@@ -9,7 +9,7 @@ use crate::text;
 use crate::ui;
 
 pub(crate) fn is_target(bound: ErrorBound) -> bool {
-    matches!(bound, ErrorBound::Psnr(_) | ErrorBound::L2(_) | ErrorBound::Ratio(_))
+    bound.kind().is_target()
 }
 
 /// What compression towards a target is doing when it has come so far: `pumice::compress_from` says what counts how much.

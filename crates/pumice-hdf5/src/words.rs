@@ -3,7 +3,7 @@
 //! A user gives the first part: bound, preset, range, fill value. `set_local` appends what it learns about the dataset;
 //! that part is made anew whenever words that have it already are used for another dataset, as h5repack and nccopy do.
 
-use pumice::{DType, Error, ErrorBound, ErrorKind, Preset, Result};
+use pumice::{BoundKind, DType, Error, ErrorBound, ErrorKind, Preset, Result};
 
 /// The layout that is written here. A reader refuses others.
 const VERSION: u32 = 1;
@@ -130,15 +130,7 @@ impl Words {
     /// The words of these wishes.
     pub fn to_vec(&self) -> Vec<u32> {
         let Wish { bound, preset, range, fill } = self.wish;
-        let (kind, value) = match bound {
-            ErrorBound::Abs(e) => (1, e),
-            ErrorBound::Rel(e) => (2, e),
-            ErrorBound::PwRel(e) => (3, e),
-            ErrorBound::Psnr(db) => (4, db),
-            ErrorBound::L2(norm) => (5, norm),
-            ErrorBound::Ratio(ratio) => (6, ratio),
-            _ => (0, 0.0),
-        };
+        let (kind, value) = (u32::from(bound.kind().code()), bound.value().unwrap_or(0.0));
         // The default is written by its number, so that a later default does not change what a file says of itself.
         let preset = PRESETS.iter().find(|(_, known)| *known == preset).map_or(0, |(number, _)| *number);
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
@@ -165,17 +157,11 @@ fn halves(number: f64) -> [u32; 2] {
 }
 
 fn bound_from(kind: u32, value: f64) -> Result<ErrorBound> {
-    let (bound, is_sane) = match kind {
-        0 => (ErrorBound::Lossless, true),
-        1 => (ErrorBound::Abs(value), value >= 0.0),
-        2 => (ErrorBound::Rel(value), value >= 0.0),
-        3 => (ErrorBound::PwRel(value), value >= 0.0),
-        4 => (ErrorBound::Psnr(value), value > 0.0),
-        5 => (ErrorBound::L2(value), value >= 0.0),
-        6 => (ErrorBound::Ratio(value), value >= 1.0),
-        _ => return Err(unsupported(format!("filter parameters with unknown bound {kind}: use a newer plugin"))),
-    };
-    if is_sane && value.is_finite() {
+    let known = u8::try_from(kind).ok().and_then(BoundKind::from_code);
+    let bound = known
+        .map(|kind| ErrorBound::from_kind(kind, value))
+        .ok_or_else(|| unsupported(format!("filter parameters with unknown bound {kind}: use a newer plugin")))?;
+    if bound.is_valid() && value.is_finite() {
         Ok(bound)
     } else {
         Err(invalid(format!("the filter parameters ask for {bound}")))
@@ -248,16 +234,7 @@ mod tests {
 
     #[test]
     fn words_come_back() {
-        let bounds = [
-            ErrorBound::Lossless,
-            ErrorBound::Abs(0.25),
-            ErrorBound::Rel(1e-3),
-            ErrorBound::PwRel(1e-2),
-            ErrorBound::Psnr(60.0),
-            ErrorBound::L2(3.5),
-            ErrorBound::Ratio(20.0),
-        ];
-        for bound in bounds {
+        for bound in BoundKind::ALL.iter().map(|&kind| ErrorBound::from_kind(kind, 2.5)) {
             for &preset in Preset::ALL {
                 for (range, fill) in [(None, None), (Some((1.0, 2.0)), None), (None, Some(0.0))] {
                     let words = Words { wish: Wish { bound, preset, range, fill }, chunk_type: full().chunk_type };

@@ -53,18 +53,7 @@ fn fill(value: Option<f64>) -> Fill {
 }
 
 fn parse_bounds(py: Python<'_>, bounds: &[(String, f64)]) -> PyResult<Vec<ErrorBound>> {
-    let parse = |(kind, value): &(String, f64)| {
-        Ok(match kind.as_str() {
-            "abs" => ErrorBound::Abs(*value),
-            "rel" => ErrorBound::Rel(*value),
-            "pwrel" => ErrorBound::PwRel(*value),
-            "psnr" => ErrorBound::Psnr(*value),
-            "l2" => ErrorBound::L2(*value),
-            "ratio" => ErrorBound::Ratio(*value),
-            "lossless" => ErrorBound::Lossless,
-            _ => return Err(error::new(py, "InvalidArgumentError", format!("unknown kind of bound '{kind}'"))),
-        })
-    };
+    let parse = |(kind, value): &(String, f64)| Ok(ErrorBound::from_kind(kind.parse().or_raise(py)?, *value));
     bounds.iter().map(parse).collect()
 }
 

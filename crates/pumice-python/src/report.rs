@@ -24,27 +24,10 @@ pub(crate) fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The kind of a bound and the number the user gave.
-fn parts(bound: ErrorBound) -> (&'static str, Option<f64>) {
-    match bound {
-        ErrorBound::Abs(e) => ("abs", Some(e)),
-        ErrorBound::Rel(e) => ("rel", Some(e)),
-        ErrorBound::PwRel(e) => ("pwrel", Some(e)),
-        ErrorBound::Lossless => ("lossless", None),
-        ErrorBound::Psnr(db) => ("psnr", Some(db)),
-        ErrorBound::L2(norm) => ("l2", Some(norm)),
-        ErrorBound::Ratio(ratio) => ("ratio", Some(ratio)),
-        _ => unreachable!("every bound has a name"),
-    }
-}
-
 /// All bounds by kind; one of a kind is the rule, and of several the last is shown.
 fn bounds<'py>(py: Python<'py>, bounds: &[ErrorBound]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    bounds.iter().try_for_each(|bound| {
-        let (kind, value) = parts(*bound);
-        dict.set_item(kind, value)
-    })?;
+    bounds.iter().try_for_each(|bound| dict.set_item(bound.kind().name(), bound.value()))?;
     Ok(dict)
 }
 
@@ -71,7 +54,7 @@ pub(crate) fn info<'py>(py: Python<'py>, info: &Info) -> PyResult<Bound<'py, PyD
 pub(crate) fn summary<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, PyDict>> {
     let target = match &summary.target {
         Some(target) => {
-            let (kind, asked) = parts(target.asked);
+            let (kind, asked) = (target.asked.kind().name(), target.asked.value());
             Some(dict!(py, { "kind": kind, "asked": asked, "value": target.value, "is_close": target.is_close }))
         }
         None => None,
@@ -111,11 +94,10 @@ pub(crate) fn analysis<'py>(py: Python<'py>, found: &Analysis) -> PyResult<Bound
     let (profile, advice) = (&found.profile, &found.advice);
     let estimates = PyList::empty(py);
     for estimate in &found.estimates {
-        let (kind, bound) = parts(estimate.bound);
         estimates.append(dict!(py, {
             "preset": estimate.preset.name(),
-            "bound_kind": kind,
-            "bound": bound,
+            "bound_kind": estimate.bound.kind().name(),
+            "bound": estimate.bound.value(),
             "abs_bound": estimate.abs_bound,
             "ratio": estimate.ratio,
             "bits_per_value": estimate.bits_per_value,

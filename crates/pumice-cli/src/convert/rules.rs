@@ -153,14 +153,10 @@ impl Entry {
                 return Err(wrong(message.into()));
             }
         };
-        let (number, least) = match bound {
-            Some(ErrorBound::Abs(e) | ErrorBound::Rel(e) | ErrorBound::PwRel(e) | ErrorBound::L2(e)) => (e, 0.0),
-            Some(ErrorBound::Psnr(db)) => (db, f64::MIN_POSITIVE),
-            Some(ErrorBound::Ratio(ratio)) => (ratio, 1.0),
-            _ => (0.0, 0.0),
-        };
-        if !(number >= least && number.is_finite()) {
-            return Err(wrong(format!("{number} is not a bound")));
+        if let Some(bound) = bound
+            && !bound.is_valid()
+        {
+            return Err(wrong(format!("{bound} is not possible")));
         }
         let range = field.range.map(|[lo, hi]| (lo, hi));
         if range.is_some_and(|(lo, hi)| !(lo <= hi && lo.is_finite() && hi.is_finite())) {

@@ -138,7 +138,7 @@ fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)
 fn appendable_header<T: Element>(layout: &Layout) -> Result<Header> {
     let mut header = layout.header.clone();
     // A target was met by the rows that were there; of more rows only the bound is known that came of it.
-    if crate::plan::is_target(&header.bound) {
+    if header.bound.kind().is_target() {
         header.bound = ErrorBound::Abs(header.abs_bound);
         header.also.clear();
     }

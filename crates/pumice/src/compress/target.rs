@@ -55,7 +55,7 @@ const DECIBELS_PER_LEVEL: f64 = 3.010_299_956_639_812;
 
 /// The target of a configuration, if it has one.
 pub(crate) fn of(config: &Config) -> Result<Option<ErrorBound>> {
-    let Some(target) = config.bounds.iter().copied().find(plan::is_target) else { return Ok(None) };
+    let Some(target) = config.bounds.iter().copied().find(|bound| bound.kind().is_target()) else { return Ok(None) };
     check_target(target)?;
     plan::check_combination(&config.bounds)?;
     if !config.regions.is_empty() || !config.bin.is_empty() {

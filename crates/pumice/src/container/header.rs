@@ -10,7 +10,7 @@ use crate::io::to_usize;
 use crate::io::{Bytes, checksum, varint};
 use crate::num::{DType, Real};
 use crate::plan::{
-    BoxLimit, ErrorBound, Limit, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, MAX_FILLS, MAX_RANK, Plan, Preset, is_target,
+    BoundKind, BoxLimit, ErrorBound, Limit, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, MAX_FILLS, MAX_RANK, Plan, Preset,
 };
 
 const SINGLE_CHUNK: u8 = 1;
@@ -123,7 +123,7 @@ impl Header {
         let is_compound = !self.also.is_empty() || !self.boxes.is_empty() || !self.bin.is_empty();
         let (bound_kind, requested_bound) = match is_compound {
             true => (COMPOUND, None),
-            false => bound_code(self.bound),
+            false => (self.bound.kind().code(), self.bound.value()),
         };
         out.push(bound_kind);
         out.push((self.shape.len() + usize::from(!self.single_chunk)) as u8);
@@ -163,9 +163,8 @@ impl Header {
     /// Bounds, boxes and bins, where there is more than one bound.
     fn write_compound(&self, out: &mut Vec<u8>) {
         let write_bound = |bound: ErrorBound, out: &mut Vec<u8>| {
-            let (kind, value) = bound_code(bound);
-            out.push(kind);
-            value.into_iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            out.push(bound.kind().code());
+            bound.value().into_iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
         };
         varint::write_to(1 + self.also.len() as u64, out);
         [self.bound].iter().chain(&self.also).for_each(|bound| write_bound(*bound, out));
@@ -310,33 +309,12 @@ fn read_extents(bytes: &mut Bytes<'_>, n: usize, dtype: DType, what: &str) -> Re
     Ok(extents)
 }
 
-/// The kind of a bound and the number that was asked for.
-fn bound_code(bound: ErrorBound) -> (u8, Option<f64>) {
-    match bound {
-        ErrorBound::Lossless => (0, None),
-        ErrorBound::Abs(e) => (1, Some(e)),
-        ErrorBound::Rel(e) => (2, Some(e)),
-        ErrorBound::PwRel(e) => (3, Some(e)),
-        ErrorBound::Psnr(db) => (4, Some(db)),
-        ErrorBound::L2(norm) => (5, Some(norm)),
-        ErrorBound::Ratio(ratio) => (6, Some(ratio)),
-    }
-}
-
 /// A bound as it was asked for.
 fn read_requested(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<ErrorBound> {
-    if bound_kind == 0 {
-        return Ok(ErrorBound::Lossless);
-    }
-    let value = read_positive(bytes)?;
-    match bound_kind {
-        1 => Ok(ErrorBound::Abs(value)),
-        2 => Ok(ErrorBound::Rel(value)),
-        3 => Ok(ErrorBound::PwRel(value)),
-        4 => Ok(ErrorBound::Psnr(value)),
-        5 => Ok(ErrorBound::L2(value)),
-        6 => Ok(ErrorBound::Ratio(value)),
-        other => Err(Error::corrupt(format!("unknown kind of bound {other}"))),
+    match BoundKind::from_code(bound_kind) {
+        Some(BoundKind::Lossless) => Ok(ErrorBound::Lossless),
+        Some(kind) => Ok(ErrorBound::from_kind(kind, read_positive(bytes)?)),
+        None => Err(Error::corrupt(format!("unknown kind of bound {bound_kind}"))),
     }
 }
 
@@ -403,7 +381,7 @@ fn read_compound(bytes: &mut Bytes<'_>, rank: usize, known: &[usize]) -> Result<
         }
         let kind = bytes.u8()?;
         let (bound, abs_bound) = read_bound(bytes, kind)?;
-        if is_target(&bound) {
+        if bound.kind().is_target() {
             return Err(Error::corrupt("a region has a target"));
         }
         boxes.push(BoxLimit { block: Block { start, extents }, bound, limit: Limit::new(bound, abs_bound) });

@@ -32,6 +32,148 @@ pub enum ErrorBound {
     Ratio(f64),
 }
 
+impl ErrorBound {
+    /// The kind, without its number.
+    pub const fn kind(self) -> BoundKind {
+        match self {
+            ErrorBound::Lossless => BoundKind::Lossless,
+            ErrorBound::Abs(_) => BoundKind::Abs,
+            ErrorBound::Rel(_) => BoundKind::Rel,
+            ErrorBound::PwRel(_) => BoundKind::PwRel,
+            ErrorBound::Psnr(_) => BoundKind::Psnr,
+            ErrorBound::L2(_) => BoundKind::L2,
+            ErrorBound::Ratio(_) => BoundKind::Ratio,
+        }
+    }
+
+    /// The number that goes with the kind; `None` for [`ErrorBound::Lossless`], which has none.
+    pub const fn value(self) -> Option<f64> {
+        match self {
+            ErrorBound::Lossless => None,
+            ErrorBound::Abs(e)
+            | ErrorBound::Rel(e)
+            | ErrorBound::PwRel(e)
+            | ErrorBound::Psnr(e)
+            | ErrorBound::L2(e)
+            | ErrorBound::Ratio(e) => Some(e),
+        }
+    }
+
+    /// The bound of this kind and number. [`BoundKind::Lossless`] ignores the number.
+    ///
+    /// ```
+    /// use pumice::{BoundKind, ErrorBound};
+    /// let kind: BoundKind = "rel".parse()?;
+    /// let bound = ErrorBound::from_kind(kind, 1e-3);
+    /// assert_eq!(bound, ErrorBound::Rel(1e-3));
+    /// assert_eq!((bound.kind().name(), bound.value()), ("rel", Some(1e-3)));
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    pub const fn from_kind(kind: BoundKind, value: f64) -> Self {
+        match kind {
+            BoundKind::Lossless => ErrorBound::Lossless,
+            BoundKind::Abs => ErrorBound::Abs(value),
+            BoundKind::Rel => ErrorBound::Rel(value),
+            BoundKind::PwRel => ErrorBound::PwRel(value),
+            BoundKind::Psnr => ErrorBound::Psnr(value),
+            BoundKind::L2 => ErrorBound::L2(value),
+            BoundKind::Ratio => ErrorBound::Ratio(value),
+        }
+    }
+
+    /// Whether the number makes sense for the kind: finite, and above 0 for a PSNR, at least 1 for a ratio, not negative
+    /// for the rest. Compression refuses other bounds.
+    pub fn is_valid(self) -> bool {
+        let Some(value) = self.value() else { return true };
+        let is_large_enough = match self.kind() {
+            BoundKind::Psnr => value > 0.0,
+            BoundKind::Ratio => value >= 1.0,
+            _ => value >= 0.0,
+        };
+        value.is_finite() && is_large_enough
+    }
+}
+
+/// The kind of an [`ErrorBound`], for programs that take or show kind and number apart. The numbers are those of
+/// `bound_kind` in the file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum BoundKind {
+    /// [`ErrorBound::Lossless`].
+    Lossless = 0,
+    /// [`ErrorBound::Abs`].
+    Abs = 1,
+    /// [`ErrorBound::Rel`].
+    Rel = 2,
+    /// [`ErrorBound::PwRel`].
+    PwRel = 3,
+    /// [`ErrorBound::Psnr`].
+    Psnr = 4,
+    /// [`ErrorBound::L2`].
+    L2 = 5,
+    /// [`ErrorBound::Ratio`].
+    Ratio = 6,
+}
+
+impl BoundKind {
+    /// Every kind, by its number.
+    pub const ALL: &'static [BoundKind] = &[
+        BoundKind::Lossless,
+        BoundKind::Abs,
+        BoundKind::Rel,
+        BoundKind::PwRel,
+        BoundKind::Psnr,
+        BoundKind::L2,
+        BoundKind::Ratio,
+    ];
+
+    /// The number in the file format.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind of this number; `None` if there is none in this release.
+    pub fn from_code(code: u8) -> Option<Self> {
+        BoundKind::ALL.get(usize::from(code)).copied()
+    }
+
+    /// The name used on the command line, in Python and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BoundKind::Lossless => "lossless",
+            BoundKind::Abs => "abs",
+            BoundKind::Rel => "rel",
+            BoundKind::PwRel => "pwrel",
+            BoundKind::Psnr => "psnr",
+            BoundKind::L2 => "l2",
+            BoundKind::Ratio => "ratio",
+        }
+    }
+
+    /// Whether it is a target, which a search turns into an absolute bound and which needs the whole array.
+    pub const fn is_target(self) -> bool {
+        matches!(self, BoundKind::Psnr | BoundKind::L2 | BoundKind::Ratio)
+    }
+}
+
+impl std::fmt::Display for BoundKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for BoundKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        BoundKind::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known: Vec<_> = BoundKind::ALL.iter().map(|kind| kind.name()).collect();
+            Error::invalid(format!("unknown kind of bound '{name}'; known: {}", known.join(", ")))
+        })
+    }
+}
+
 impl std::fmt::Display for ErrorBound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -270,13 +412,31 @@ impl Config {
 
 /// Whether `bound` is a target, which only the whole array can tell how to meet; an error if it makes no sense.
 pub(crate) fn check_target(bound: ErrorBound) -> Result<bool> {
-    let (value, is_valid, what) = match bound {
-        ErrorBound::Psnr(db) => (db, db.is_finite() && db > 0.0, "PSNR must be a number of dB above 0"),
-        ErrorBound::L2(norm) => {
-            (norm, norm.is_finite() && norm >= 0.0, "L2 norm must be a number that is not negative")
-        }
-        ErrorBound::Ratio(r) => (r, r.is_finite() && r >= 1.0, "ratio must be a number of at least 1"),
+    let (value, what) = match bound {
+        ErrorBound::Psnr(db) => (db, "PSNR must be a number of dB above 0"),
+        ErrorBound::L2(norm) => (norm, "L2 norm must be a number that is not negative"),
+        ErrorBound::Ratio(ratio) => (ratio, "ratio must be a number of at least 1"),
         _ => return Ok(false),
     };
-    if is_valid { Ok(true) } else { Err(Error::invalid(format!("the {what}, not {value}"))) }
+    if bound.is_valid() { Ok(true) } else { Err(Error::invalid(format!("the {what}, not {value}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_bounds_agree() {
+        for (code, &kind) in BoundKind::ALL.iter().enumerate() {
+            assert_eq!(usize::from(kind.code()), code);
+            assert_eq!(BoundKind::from_code(kind.code()), Some(kind));
+            assert_eq!(kind.name().parse::<BoundKind>().unwrap(), kind);
+            let bound = ErrorBound::from_kind(kind, 2.5);
+            assert_eq!((bound.kind(), bound.value()), (kind, (kind != BoundKind::Lossless).then_some(2.5)));
+            assert!(bound.is_valid());
+            assert_eq!(ErrorBound::from_kind(kind, f64::NAN).is_valid(), kind == BoundKind::Lossless);
+        }
+        assert_eq!(BoundKind::from_code(7), None);
+        assert!("other".parse::<BoundKind>().unwrap_err().to_string().contains("pwrel"));
+    }
 }

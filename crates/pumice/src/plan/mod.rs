@@ -11,7 +11,7 @@ use std::ops::Range;
 pub use bounds::Region;
 pub(crate) use bounds::{BoxLimit, Check, Limit, is_within_share};
 pub(crate) use config::check_target;
-pub use config::{Config, ErrorBound, Fill, Preset};
+pub use config::{BoundKind, Config, ErrorBound, Fill, Preset};
 pub use quantize::Quantizer;
 pub(crate) use stats::Stats;
 pub use stats::value_range;
@@ -173,7 +173,7 @@ fn resolve_all(
 
 /// Refuses bounds that cannot hold at once.
 pub(crate) fn check_combination(bounds: &[ErrorBound]) -> Result<()> {
-    let targets: Vec<&ErrorBound> = bounds.iter().filter(|bound| is_target(bound)).collect();
+    let targets: Vec<&ErrorBound> = bounds.iter().filter(|bound| bound.kind().is_target()).collect();
     let is_pointwise = bounds.iter().any(|bound| matches!(bound, ErrorBound::PwRel(_)));
     if targets.len() > 1 {
         return Err(Error::invalid(format!("{} and {} are two targets; give one of them", targets[0], targets[1])));
@@ -189,11 +189,6 @@ pub(crate) fn check_combination(bounds: &[ErrorBound]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a bound asks for something of the array as a whole, which one absolute bound is sought for.
-pub(crate) fn is_target(bound: &ErrorBound) -> bool {
-    !matches!(bound, ErrorBound::Abs(_) | ErrorBound::Rel(_) | ErrorBound::PwRel(_) | ErrorBound::Lossless)
-}
-
 fn resolve_region(
     region: &Region,
     shape: &[usize],
@@ -207,7 +202,7 @@ fn resolve_region(
     if ranges.len() != shape.len() || !ranges.iter().zip(shape).enumerate().all(fits) {
         return Err(Error::invalid(format!("the region {ranges:?} is not a box within the array of shape {shape:?}")));
     }
-    if is_target(bound) {
+    if bound.kind().is_target() {
         return Err(Error::invalid(format!(
             "a region cannot have {bound} as a target; give it a bound for each value"
         )));
