@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use pumice::{Config, Element, ErrorBound, Fill, Preset, Writer};
+use pumice::{Config, Element, ErrorBound, Preset, Writer};
 
 use crate::{stream, targets};
 
@@ -163,7 +163,7 @@ fn samples_of<T: Element>(out: &mut Vec<Sample>) {
                 _ => ErrorBound::Abs(0.01),
             };
             let preset = [Preset::Fast, Preset::Fast, Preset::Small][(k + 2 * content) % 3];
-            let config = Config::new(bound).preset(preset).threads(1).fill(Fill::Value(-9999.0));
+            let config = Config::new(bound).preset(preset).threads(1).fills(&[-9999.0]);
             let mut push = |bytes| {
                 let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
                 out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
@@ -207,7 +207,7 @@ fn small_samples<T: Element>(out: &mut Vec<Sample>) {
             let values: Vec<T> = (0..shape.iter().product()).map(|i| value(content, i)).collect();
             // Few bits for each value, so that mutations reach every part.
             let bound = if content == 2 { 3e3 } else { 0.05 };
-            let config = Config::new(ErrorBound::Abs(bound)).preset(preset).threads(1).fill(Fill::Value(-9999.0));
+            let config = Config::new(ErrorBound::Abs(bound)).preset(preset).threads(1).fills(&[-9999.0]);
             let bytes = pumice::compress(&values, shape, &config).expect("a valid configuration");
             let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
             out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
@@ -228,7 +228,7 @@ fn layer_samples<T: Element>(out: &mut Vec<Sample>) {
                 Config::new(ErrorBound::Abs(0.5)).region(&inside, ErrorBound::PwRel(0.05)),
                 Config::new(ErrorBound::Abs(0.5)).bin(&[2, 3]).region(&inside, ErrorBound::Abs(0.05)),
             ] {
-                let config = config.preset(preset).threads(1).fill(Fill::Value(-9999.0));
+                let config = config.preset(preset).threads(1).fills(&[-9999.0]);
                 let bytes = pumice::compress(&values, &shape, &config).expect("a valid configuration");
                 let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
                 out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });

@@ -6,8 +6,8 @@ use std::ops::Range;
 use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
-    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Info, Preset, Reader, Real, Salvage, Writer,
-    metrics, with_dtype,
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Info, Preset, Reader, Real, Salvage, Writer, metrics,
+    with_dtype,
 };
 use pumice_testkit::check;
 
@@ -273,7 +273,7 @@ fn round_trip_of<T: Element>(flags: u8, mut input: Input<'_>) {
     let preset = if kind & 0x78 == 0x60 { Preset::Cuszp2Plain } else { presets[usize::from(kind >> 3 & 7)] };
     config = config.threads(1).preset(preset);
     if flags & 0x08 != 0 {
-        config = config.fill(Fill::Value(-9999.0));
+        config = config.fills(&[-9999.0]);
     }
     let is_chunked = kind & 0x80 != 0 && rank > 0 && !shape.contains(&0);
     if is_chunked {

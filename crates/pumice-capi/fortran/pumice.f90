@@ -24,7 +24,8 @@ module pumice
 
   public :: pumice_version, pumice_last_error, pumice_config_new, pumice_config_free, pumice_config_add_bound, &
     pumice_config_add_region, pumice_config_set_bin, pumice_config_set_preset, pumice_config_set_threads, &
-    pumice_config_set_fill, pumice_config_set_range, pumice_config_set_chunk_shape, pumice_config_add_attribute, &
+    pumice_config_set_fill, pumice_config_set_fills, pumice_config_set_range, pumice_config_set_chunk_shape, &
+    pumice_config_add_attribute, &
     pumice_decode_options_new, pumice_decode_options_free, pumice_decode_options_set_threads, &
     pumice_decode_options_set_max_bytes, pumice_buffer_data, pumice_buffer_size, pumice_buffer_free, &
     pumice_max_compressed_size, pumice_compress, pumice_compress_into, pumice_decompress, pumice_decompress_into, &
@@ -102,6 +103,13 @@ module pumice
       import
       type(c_ptr), value :: config
       real(c_double), value :: value
+      integer(c_int32_t) :: r
+    end function
+    function pumice_config_set_fills(config, n, values) result(r) bind(C, name='pumice_config_set_fills')
+      import
+      type(c_ptr), value :: config
+      integer(c_size_t), value :: n
+      real(c_double), intent(in) :: values(*)
       integer(c_int32_t) :: r
     end function
     function pumice_config_set_range(config, min, max) result(r) bind(C, name='pumice_config_set_range')

@@ -264,10 +264,15 @@ pumice_status pumice_config_set_threads(struct pumice_config *config, size_t thr
 
 /**
  * The value that means "no data" (NaN always does): kept bit for bit and left out of ranges. Without it a repeated
- * extreme value far away from all others is taken for one.
+ * extreme value far away from all others is taken for one. Replaces those given before.
  */
 pumice_status pumice_config_set_fill(struct pumice_config *config,
                                      double value);
+
+/**
+ * As pumice_config_set_fill(), with `n` values, of which there can be two; NaN is kept without being given.
+ */
+pumice_status pumice_config_set_fills(struct pumice_config *config, size_t n, const double *values);
 
 /**
  * The value range that PUMICE_BOUND_REL refers to, instead of the data's own. A writer needs it for such a bound.

@@ -2,9 +2,9 @@
 
 use std::ffi::c_char;
 
-use pumice::{ErrorBound, Fill, Preset, Result};
+use pumice::{ErrorBound, Preset, Result};
 
-use crate::arguments::{exclusive, extents, free, ranges, shared, text};
+use crate::arguments::{exclusive, extents, free, ranges, shared, slice, text};
 use crate::status::{Status, guard, guard_or, invalid};
 
 /// Type of the values of an array. The numbers are those of the file format.
@@ -125,11 +125,18 @@ pub unsafe extern "C" fn pumice_config_set_threads(config: *mut Config, threads:
 }
 
 /// The value that means "no data" (NaN always does): kept bit for bit and left out of ranges. Without it a repeated
-/// extreme value far away from all others is taken for one.
+/// extreme value far away from all others is taken for one. Replaces those given before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_set_fill(config: *mut Config, value: f64) -> Status {
     // SAFETY: as the caller promises.
-    unsafe { change(config, |config| Ok(config.fill(Fill::Value(value)))) }
+    unsafe { change(config, |config| Ok(config.fills(&[value]))) }
+}
+
+/// As pumice_config_set_fill(), with `n` values, of which there can be two; NaN is kept without being given.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_config_set_fills(config: *mut Config, n: usize, values: *const f64) -> Status {
+    // SAFETY: as the caller promises.
+    unsafe { change(config, |config| Ok(config.fills(slice(values, n, "values")?))) }
 }
 
 /// The value range that PUMICE_BOUND_REL refers to, instead of the data's own. A writer needs it for such a bound.

@@ -144,7 +144,8 @@ fn all_settings_reach_the_stream() {
         ok(pumice_config_add_bound(config, BoundKind::Rel as i32, 1e-3));
         ok(pumice_config_set_range(config, 0.0, 10.0));
         ok(pumice_config_set_preset(config, c"max".as_ptr()));
-        ok(pumice_config_set_fill(config, -9999.0));
+        ok(pumice_config_set_fill(config, 0.0));
+        ok(pumice_config_set_fills(config, 2, [-9999.0, 19.0].as_ptr()));
         ok(pumice_config_set_threads(config, 1));
         ok(pumice_config_set_chunk_shape(config, 2, [40, 50].as_ptr()));
         ok(pumice_config_add_attribute(config, c"name".as_ptr(), c"ramp".as_ptr()));
@@ -165,7 +166,7 @@ fn all_settings_reach_the_stream() {
                 e
             })
             .collect();
-        assert!(fills.contains(&-9999.0));
+        assert_eq!(fills, [-9999.0, 19.0]);
         ok(pumice_reader_attribute(reader, 0, &mut key, &mut value));
         assert_eq!((CStr::from_ptr(key), CStr::from_ptr(value)), (c"name", c"ramp"));
         assert_eq!(pumice_reader_compressed_size(reader), pumice_buffer_size(buffer) as u64);

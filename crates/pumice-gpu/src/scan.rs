@@ -66,11 +66,11 @@ impl<T: Kernels> Passes<T> for Scan<'_, T> {
         self.n_values
     }
 
-    fn first(&self, skip: Option<T>, stride: usize) -> Result<FirstPass<T>> {
+    fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>> {
         if self.n_values == 0 {
             return Ok(FirstPass::default());
         }
-        let found = self.pass(skip.as_slice())?;
+        let found = self.pass(skip)?;
         let mut first_nan = [T::default()];
         if found.first_nan != u64::MAX {
             let from = self.values + found.first_nan * size_of::<T>() as u64;

@@ -5,9 +5,7 @@
 //! fill value, or with zeros. They are no data: the range of a relative bound and the mean of a PSNR leave them out.
 
 use bytemuck::Pod;
-use pumice::{
-    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Fill, Reader, Result, SliceSource, with_dtype,
-};
+use pumice::{Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Reader, Result, SliceSource, with_dtype};
 
 use crate::words::{ByteOrder, ChunkType, Wish};
 
@@ -35,65 +33,21 @@ pub fn encode(bytes: &[u8], chunk_type: &ChunkType, wish: &Wish, threads: usize)
                 &copied
             }
         };
-        let fills = fills_in(values, chunk_type, wish);
-        match fills[..] {
-            [first, second] => encode_with_two_fills(values, chunk_type, wish, [first, second], threads),
-            _ => compress(values, chunk_type, config(values, chunk_type, wish, &fills)?, threads),
-        }
+        let config = config(values, chunk_type, wish)?.threads(threads);
+        pumice::compress(values, &stream_shape(&chunk_type.extents), &config)
     })
-}
-
-fn compress<T: Element>(values: &[T], chunk_type: &ChunkType, config: Config, threads: usize) -> Result<Vec<u8>> {
-    pumice::compress(values, &stream_shape(&chunk_type.extents), &config.threads(threads))
-}
-
-/// A stream knows of one fill value: the other one is data to it. Where it would not come back, nothing is lost instead.
-fn encode_with_two_fills<T: Element + Pod>(
-    values: &[T],
-    chunk_type: &ChunkType,
-    wish: &Wish,
-    fills: [T; 2],
-    threads: usize,
-) -> Result<Vec<u8>> {
-    let mut bound = wish.bound;
-    if let ErrorBound::Ratio(_) = bound {
-        // The bound that reaches it if there is only one.
-        let joined: Vec<T> =
-            values.iter().map(|&value| if is_same(value, fills[1]) { fills[0] } else { value }).collect();
-        let stream = compress(&joined, chunk_type, config(&joined, chunk_type, wish, &fills[..1])?, threads)?;
-        bound = ErrorBound::Abs(pumice::inspect(&stream)?.abs_bound);
-    }
-    let wished = config(values, chunk_type, &Wish { bound, ..*wish }, &fills)?;
-    let mut stream = compress(values, chunk_type, wished, threads)?;
-    if !fills_survive(values, &stream, &fills, threads)? {
-        stream = compress(values, chunk_type, Config::new(ErrorBound::Lossless).preset(wish.preset), threads)?;
-    }
-    match wish.bound {
-        ErrorBound::Ratio(ratio) if stream.len() as f64 * ratio > size_of_val(values) as f64 => Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("two fill values in a chunk leave no room for a ratio of {ratio}: another kind of bound is needed"),
-        )),
-        _ => Ok(stream),
-    }
 }
 
 fn is_same<T: Element>(a: T, b: T) -> bool {
     a.to_bits_u64() == b.to_bits_u64()
 }
 
-/// The fill values that occur in a chunk: the one that is wished for, and that of the dataset. A stream knows of one.
+/// The fill values that occur in a chunk: the one that the user names, and that of the dataset.
 fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Vec<T> {
     let mut fills: Vec<T> = [wish.fill, chunk_type.fill].into_iter().flatten().map(T::from_f64).collect();
     fills.dedup_by(|a, b| is_same(*a, *b));
     fills.retain(|fill| values.iter().any(|value| is_same(*value, *fill)));
     fills
-}
-
-fn fills_survive<T: Element>(values: &[T], stream: &[u8], fills: &[T], threads: usize) -> Result<bool> {
-    let mut restored = vec![T::default(); values.len()];
-    pumice::decompress_into(stream, &mut restored, &DecodeOptions::new().threads(threads))?;
-    let is_fill = |value: T| fills.iter().any(|fill| is_same(*fill, value));
-    Ok(values.iter().zip(&restored).all(|(value, restored)| !is_fill(*value) || is_same(*value, *restored)))
 }
 
 /// Decompresses a chunk into `out`, which is as large as `chunk_type` says.
@@ -150,17 +104,17 @@ fn stream_shape(extents: &[usize]) -> Vec<usize> {
     shape
 }
 
-/// What to ask of Pumice for this chunk, in which these fill values are.
-fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, fills: &[T]) -> Result<Config> {
-    let is_fill = |value: &T| fills.iter().any(|fill| is_same(*fill, *value));
-    let has_two = fills.len() > 1;
-    let fill = match (fills.first(), wish.fill) {
-        (Some(fill), _) => Fill::Value(fill.to_f64()),
-        (None, Some(fill)) => Fill::Value(fill),
-        // Declared, but not what is in there: there may be another.
-        (None, None) => Fill::Auto,
+/// What to ask of Pumice for this chunk.
+fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Result<Config> {
+    let found = fills_in(values, chunk_type, wish);
+    let is_fill = |value: &T| found.iter().any(|fill| is_same(*fill, *value));
+    let fills: Vec<f64> = match found.is_empty() {
+        false => found.iter().map(|fill| fill.to_f64()).collect(),
+        // A value that the dataset declares but the chunk does not hold is not passed on: there may be another.
+        true => wish.fill.into_iter().collect(),
     };
-    let config = Config::new(wish.bound).preset(wish.preset).fill(fill);
+    let of_bound = |bound| Config::new(bound).preset(wish.preset).fills(&fills);
+    let config = of_bound(wish.bound);
     match (wish.bound, wish.range) {
         (ErrorBound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
         (ErrorBound::Rel(_) | ErrorBound::Psnr(_), _) => {}
@@ -168,18 +122,16 @@ fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish, f
     }
     let extents = data_extents(values, &chunk_type.extents, |value| value.to_bits_u64() == 0 || is_fill(value));
     let is_padded = extents != chunk_type.extents;
-    if !is_padded && !matches!(fill, Fill::Value(_)) {
+    if !is_padded && fills.is_empty() {
         return Ok(config);
     }
     let data: Vec<T> = corner(values, &chunk_type.extents, &extents).filter(|value| !is_fill(value)).collect();
-    let fill_of_data = wish.fill.map_or(Fill::Auto, Fill::Value);
-    let found = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, fill_of_data, 1)?;
-    let of_bound = |bound| Config::new(bound).preset(wish.preset).fill(fill);
-    Ok(match (wish.bound, found) {
+    let range = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, wish.fill.as_slice(), 1)?;
+    Ok(match (wish.bound, range) {
         (_, None) => of_bound(ErrorBound::Lossless),
         (ErrorBound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
         // The errors of the padding, if there are any, only make it better.
-        (ErrorBound::Psnr(db), Some((lo, hi))) if is_padded || has_two => {
+        (ErrorBound::Psnr(db), Some((lo, hi))) if is_padded => {
             of_bound(ErrorBound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
         }
         _ => config,

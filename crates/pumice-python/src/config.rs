@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
-use pumice::{AtomicFile, DType, ErrorBound, Fill, Preset, SliceSource};
+use pumice::{AtomicFile, DType, ErrorBound, Preset, SliceSource};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -19,12 +19,12 @@ pub(crate) struct Config(pub(crate) pumice::Config);
 impl Config {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one for each option")]
-    #[pyo3(signature = (bounds, preset, fill_value, value_range, chunk_shape, threads, attributes))]
+    #[pyo3(signature = (bounds, preset, fills, value_range, chunk_shape, threads, attributes))]
     fn new(
         py: Python<'_>,
         bounds: Vec<(String, f64)>,
         preset: &str,
-        fill_value: Option<f64>,
+        fills: Vec<f64>,
         value_range: Option<(f64, f64)>,
         chunk_shape: Option<Vec<usize>>,
         threads: usize,
@@ -34,7 +34,7 @@ impl Config {
         let first =
             bounds.next().ok_or_else(|| error::new(py, "InvalidArgumentError", "no error bound is given".into()))?;
         let preset: Preset = preset.parse().or_raise(py)?;
-        let config = pumice::Config::new(first).preset(preset).threads(threads).fill(fill(fill_value));
+        let config = pumice::Config::new(first).preset(preset).threads(threads).fills(&fills);
         let config = bounds.fold(config, pumice::Config::and);
         let config = match value_range {
             Some((min, max)) => config.range(min, max),
@@ -46,10 +46,6 @@ impl Config {
         };
         Ok(Self(attributes.into_iter().fold(config, |config, (key, value)| config.attribute(key, value))))
     }
-}
-
-fn fill(value: Option<f64>) -> Fill {
-    value.map_or(Fill::Auto, Fill::Value)
 }
 
 fn parse_bounds(py: Python<'_>, bounds: &[(String, f64)]) -> PyResult<Vec<ErrorBound>> {
@@ -149,14 +145,14 @@ pub(crate) fn analyze<'py>(
     array: Values<'py>,
     bounds: Vec<(String, f64)>,
     presets: Vec<String>,
-    fill_value: Option<f64>,
+    fills: Vec<f64>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let presets: Vec<Preset> = presets.iter().map(|name| name.parse()).collect::<pumice::Result<_>>().or_raise(py)?;
     let options = pumice::AnalysisOptions::new()
         .bounds(&parse_bounds(py, &bounds)?)
         .presets(&presets)
-        .fill(fill(fill_value))
+        .fills(&fills)
         .threads(threads);
     let found = with_values!(&array, (data, shape) => py.detach(|| pumice::analyze(data, shape, &options)));
     report::analysis(py, &found.or_raise(py)?)

@@ -63,6 +63,19 @@ def test_special_values_come_back_bit_for_bit():
     assert max_error(x[~special], y[~special]) <= 2e-3
 
 
+def test_two_fill_values():
+    x = np.linspace(-1, 1, 5000)
+    x[::50], x[1::50], x[2::50] = np.nan, -9999.0, 7.5
+    data = pumice.compress(x, rel=1e-3, fill_value=[-9999.0, 7.5])
+    info, y = pumice.info(data), pumice.decompress(data)
+    assert info["fills"] == [-9999.0, 7.5] and info["abs_bound"] <= 2e-3
+    special = np.isnan(x) | np.isin(x, [-9999.0, 7.5])
+    assert np.array_equal(x[special].view("u8"), y[special].view("u8"))
+    assert pumice.check(x, y, rel=1e-3, fill_value=(-9999.0, 7.5))["bound_kept"]
+    with pytest.raises(pumice.InvalidArgumentError, match="at most 2"):
+        pumice.compress(x, rel=1e-3, fill_value=[1, 2, 3])
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (5, 1, 4), (2, 3, 4, 5)])
 def test_any_shape(shape):
     x = np.arange(np.prod(shape, dtype=int), dtype="float64").reshape(shape)

@@ -50,7 +50,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use io::{AtomicFile, FileSource, ReadAt, SliceSource, Source};
 pub use num::simd::instruction_set;
 pub use num::{DType, Real};
-pub use plan::{BoundKind, Config, ErrorBound, Fill, Preset, Region, value_range};
+pub use plan::{BoundKind, Config, ErrorBound, Preset, Region, value_range};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -495,7 +495,7 @@ fn no_stream_is_larger_than_announced() {
             for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
                 let config = Config::new(bound).preset(preset).threads(1);
                 check::<f32>(shape, &config);
-                check::<f64>(shape, &config.fill(Fill::Value(1e20)));
+                check::<f64>(shape, &config.fills(&[1e20]));
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use pumice::{Analysis, AnalysisOptions, Config, Element, ErrorBound, Fill, Preset, Profile, with_dtype};
+use pumice::{Analysis, AnalysisOptions, Config, Element, ErrorBound, Preset, Profile, with_dtype};
 use serde::Serialize;
 
 use crate::bounds::parts;
@@ -56,9 +56,9 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_parser = preset)]
     presets: Vec<PresetArg>,
 
-    /// The value that means "no data" (nan allowed); detected if not given
+    /// The value that means "no data" (nan allowed); can be given twice; detected if not given
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
-    fill: Option<f64>,
+    fill: Vec<f64>,
 
     /// Compress as well, and show the ratios beside the estimates
     #[arg(long)]
@@ -80,14 +80,10 @@ impl Args {
         if bounds.is_empty() { [1e-2, 1e-3, 1e-4].map(ErrorBound::Rel).to_vec() } else { bounds }
     }
 
-    fn fill(&self) -> Fill {
-        self.fill.map_or(Fill::Auto, Fill::Value)
-    }
-
     fn options(&self) -> AnalysisOptions {
         let presets: Vec<Preset> = self.presets.iter().map(|p| p.0).collect();
         let presets = if presets.is_empty() { Preset::ALL } else { &presets };
-        AnalysisOptions::new().bounds(&self.bounds()).presets(presets).fill(self.fill()).threads(self.threads)
+        AnalysisOptions::new().bounds(&self.bounds()).presets(presets).fills(&self.fill).threads(self.threads)
     }
 }
 
@@ -228,7 +224,7 @@ fn analyze<T: Element>(input: &Input, args: &Args, ui: &Ui) -> Result<(Analysis,
     if args.check {
         let bar = ui.steps_bar(analysis.estimates.len() as u64, "compressing");
         for estimate in &analysis.estimates {
-            let config = Config::new(estimate.bound).preset(estimate.preset).fill(args.fill()).threads(args.threads);
+            let config = Config::new(estimate.bound).preset(estimate.preset).fills(&args.fill).threads(args.threads);
             actual.push(pumice::compress_from::<T, _>(&source, &config, &mut std::io::sink(), &|_| ())?.ratio());
             bar.inc(1);
         }

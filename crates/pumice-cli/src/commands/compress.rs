@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice::metrics::Guarantee;
-use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Fill, Preset, Summary, Writer, with_dtype};
+use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Preset, Summary, Writer, with_dtype};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
@@ -75,9 +75,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
     bin: Option<Extents>,
 
-    /// The value that means "no data" (nan allowed), kept bit for bit; detected if not given
+    /// The value that means "no data" (nan allowed), kept bit for bit; can be given twice; detected if not given
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
-    fill: Option<f64>,
+    fill: Vec<f64>,
 
     /// The pipeline: fast (speed), balanced, small (ratio), max (archives); of papers: cuszp2-plain, cuszp2-outlier,
     /// cuszplus, ceaz, ceresz2
@@ -108,7 +108,7 @@ pub(crate) struct Args {
 impl Args {
     /// What is asked for an array of this shape.
     fn config(&self, shape: &[usize]) -> Result<Config> {
-        let mut config = self.bound.config().preset(self.preset.0).threads(self.threads);
+        let mut config = self.bound.config().preset(self.preset.0).fills(&self.fill).threads(self.threads);
         for Roi { region, bound } in &self.roi {
             config = config.region(&region::parse(region, shape)?, *bound);
         }
@@ -117,9 +117,6 @@ impl Args {
         }
         if let Some((min, max)) = self.range {
             config = config.range(min, max);
-        }
-        if let Some(value) = self.fill {
-            config = config.fill(Fill::Value(value));
         }
         if let Some(chunk) = &self.chunk {
             config = config.chunk_shape(&chunk.0);

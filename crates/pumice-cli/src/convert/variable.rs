@@ -2,7 +2,7 @@
 //! and compared before it is written.
 
 use pumice::metrics::Guarantee;
-use pumice::{AnalysisOptions, DecodeOptions, Element, ErrorBound, ErrorKind, Fill, Source, with_dtype};
+use pumice::{AnalysisOptions, DecodeOptions, Element, ErrorBound, ErrorKind, Source, with_dtype};
 use pumice_hdf5::{ByteOrder, ChunkType, Wish};
 
 use super::catalog::Plan;
@@ -49,8 +49,8 @@ pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usiz
         return Ok(());
     }
     let values = Values { variable, nothing: plan.chunk_type.fill };
-    let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
-    let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fill, threads))?;
+    let fills = plan.wish.fill.as_slice();
+    let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fills, threads))?;
     match range {
         Some(range) => plan.wish.range = Some(range),
         None => plan.wish.bound = ErrorBound::Lossless,
@@ -74,12 +74,12 @@ pub(crate) fn estimate(variable: &Variable<'_>, plan: &Plan, threads: usize) -> 
 
 fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
     let values = Values { variable, nothing: None };
-    let fill = plan.wish.fill.map_or(Fill::Auto, Fill::Value);
+    let fills = plan.wish.fill.as_slice();
     let bound = match (plan.wish.bound, plan.wish.range) {
         (ErrorBound::Rel(e), Some((lo, hi))) => ErrorBound::Abs(e * (hi - lo)),
         (bound, _) => bound,
     };
-    let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.wish.preset]).fill(fill).threads(threads);
+    let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.wish.preset]).fills(fills).threads(threads);
     let found = with_dtype!(plan.chunk_type.dtype, T => pumice::analyze_from::<T>(&values, &options, &|_| ()))?;
     Ok(found.estimates.first().map_or(found.raw_bytes, |estimate| estimate.compressed_bytes))
 }

@@ -180,7 +180,7 @@ fn ranges_and_fill_values_found_on_the_device_are_the_same() {
         values[100..200].fill(special);
         for bound in [ErrorBound::Rel(1e-3), ErrorBound::Rel(1e-5)] {
             check(&device, &values, &[5000], &fast(bound), &format!("{special} {bound:?}"));
-            let config = fast(bound).fill(pumice::Fill::Value(f64::from(special)));
+            let config = fast(bound).fills(&[f64::from(special)]);
             check(&device, &values, &[5000], &config, &format!("{special} named, {bound:?}"));
         }
     }

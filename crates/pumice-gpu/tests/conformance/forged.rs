@@ -88,7 +88,7 @@ impl<T: DeviceElement + Float> Passes<T> for OnHost<'_, T> {
         self.0.len()
     }
 
-    fn first(&self, _: Option<T>, stride: usize) -> Result<FirstPass<T>> {
+    fn first(&self, _: &[T], stride: usize) -> Result<FirstPass<T>> {
         let is_finite = |x: &T| Float::to_f64(*x).is_finite();
         let samples = self.0.iter().step_by(stride).copied().filter(is_finite).collect();
         let first_nan = self.0.iter().copied().find(|x| Float::to_f64(*x).is_nan());

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use pumice::backend::{CodecId, Frames};
-use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Fill, Preset};
+use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Preset};
 use pumice_gpu::{Decoder, Device, DeviceArray, DeviceElement, DeviceSlice, Encoder, Stream};
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
@@ -91,7 +91,7 @@ fn all_shapes<T: DeviceElement + Float + Debug>(preset: Preset) {
     for (seed, (shape, chunk_shape)) in (0..).zip(shapes) {
         for field in [Field::Turbulence, Field::FillAndNan, Field::AnyBits] {
             let values: Vec<T> = field.generate(&shape, seed);
-            let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset).fill(Fill::Auto);
+            let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset);
             let config = chunk_shape.iter().fold(config, |config, chunk_shape| config.chunk_shape(chunk_shape));
             check(&device(seed), &values, &shape, &config, &format!("{preset:?} {field:?} {shape:?} {chunk_shape:?}"));
         }

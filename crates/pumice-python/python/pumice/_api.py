@@ -13,7 +13,19 @@ from numpy.typing import NDArray
 from . import _pumice
 from ._arrays import Tensor, is_on_cuda, on_host
 from ._file import File, path_of
-from ._options import PRESETS, Options, Preset, bounds_of, config_of, count, number, preset_name, threads_of
+from ._options import (
+    PRESETS,
+    Options,
+    Preset,
+    bounds_of,
+    config_of,
+    count,
+    fills_of,
+    number,
+    preset_name,
+    several,
+    threads_of,
+)
 from ._pumice import CudaArray, Reader
 from .errors import InvalidArgumentError, UnsupportedError
 
@@ -35,7 +47,7 @@ def compress(
     ratio: float | None = None,
     lossless: bool = False,
     preset: Preset | None = None,
-    fill_value: float | None = None,
+    fill_value: float | Sequence[float] | None = None,
     value_range: tuple[float, float] | None = None,
     chunk_shape: Sequence[int] | None = None,
     threads: int = 0,
@@ -57,7 +69,7 @@ def compress(
         lossless: Every bit comes back.
         preset: `'fast'`, `'balanced'`, `'small'` (the default) or `'max'`, from fastest to smallest, or one of
             `pumice.PRESETS`. On CUDA devices there are `'fast'` and `'balanced'` (the default there).
-        fill_value: The value that stands for "no data", beside NaN. Found by itself where it is not given.
+        fill_value: The value that stands for "no data", beside NaN, or two of them. Found by itself where it is not given.
         value_range: Least and greatest value that `rel` refers to, instead of those of the array.
         chunk_shape: Extents of the parts that can be read alone.
         threads: Threads to use; 0 for one for each core. The bytes do not depend on it.
@@ -208,7 +220,7 @@ def check(
     abs: float | None = None,
     rel: float | None = None,
     pwrel: float | None = None,
-    fill_value: float | None = None,
+    fill_value: float | Sequence[float] | None = None,
     threads: int = 0,
 ) -> dict[str, Any]:
     """Compares an array with its compressed or restored form. Exact: an error above the bound by one ulp is found.
@@ -218,7 +230,7 @@ def check(
         other: Its compressed form (bytes, a path or a :class:`File`), or an array that any compressor gave back.
         abs, rel, pwrel: The bounds to check. Without them, compressed forms are checked against their own, and arrays against
             none.
-        fill_value: The value that stands for "no data" in `original`; compressed forms name theirs.
+        fill_value: The value or values that stand for "no data" in `original`; compressed forms name theirs.
         threads: Threads to use for decoding; 0 for one for each core.
 
     Returns:
@@ -234,7 +246,7 @@ def check(
     1000
     """
     values = on_host(original)
-    fills = [] if fill_value is None else [number("fill_value", fill_value)]
+    fills = fills_of(fill_value)
     bounds = dict(bounds_of({"abs": abs, "rel": rel, "pwrel": pwrel}))
     for kind, bound in bounds.items():
         if not bound >= 0:
@@ -256,7 +268,7 @@ def analyze(
     rel: float | Sequence[float] | None = None,
     lossless: bool = False,
     presets: Preset | Sequence[Preset] | None = None,
-    fill_value: float | None = None,
+    fill_value: float | Sequence[float] | None = None,
     threads: int = 0,
 ) -> dict[str, Any]:
     """What an array is like, how small it would become, and what to choose.
@@ -265,7 +277,7 @@ def analyze(
         array: The array.
         abs, rel, lossless: Bounds to estimate for, one or several of a kind; without any, `rel` of 1e-2, 1e-3 and 1e-4.
         presets: Presets to estimate for, one or several; all of them if not given.
-        fill_value: The value that stands for "no data"; found by itself where it is not given.
+        fill_value: The value that stands for "no data", or two of them; found by itself where it is not given.
         threads: Threads to use; 0 for one for each core. The figures do not depend on it.
 
     >>> import numpy as np, pumice
@@ -276,19 +288,11 @@ def analyze(
     >>> found["values"]["is_constant"], found["advice"]["ratio"]
     (False, 'small')
     """
-    bounds = [(kind, number(kind, e)) for kind, given in (("rel", rel), ("abs", abs)) for e in _several(given)]
+    bounds = [(kind, number(kind, e)) for kind, given in (("rel", rel), ("abs", abs)) for e in several(given)]
     bounds += bounds_of({"lossless": lossless})
     bounds = bounds or [("rel", e) for e in (1e-2, 1e-3, 1e-4)]
-    names = [preset_name(preset) for preset in (PRESETS if presets is None else _several(presets))]
-    fill = None if fill_value is None else number("fill_value", fill_value)
-    return _pumice.analyze(on_host(array), bounds, names, fill, threads_of(threads))
-
-
-def _several(given: Any) -> list[Any]:
-    """What an option that takes one thing or several was given."""
-    if given is None:
-        return []
-    return list(given) if np.iterable(given) and not isinstance(given, str) else [given]
+    names = [preset_name(preset) for preset in (PRESETS if presets is None else several(presets))]
+    return _pumice.analyze(on_host(array), bounds, names, fills_of(fill_value), threads_of(threads))
 
 
 def _reader(source: str | os.PathLike[str] | BytesLike | File, threads: int = 0) -> Reader:

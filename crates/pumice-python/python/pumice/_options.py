@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
     ratio: float | None
     lossless: bool
     preset: Preset | None
-    fill_value: float | None
+    fill_value: float | Sequence[float] | None
     value_range: tuple[float, float] | None
     chunk_shape: Sequence[int] | None
     threads: int
@@ -92,9 +92,8 @@ def to_json(options: Options) -> dict[str, Any]:
         if key in KINDS:
             value = number(key, value)
         elif key == "fill_value":
-            value = _fill_value(value)
-            if not math.isfinite(value):
-                value = next(name for name, it in _NOT_FINITE.items() if repr(it) == repr(value))
+            fills = [_json_number(fill) for fill in fills_of(value)]
+            value = fills[0] if len(fills) == 1 else fills
         elif key == "value_range":
             value = list(pair(key, value))
         elif key == "chunk_shape":
@@ -115,12 +114,12 @@ def config_of(options: Options, default_preset: str = "small") -> Config:
         raise InvalidArgumentError(
             "no error bound is given: pass abs=, rel=, pwrel=, psnr=, l2= or ratio=, or lossless=True"
         )
-    preset, fill_value = options.get("preset"), options.get("fill_value")
+    preset = options.get("preset")
     value_range, chunk_shape = options.get("value_range"), options.get("chunk_shape")
     return Config(
         bounds,
         default_preset if preset is None else preset_name(preset),
-        None if fill_value is None else _fill_value(fill_value),
+        fills_of(options.get("fill_value")),
         None if value_range is None else pair("value_range", value_range),
         None if chunk_shape is None else _chunk_shape(chunk_shape),
         threads_of(options.get("threads", 0)),
@@ -135,8 +134,24 @@ def preset_name(preset: Any) -> str:
     return preset
 
 
-def _fill_value(value: Any) -> float:
+def several(given: Any) -> list[Any]:
+    """What an option that takes one thing or several was given."""
+    if given is None:
+        return []
+    return list(given) if np.iterable(given) and not isinstance(given, str | bytes) else [given]
+
+
+def _fill(value: Any) -> float:
     return _NOT_FINITE[value] if isinstance(value, str) and value in _NOT_FINITE else number("fill_value", value)
+
+
+def fills_of(value: Any) -> list[float]:
+    """The fill values that are given, one or several; numbers that JSON lacks by name."""
+    return [_fill(fill) for fill in several(value)]
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else next(name for name, it in _NOT_FINITE.items() if repr(it) == repr(value))
 
 
 def _chunk_shape(shape: Any) -> list[int]:

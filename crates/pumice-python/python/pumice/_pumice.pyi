@@ -18,7 +18,7 @@ class Config:
         cls,
         bounds: list[tuple[str, float]],
         preset: str,
-        fill_value: float | None,
+        fills: list[float],
         value_range: tuple[float, float] | None,
         chunk_shape: list[int] | None,
         threads: int,
@@ -69,7 +69,7 @@ def analyze(
     array: NDArray[Any],
     bounds: list[tuple[str, float]],
     presets: list[str],
-    fill_value: float | None,
+    fills: list[float],
     threads: int,
 ) -> dict[str, Any]: ...
 

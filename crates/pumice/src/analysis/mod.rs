@@ -21,7 +21,7 @@ use crate::exec::{DefaultFloats, Workers};
 use crate::grid;
 use crate::io::{SliceSource, Source};
 use crate::num::DType;
-use crate::plan::{Config, ErrorBound, Fill, Plan, Preset, stats};
+use crate::plan::{Config, ErrorBound, Plan, Preset, stats};
 
 /// What to look at; everything has a sensible default.
 ///
@@ -33,7 +33,7 @@ use crate::plan::{Config, ErrorBound, Fill, Plan, Preset, stats};
 pub struct AnalysisOptions {
     bounds: Vec<ErrorBound>,
     presets: Vec<Preset>,
-    fill: Fill,
+    fills: Vec<f64>,
     threads: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for AnalysisOptions {
         Self {
             bounds: [1e-2, 1e-3, 1e-4].map(ErrorBound::Rel).to_vec(),
             presets: Preset::ALL.to_vec(),
-            fill: Fill::Auto,
+            fills: Vec::new(),
             threads: 0,
         }
     }
@@ -68,10 +68,10 @@ impl AnalysisOptions {
         self
     }
 
-    /// Which values mean "no data".
+    /// The values that mean "no data", as [`Config::fills`].
     #[must_use]
-    pub fn fill(mut self, fill: Fill) -> Self {
-        self.fill = fill;
+    pub fn fills(mut self, values: &[f64]) -> Self {
+        self.fills = values.to_vec();
         self
     }
 
@@ -144,14 +144,14 @@ pub fn analyze_from<T: Element>(
     let raw_bytes = raw_bytes.ok_or_else(|| Error::invalid(format!("shape {shape:?} is too large")))?;
     let workers = Workers::new(options.threads)?;
     let of_pass = |from: f64, done: u64| progress(from + 0.1 * done as f64 / raw_bytes.max(1) as f64);
-    let stats = stats::scan(source, options.fill, &workers, &|done| of_pass(0.0, done))?;
+    let stats = stats::scan(source, &options.fills, &workers, &|done| of_pass(0.0, done))?;
     let profile = profile::scan(source, &stats, &workers, &|done| of_pass(0.1, done))?;
     let plans: Vec<Plan<T>> = options
         .bounds
         .iter()
-        .map(|bound| Plan::new(&Config::new(*bound).fill(options.fill), shape, Some(&stats)))
+        .map(|bound| Plan::new(&Config::new(*bound).fills(&options.fills), shape, Some(&stats)))
         .collect::<Result<_>>()?;
-    let default = Plan::<T>::new(&Config::new(ErrorBound::Lossless).fill(options.fill), shape, Some(&stats))?;
+    let default = Plan::<T>::new(&Config::new(ErrorBound::Lossless).fills(&options.fills), shape, Some(&stats))?;
     let survey = estimate::Survey { source, plans: &plans, presets: &options.presets, workers: &workers };
     let mut found = survey.run(&default, &|share| progress(0.2 + 0.8 * share))?;
     // As they were asked for: a plan calls those of an empty range lossless.

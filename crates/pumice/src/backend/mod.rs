@@ -24,7 +24,7 @@
 //! #     fn n_values(&self) -> usize {
 //! #         self.0.len()
 //! #     }
-//! #     fn first(&self, _: Option<f32>, _: usize) -> pumice::Result<backend::FirstPass<f32>> {
+//! #     fn first(&self, _: &[f32], _: usize) -> pumice::Result<backend::FirstPass<f32>> {
 //! #         Ok(backend::FirstPass { range: Some((0.0, 999.0)), ..Default::default() })
 //! #     }
 //! #     fn second(&self, _: [f32; 2]) -> pumice::Result<backend::SecondPass<f32>> {
@@ -75,7 +75,7 @@ use crate::plan::{Config, stats};
 
 /// Range and fill values of an array, as [`compress`](crate::compress) finds them.
 pub fn scan<T: Element>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T>> {
-    stats::decide(passes, config.fill)
+    stats::decide(passes, &config.fills)
 }
 
 /// Bytes that a payload's hashes are made of; the last may be of fewer.

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::grid::Corner;
 use crate::io::ReadAt;
 use crate::num::Value;
-use crate::plan::{ErrorBound, Fill, Preset};
+use crate::plan::{ErrorBound, Preset};
 use crate::{compress, decompress};
 
 /// Visits values one by one, the last first.
@@ -24,8 +24,8 @@ impl<T: Element> Passes<T> for Backwards<'_, T> {
         self.0.len()
     }
 
-    fn first(&self, skip: Option<T>, stride: usize) -> Result<FirstPass<T>> {
-        let is_counted = |v: &T| skip.is_none_or(|skip| skip.to_bits_u64() != v.to_bits_u64());
+    fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>> {
+        let is_counted = |v: &T| skip.iter().all(|skip| skip.to_bits_u64() != v.to_bits_u64());
         Ok(FirstPass {
             range: range_of(self.0.iter().rev().copied().filter(is_counted)),
             first_nan: self.0.iter().copied().find(|v| v.is_nan()),
@@ -176,9 +176,10 @@ fn streams_are_those_of_compress<T: Element>() {
     let bounds = [
         Config::new(ErrorBound::Abs(1e-3)),
         Config::new(ErrorBound::Rel(1e-4)).attribute("units", "K"),
-        Config::new(ErrorBound::Rel(1e-2)).and(ErrorBound::Abs(0.1)).fill(Fill::Value(-9999.0)),
+        Config::new(ErrorBound::Rel(1e-2)).and(ErrorBound::Abs(0.1)).fills(&[-9999.0]),
         Config::new(ErrorBound::Abs(1e-12)),
-        Config::new(ErrorBound::Lossless).fill(Fill::Value(0.0)),
+        Config::new(ErrorBound::Rel(1e-3)).fills(&[-9999.0, 0.0]),
+        Config::new(ErrorBound::Lossless).fills(&[0.0]),
         Config::new(ErrorBound::Abs(0.5)).and(ErrorBound::Lossless),
     ];
     for (shape, chunk_shape) in shapes {

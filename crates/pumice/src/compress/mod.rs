@@ -72,7 +72,7 @@ pub fn compress_into<T: Element>(data: &[T], shape: &[usize], config: &Config, o
     out.clear();
     let source = SliceSource::new(data, shape)?;
     let workers = workers_for(data.len(), config.threads)?;
-    let stats = stats::scan(&source, config.fill, &workers, &|_| ())?;
+    let stats = stats::scan(&source, &config.fills, &workers, &|_| ())?;
     let (plan, target) = target::plan(config, &source, &stats, &workers, &|_| ())?;
     Ok(Summary { target, ..append_planned(&source, &plan, &workers, out)? })
 }
@@ -137,7 +137,7 @@ pub fn compress_from<T: Element, W: Write + Send>(
     let raw_bytes = raw_bytes.ok_or_else(|| Error::invalid(format!("shape {shape:?} is too large")))?;
     let workers = workers_for(grid::n_values(shape), config.threads)?;
     let parts = if target::of(config)?.is_some() { 4 } else { 2 };
-    let stats = stats::scan(source, config.fill, &workers, &|done| progress(done / parts))?;
+    let stats = stats::scan(source, &config.fills, &workers, &|done| progress(done / parts))?;
     let searched = |done: u64| progress(raw_bytes / parts + done / 2);
     let (plan, target) = target::plan(config, source, &stats, &workers, &searched)?;
     let encoded = |done: u64| progress(raw_bytes - raw_bytes / parts + done / parts);

@@ -588,13 +588,12 @@ impl<T: Element> Sample<T> {
 mod tests {
     use super::*;
     use crate::io::SliceSource;
-    use crate::plan::Fill;
     use crate::plan::stats;
 
     fn planned(config: &Config) -> Result<(Plan<f32>, Option<Achieved>)> {
         let values: Vec<f32> = (0..9000).map(|i| ((i * i) % 1013) as f32 / 1013.0).collect();
         let source = SliceSource::new(&values, &[values.len()])?;
-        let stats = stats::scan(&source, Fill::Auto, &Workers::Serial, &|_| ())?;
+        let stats = stats::scan(&source, &[], &Workers::Serial, &|_| ())?;
         plan(config, &source, &stats, &Workers::Serial, &|_| ())
     }
 

@@ -257,16 +257,6 @@ impl std::str::FromStr for Preset {
     }
 }
 
-/// Which values stand for "no data". They are kept bit for bit and left out of the range of [`ErrorBound::Rel`].
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub enum Fill {
-    /// Look for them: NaN, and a repeated extreme value far away from all others (1e20, -9999, …).
-    #[default]
-    Auto,
-    /// This value (NaN allowed), and NaN.
-    Value(f64),
-}
-
 /// What to do; everything but the bound has a sensible default.
 ///
 /// ```
@@ -280,7 +270,8 @@ pub struct Config {
     pub(crate) regions: Vec<Region>,
     pub(crate) bin: Vec<usize>,
     pub(crate) preset: Preset,
-    pub(crate) fill: Fill,
+    /// Empty: look for them.
+    pub(crate) fills: Vec<f64>,
     pub(crate) range: Option<(f64, f64)>,
     pub(crate) chunk_shape: Option<Vec<usize>>,
     pub(crate) threads: usize,
@@ -295,7 +286,7 @@ impl Config {
             regions: Vec::new(),
             bin: Vec::new(),
             preset: Preset::default(),
-            fill: Fill::Auto,
+            fills: Vec::new(),
             range: None,
             chunk_shape: None,
             threads: 0,
@@ -363,10 +354,24 @@ impl Config {
         self
     }
 
-    /// Which values mean "no data".
+    /// The values that mean "no data", at most two. They are kept bit for bit and left out of the range of
+    /// [`ErrorBound::Rel`], as NaN is whether it is given here or not.
+    ///
+    /// Where no value but NaN is given they are looked for: repeated extreme values far away from all others (1e20,
+    /// -9999, …).
+    ///
+    /// ```
+    /// use pumice::{Config, ErrorBound};
+    /// let data = [3.0f32, -9999.0, 5.0, 0.0, 4.0, f32::NAN];
+    /// let bytes = pumice::compress(&data, &[6], &Config::new(ErrorBound::Rel(1e-2)).fills(&[-9999.0, 0.0]))?;
+    /// let restored = pumice::decompress::<f32>(&bytes)?.data;
+    /// assert_eq!((restored[1], restored[3]), (-9999.0, 0.0));
+    /// assert!((restored[0] - 3.0).abs() <= 0.02 && restored[5].is_nan());
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
     #[must_use]
-    pub fn fill(mut self, fill: Fill) -> Self {
-        self.fill = fill;
+    pub fn fills(mut self, values: &[f64]) -> Self {
+        self.fills = values.to_vec();
         self
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 pub use bounds::Region;
 pub(crate) use bounds::{BoxLimit, Check, Limit, is_within_share};
 pub(crate) use config::check_target;
-pub use config::{BoundKind, Config, ErrorBound, Fill, Preset};
+pub use config::{BoundKind, Config, ErrorBound, Preset};
 pub use quantize::Quantizer;
 pub(crate) use stats::Stats;
 pub use stats::value_range;
@@ -103,7 +103,7 @@ impl<T: Real> Plan<T> {
         }
         let fills = match stats {
             Some(stats) => stats.fills.clone(),
-            None => assumed_fills(config.fill),
+            None => assumed_fills(&config.fills)?,
         };
         debug_assert!(fills.len() <= MAX_FILLS);
         Ok(Self {
@@ -284,12 +284,12 @@ fn resolve_bound(
 }
 
 /// Without statistics: what the user named, and the NaN that most programs write.
-fn assumed_fills<T: Real>(fill: Fill) -> Vec<T> {
-    let nan = T::from_f64(f64::NAN);
-    match fill {
-        Fill::Value(value) if !value.is_nan() => vec![T::from_f64(value), nan],
-        _ => vec![nan],
+fn assumed_fills<T: Real>(given: &[f64]) -> Result<Vec<T>> {
+    let mut fills = stats::given_fills(given)?;
+    if fills.len() < MAX_FILLS {
+        fills.push(T::from_f64(f64::NAN));
     }
+    Ok(fills)
 }
 
 fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {

@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::MAX_FILLS;
-use super::config::Fill;
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::grid;
@@ -57,8 +56,8 @@ pub trait Passes<T> {
     /// Number of values.
     fn n_values(&self) -> usize;
 
-    /// Range, NaN and samples; the default of [`FirstPass`] for an array without values.
-    fn first(&self, skip: Option<T>, stride: usize) -> Result<FirstPass<T>>;
+    /// Range, NaN and samples, where at most two values are to be skipped; the default of [`FirstPass`] for an array without values.
+    fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>>;
 
     /// Counts and the range between; only some arrays need it, and none without finite values.
     fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>>;
@@ -73,44 +72,59 @@ const N_SAMPLES: usize = 4096;
 
 /// The range that [`ErrorBound::Rel`](crate::ErrorBound::Rel) refers to: least and greatest finite value that is not a fill value;
 /// `None` if there is none. For parts of a whole that are to agree on one bound, by [`Config::range`](crate::Config::range).
+/// `fills` are those of [`Config::fills`](crate::Config::fills): without any, they are looked for.
 ///
 /// ```
-/// use pumice::{Fill, SliceSource};
+/// use pumice::SliceSource;
 /// let source = SliceSource::new(&[3.0f32, 1e20, 5.0, 1e20, f32::NAN], &[5])?;
-/// assert_eq!(pumice::value_range(&source, Fill::Auto, 1)?, Some((3.0, 5.0)));
+/// assert_eq!(pumice::value_range(&source, &[], 1)?, Some((3.0, 5.0)));
 /// # Ok::<(), pumice::Error>(())
 /// ```
-pub fn value_range<T: Real>(source: &dyn Source<T>, fill: Fill, threads: usize) -> Result<Option<(f64, f64)>> {
+pub fn value_range<T: Real>(source: &dyn Source<T>, fills: &[f64], threads: usize) -> Result<Option<(f64, f64)>> {
     let workers = Workers::new(threads)?;
-    let range = scan(source, fill, &workers, &|_| ())?.range;
+    let range = scan(source, fills, &workers, &|_| ())?.range;
     Ok(range.map(|(lo, hi)| (lo.to_f64(), hi.to_f64())))
 }
 
 /// Scans all of `source`; `progress` gets the number of bytes done so far.
 pub(crate) fn scan<T: Real>(
     source: &dyn Source<T>,
-    fill: Fill,
+    fills: &[f64],
     workers: &Workers,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Stats<T>> {
-    decide(&SourcePasses { blocks: Blocks::new(source), workers, progress }, fill)
+    decide(&SourcePasses { blocks: Blocks::new(source), workers, progress }, fills)
+}
+
+/// The fill values that the user named, each once and without NaN, which is kept anyway.
+pub(crate) fn given_fills<T: Real>(given: &[f64]) -> Result<Vec<T>> {
+    let mut fills: Vec<T> = Vec::new();
+    for &value in given.iter().filter(|value| !value.is_nan()) {
+        let fill = T::from_f64(value);
+        if value.is_finite() && !fill.is_finite() {
+            return Err(Error::invalid(format!("the fill value {value} is beyond the range of {}", T::DTYPE)));
+        }
+        if fills.iter().all(|known| known.bits() != fill.bits()) {
+            fills.push(fill);
+        }
+    }
+    let n_given = fills.len() + usize::from(given.iter().any(|value| value.is_nan()));
+    if n_given > MAX_FILLS {
+        return Err(Error::invalid(format!(
+            "{n_given} fill values are too many: give at most {MAX_FILLS}; NaN is kept without being given"
+        )));
+    }
+    Ok(fills)
 }
 
 /// Range and fill values, from one pass or two.
-pub(crate) fn decide<T: Real>(passes: &impl Passes<T>, fill: Fill) -> Result<Stats<T>> {
+pub(crate) fn decide<T: Real>(passes: &impl Passes<T>, given: &[f64]) -> Result<Stats<T>> {
     let _floats = DefaultFloats::set();
     let stride = passes.n_values().div_ceil(N_SAMPLES).max(1);
-    let given = match fill {
-        Fill::Value(value) if value.is_finite() && !T::from_f64(value).is_finite() => {
-            return Err(Error::invalid(format!("the fill value {value} is beyond the range of {}", T::DTYPE)));
-        }
-        Fill::Value(value) if !value.is_nan() => Some(T::from_f64(value)),
-        _ => None,
-    };
-    let first = passes.first(given, stride)?;
+    let mut fills: Vec<T> = given_fills(given)?;
+    let first = passes.first(&fills, stride)?;
     let mut range = first.range.map(without_sign_of_zero);
-    let mut fills: Vec<T> = given.into_iter().collect();
-    if given.is_none()
+    if fills.is_empty()
         && let Some((lo, hi)) = range
         && is_suspicious(&first.samples, lo, hi)
     {
@@ -172,7 +186,7 @@ impl<T: Real> Passes<T> for SourcePasses<'_, T> {
         self.blocks.n_values
     }
 
-    fn first(&self, skip: Option<T>, stride: usize) -> Result<FirstPass<T>> {
+    fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>> {
         let scan = |start: usize, values: &[T]| Scan::new(start, values, skip, stride);
         let all = self.blocks.fold(self.workers, self.progress, scan, Scan::merge)?;
         Ok(all.map_or_else(FirstPass::default, |Scan { range, first_nan, samples }| {
@@ -197,15 +211,16 @@ struct Scan<T> {
 }
 
 impl<T: Real> Scan<T> {
-    fn new(start: usize, values: &[T], skip: Option<T>, stride: usize) -> Self {
+    fn new(start: usize, values: &[T], skip: &[T], stride: usize) -> Self {
         let samples = (start.next_multiple_of(stride)..start + values.len()).step_by(stride);
         let samples = samples.map(|i| values[i - start]).filter(|v| v.is_finite()).collect();
-        let quick = if skip.is_none() { find_range(values) } else { None };
+        let quick = if skip.is_empty() { find_range(values) } else { None };
         if quick.is_some() {
             return Self { range: quick, first_nan: None, samples };
         }
         // A bit pattern that is never counted, where nothing is to be skipped.
-        let range = look(values, [skip.unwrap_or(T::from_f64(f64::NAN)); 2]).range;
+        let skip = [0, 1].map(|i| skip.get(i).or(skip.first()).copied().unwrap_or(T::from_f64(f64::NAN)));
+        let range = look(values, skip).range;
         let first_nan = values.iter().position(|v| v.is_nan()).map(|i| (start + i, values[i]));
         Self { range, first_nan, samples }
     }
@@ -434,9 +449,9 @@ mod tests {
     use super::*;
     use crate::io::SliceSource;
 
-    fn scanned(values: &[f32], fill: Fill) -> Stats<f32> {
+    fn scanned(values: &[f32], fills: &[f64]) -> Stats<f32> {
         let shape = [values.len()];
-        scan(&SliceSource::new(values, &shape).unwrap(), fill, &Workers::Serial, &|_| {}).unwrap()
+        scan(&SliceSource::new(values, &shape).unwrap(), fills, &Workers::Serial, &|_| {}).unwrap()
     }
 
     fn ramp(n: usize) -> Vec<f32> {
@@ -446,29 +461,29 @@ mod tests {
     #[test]
     fn finds_fill_values() {
         let mut values = ramp(10_000);
-        assert_eq!(scanned(&values, Fill::Auto).fills, []);
+        assert_eq!(scanned(&values, &[]).fills, []);
         values[17] = 1e20;
-        assert_eq!(scanned(&values, Fill::Auto).fills, [], "a single spike is data");
+        assert_eq!(scanned(&values, &[]).fills, [], "a single spike is data");
         values[9000] = 1e20;
-        let stats = scanned(&values, Fill::Auto);
+        let stats = scanned(&values, &[]);
         assert_eq!(stats.fills, [1e20]);
         assert_eq!(stats.range, Some((0.0, 0.9999)));
         for v in &mut values[5000..5100] {
             *v = -9999.0;
         }
-        let stats = scanned(&values, Fill::Auto);
+        let stats = scanned(&values, &[]);
         assert_eq!(stats.fills, [-9999.0, 1e20]);
-        let without = scanned(&values[100..8000], Fill::Auto);
+        let without = scanned(&values[100..8000], &[]);
         assert_eq!(without.fills, [-9999.0]);
     }
 
     #[test]
     fn keeps_real_values() {
         let binary: Vec<f32> = (0..1000).map(|i| (i % 2) as f32).collect();
-        assert_eq!(scanned(&binary, Fill::Auto).fills, []);
-        assert_eq!(scanned(&vec![1e30; 1000], Fill::Auto).fills, []);
+        assert_eq!(scanned(&binary, &[]).fills, []);
+        assert_eq!(scanned(&vec![1e30; 1000], &[]).fills, []);
         let masses: Vec<f32> = (0..1000).map(|i| 1e30 * (1.0 + (i % 10) as f32)).collect();
-        assert_eq!(scanned(&masses, Fill::Auto).fills, []);
+        assert_eq!(scanned(&masses, &[]).fills, []);
     }
 
     #[test]
@@ -478,15 +493,30 @@ mod tests {
         values[40] = f32::NAN;
         values[50] = 0.25;
         values[51] = f32::INFINITY;
-        let stats = scanned(&values, Fill::Auto);
+        let stats = scanned(&values, &[]);
         assert_eq!(stats.fills.len(), 1);
         assert_eq!(stats.fills[0].to_bits(), 0x7FC0_1234);
         assert_eq!(stats.range, Some((0.0, 0.9998)));
-        let stats = scanned(&values, Fill::Value(0.0));
+        let stats = scanned(&values, &[0.0]);
         assert_eq!(stats.fills[0], 0.0);
         assert_eq!(stats.range.unwrap().0, 1.0 / 5000.0);
-        assert!(scanned(&[f32::NAN; 8], Fill::Auto).range.is_none());
-        assert!(scanned(&[], Fill::Auto).range.is_none());
+        let stats = scanned(&values, &[0.0, f64::from(4999_f32 / 5000.0)]);
+        assert_eq!(stats.fills, [0.0, 4999.0 / 5000.0]);
+        assert_eq!(stats.range, Some((1.0 / 5000.0, 4998.0 / 5000.0)));
+        assert!(scanned(&[f32::NAN; 8], &[]).range.is_none());
+        assert!(scanned(&[], &[]).range.is_none());
+    }
+
+    #[test]
+    fn at_most_two_values_are_given() {
+        // Each counts once in the type of the array, and NaN is one of them.
+        assert_eq!(given_fills::<f32>(&[1e20, f64::from(1e20_f32), f64::NAN]).unwrap(), [1e20]);
+        assert_eq!(given_fills::<f64>(&[-1.0, 2.0]).unwrap(), [-1.0, 2.0]);
+        for given in [&[1.0, 2.0, 3.0][..], &[1.0, 2.0, f64::NAN]] {
+            let message = given_fills::<f32>(given).unwrap_err().to_string();
+            assert!(message.contains("at most 2"), "{message}");
+        }
+        assert!(given_fills::<f32>(&[1.0, 1e300]).is_err());
     }
 
     #[test]
@@ -494,7 +524,7 @@ mod tests {
         for zeros in [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]] {
             let mut values = vec![1e20; 10];
             values[3..5].copy_from_slice(&zeros);
-            let stats = scanned(&values, Fill::Auto);
+            let stats = scanned(&values, &[]);
             assert_eq!(stats.range.map(|(lo, hi)| (lo.to_bits(), hi.to_bits())), Some((0, 0)));
             assert_eq!(stats.fills, [1e20]);
         }

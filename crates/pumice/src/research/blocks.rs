@@ -13,7 +13,7 @@ use crate::plan::{Config, Plan, Quantizer, stats};
 
 /// The plan for an array, and its quantiser.
 fn planned<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<(Plan<T>, Quantizer<T>)> {
-    let stats = stats::scan(&SliceSource::new(data, shape)?, config.fill, &Workers::Serial, &|_| ())?;
+    let stats = stats::scan(&SliceSource::new(data, shape)?, &config.fills, &Workers::Serial, &|_| ())?;
     let plan = Plan::new(config, shape, Some(&stats))?;
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
     let quantizer = quantizer.ok_or_else(|| Error::invalid("the bound leaves nothing to quantise"))?;

@@ -13,7 +13,7 @@ use crate::codec::papers::{ceaz, cuszplus};
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::io::SliceSource;
-use crate::plan::{Config, ErrorBound, Fill, Plan, Quantizer, stats};
+use crate::plan::{Config, ErrorBound, Plan, Quantizer, stats};
 
 /// The quantisation codes of an array at a bound, as cuSZ+ has them: 512 plus the difference from the prediction, and 512
 /// where that is out of range. `None` where the bound is lossless or too fine to quantise.
@@ -22,7 +22,7 @@ use crate::plan::{Config, ErrorBound, Fill, Plan, Quantizer, stats};
 /// As for compressing with this bound.
 pub fn quantisation_codes<T: Element>(values: &[T], shape: &[usize], bound: ErrorBound) -> Result<Option<Vec<u16>>> {
     let source = SliceSource::new(values, shape)?;
-    let stats = stats::scan(&source, Fill::Auto, &Workers::new(1)?, &|_| ())?;
+    let stats = stats::scan(&source, &[], &Workers::new(1)?, &|_| ())?;
     let plan = Plan::new(&Config::new(bound), shape, Some(&stats))?;
     let _floats = DefaultFloats::set();
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
@@ -152,7 +152,7 @@ pub struct PaperSizes {
 /// As for compressing, and if the array is empty or cannot be quantised at this bound.
 pub fn paper_sizes<T: Element>(values: &[T], shape: &[usize], rel: f64) -> Result<PaperSizes> {
     let config = Config::new(ErrorBound::Rel(rel));
-    let stats = stats::scan(&SliceSource::new(values, shape)?, Fill::Auto, &Workers::new(1)?, &|_| ())?;
+    let stats = stats::scan(&SliceSource::new(values, shape)?, &[], &Workers::new(1)?, &|_| ())?;
     let plan = Plan::new(&config, shape, Some(&stats))?;
     let _floats = DefaultFloats::set();
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));

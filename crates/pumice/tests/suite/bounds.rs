@@ -5,7 +5,7 @@ use crate::forge;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use pumice::metrics::Guarantee;
-use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Fill, Preset, Reader, Real, Writer};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Preset, Reader, Real, Writer};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 use std::ops::Range;
@@ -116,7 +116,7 @@ fn pointwise_holds<T: Element + Float>(
     let mut config = Config::new(ErrorBound::PwRel(e)).preset(preset);
     config = abs.map_or(config.clone(), |abs| config.and(ErrorBound::Abs(abs)));
     if let Some(at) = fill {
-        config = config.fill(Fill::Value(Real::to_f64(values[at.index(values.len())])));
+        config = config.fills(&[Real::to_f64(values[at.index(values.len())])]);
     }
     let (restored, info) = restored(values, shape, &config, picks);
     check::verify_share(values, &restored, e, abs.unwrap_or(f64::INFINITY), &info.fills).unwrap();

@@ -1,7 +1,7 @@
 //! The cases of the golden files, compressed and decompressed by the library.
 
 use pumice::metrics::Guarantee;
-use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Fill, Preset, Reader};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Preset, Reader};
 use pumice_testkit::golden::{self, CASES, Case};
 use pumice_testkit::{DType, Float, check};
 use std::sync::LazyLock;
@@ -87,7 +87,7 @@ fn config(case: &Case) -> Config {
         golden::Preset::Ceresz2 => Preset::Ceresz2,
     });
     if let Some(fill) = case.fill {
-        config = config.fill(Fill::Value(fill));
+        config = config.fills(&[fill]);
     }
     if let Some((min, max)) = case.range {
         config = config.range(min, max);

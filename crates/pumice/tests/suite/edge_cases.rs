@@ -238,7 +238,7 @@ fn quotients_beyond_64_bits() {
 #[test]
 fn a_bound_beyond_the_type_on_fill_values_alone() {
     let fill = f64::from(273.15_f32);
-    round_trip(&[273.15_f32; 4], &[4], &abs(1e300).fill(pumice::Fill::Value(fill)));
+    round_trip(&[273.15_f32; 4], &[4], &abs(1e300).fills(&[fill]));
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn named_fill_within_the_range_is_exact() {
     for fill in [0.123_456_7, 0.0, -0.0] {
         let mut values = Field::Smooth.generate::<f64>(&[60, 90], 1);
         values.iter_mut().step_by(7).for_each(|v| *v = fill);
-        let (_, restored) = round_trip(&values, &[60, 90], &abs(1e-2).fill(pumice::Fill::Value(fill)));
+        let (_, restored) = round_trip(&values, &[60, 90], &abs(1e-2).fills(&[fill]));
         assert!(restored.iter().step_by(7).all(|v| v.to_bits() == fill.to_bits()), "{fill}");
     }
 }

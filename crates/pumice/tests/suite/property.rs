@@ -119,7 +119,7 @@ proptest! {
     fn named_fills(field in fields(), shape in shapes(), seed: u64, config in configs(), at: Index, picks in picks()) {
         let values = field.generate::<f32>(&shape, seed);
         let fill = values[at.index(values.len())];
-        let config = config.fill(pumice::Fill::Value(f64::from(fill)));
+        let config = config.fills(&[f64::from(fill)]);
         holds(&values, &shape, &config, &picks);
     }
 

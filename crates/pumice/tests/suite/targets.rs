@@ -2,8 +2,8 @@
 //! sizes and errors follow the bound without jumps.
 
 use pumice::{
-    Achieved, Config, DType, DecodeOptions, Element, ErrorBound, ErrorKind, FileSource, FileWriter, Fill, Preset,
-    Reader, Real, Summary, Writer, metrics,
+    Achieved, Config, DType, DecodeOptions, Element, ErrorBound, ErrorKind, FileSource, FileWriter, Preset, Reader,
+    Real, Summary, Writer, metrics,
 };
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check, data};
@@ -194,7 +194,7 @@ fn extreme_magnitudes() {
 fn named_fills_do_not_count() {
     let mut values = Field::Smooth.generate::<f32>(&[90, 100], 4);
     values.iter_mut().step_by(7).for_each(|v| *v = -50.0);
-    let config = Config::new(ErrorBound::Psnr(55.0)).fill(Fill::Value(-50.0));
+    let config = Config::new(ErrorBound::Psnr(55.0)).fills(&[-50.0]);
     let met = meet(&values, &[90, 100], &config).unwrap();
     assert!(met.off < 0.5 && met.achieved.is_close);
 }
