@@ -36,8 +36,6 @@ pub(crate) enum DeviceArg {
 
 /// What a device would have to do.
 pub(crate) struct Job<'a> {
-    /// Extents of the array.
-    pub(crate) shape: &'a [usize],
     /// All that is to be encoded, or was when the stream was made.
     pub(crate) configs: &'a [Config],
     /// Device memory that it takes.
@@ -46,23 +44,23 @@ pub(crate) struct Job<'a> {
 
 impl DeviceArg {
     /// Where the job will be done. `--device cuda` fails where `--device auto` chooses the CPU.
-    pub(crate) fn place<T: DeviceElement>(self, job: &Job<'_>) -> Result<Place> {
+    pub(crate) fn place(self, job: &Job<'_>) -> Result<Place> {
         match self {
             Self::Cpu => Ok(Place::Cpu { reason: None }),
             Self::Cuda => {
                 let cuda = Cuda::cuda(0).map_err(advise)?;
-                can_encode::<T>(&cuda, job).map_err(advise)?;
+                can_encode(&cuda, job).map_err(advise)?;
                 Ok(Place::Cuda(cuda))
             }
-            Self::Auto => Ok(found::<T>(job).map_or_else(|e| Place::cpu_because(e.to_string()), Place::Cuda)),
+            Self::Auto => Ok(found(job).map_or_else(|e| Place::cpu_because(e.to_string()), Place::Cuda)),
         }
     }
 }
 
 /// The device, if it is there and can do the job.
-fn found<T: DeviceElement>(job: &Job<'_>) -> pumice::Result<Cuda> {
+fn found(job: &Job<'_>) -> pumice::Result<Cuda> {
     let cuda = Cuda::cuda(0)?;
-    can_encode::<T>(&cuda, job)?;
+    can_encode(&cuda, job)?;
     let (free, _) = cuda.memory()?;
     if job.device_bytes > free {
         let (needed, free) = (text::bytes(job.device_bytes), text::bytes(free));
@@ -71,15 +69,9 @@ fn found<T: DeviceElement>(job: &Job<'_>) -> pumice::Result<Cuda> {
     Ok(cuda)
 }
 
-/// Refuses what the device has no kernels for, as it refuses an array of the same rank that has hardly any values.
-/// What is wrong with the arguments is left to those who know the array.
-fn can_encode<T: DeviceElement>(cuda: &Cuda, job: &Job<'_>) -> pumice::Result<()> {
-    let shape = vec![0; job.shape.len()];
-    let values = vec![T::default(); shape.iter().product()];
-    job.configs.iter().try_for_each(|config| match cuda.compress(&values, &shape, config) {
-        Err(e) if e.kind() != ErrorKind::InvalidArgument => Err(e),
-        _ => Ok(()),
-    })
+/// Refuses what the device has no kernels for.
+fn can_encode(cuda: &Cuda, job: &Job<'_>) -> pumice::Result<()> {
+    job.configs.iter().try_for_each(|config| cuda.supports(config))
 }
 
 /// An error of a device, with the way around it.

@@ -67,6 +67,20 @@ impl Device {
         self.runtime.memory()
     }
 
+    /// Whether the device can encode this: an error of kind `Unsupported` says what it has no kernels for. Streams that
+    /// were encoded so can be decoded too. What is wrong with the arguments shows only where they meet an array.
+    ///
+    /// ```no_run
+    /// use pumice::{Config, ErrorBound, Preset};
+    /// let device = pumice_gpu::Device::cuda(0)?;
+    /// assert!(device.supports(&Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Fast)).is_ok());
+    /// assert!(device.supports(&Config::new(ErrorBound::Psnr(60.0)).preset(Preset::Fast)).is_err());
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    pub fn supports(&self, config: &Config) -> Result<()> {
+        backend::check_supported(config)
+    }
+
     /// Waits until all that was enqueued in a stream is done.
     pub fn synchronize(&self, stream: Stream) -> Result<()> {
         self.runtime.synchronize(stream)
@@ -104,6 +118,7 @@ impl Device {
         stream: Stream,
     ) -> Result<Blueprint<T>> {
         check_len(values.len, shape)?;
+        self.supports(config)?;
         let DeviceSlice { at, len, .. } = values;
         let passes = Scan::<T> { runtime: &self.runtime, values: at, n_values: len, stream, element: PhantomData };
         Blueprint::new(config, shape, &backend::scan(&passes, config)?)

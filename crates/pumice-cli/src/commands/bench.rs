@@ -143,12 +143,8 @@ impl Args {
         let configs = presets.iter().flat_map(|preset| bounds.iter().map(|b| Config::new(*b).preset(*preset)));
         let sizes = self.files.iter().map(|path| fs::metadata(path).map_or(0, |file| file.len()));
         let largest = sizes.max().unwrap_or(0).max(self.min_size.unwrap_or(MIN_DEVICE_BYTES));
-        let job = Job {
-            shape: &[0],
-            configs: &configs.collect::<Vec<_>>(),
-            device_bytes: largest.saturating_mul(MEASURING_ARRAYS),
-        };
-        self.device.place::<f32>(&job)
+        let job = Job { configs: &configs.collect::<Vec<_>>(), device_bytes: largest.saturating_mul(MEASURING_ARRAYS) };
+        self.device.place(&job)
     }
 }
 

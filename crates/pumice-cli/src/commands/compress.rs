@@ -233,11 +233,10 @@ fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Place, Outcome)> {
 
 fn place(args: &Args, layout: &Layout, config: &Config) -> Result<Place> {
     let job = Job {
-        shape: &layout.shape,
         configs: std::slice::from_ref(config),
         device_bytes: layout.n_bytes().unwrap_or(u64::MAX).saturating_mul(CODING_ARRAYS),
     };
-    with_dtype!(layout.dtype, T => args.device.place::<T>(&job))
+    args.device.place(&job)
 }
 
 fn from_file<T: DeviceElement>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         None => info.shape.clone(),
     };
     let layout = Layout { dtype: info.dtype, shape };
-    let place = with_dtype!(info.dtype, T => place::<T>(args, info, &layout))?;
+    let place = with_dtype!(info.dtype, T => place(args, info, &layout))?;
     let written = match &place {
         Place::Cpu { .. } => {
             with_dtype!(info.dtype, T => write_by_cpu::<T>(&reader, args, region.as_deref(), &layout, ui))
@@ -107,14 +107,14 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     ui.summary(&report, is_stdio(&args.output), || describe(&report))
 }
 
-fn place<T: DeviceElement>(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
+fn place(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
     if args.region.is_some() && matches!(args.device, DeviceArg::Auto) {
         return Ok(Place::cpu_because("the chunks of a region alone are read from the file"));
     }
     let raw_bytes = layout.n_bytes().unwrap_or(u64::MAX);
     let device_bytes = raw_bytes.saturating_mul(CODING_ARRAYS);
-    let job = Job { shape: &info.shape, configs: &[config_of(info)], device_bytes };
-    args.device.place::<T>(&job)
+    let job = Job { configs: &[config_of(info)], device_bytes };
+    args.device.place(&job)
 }
 
 /// What a device would have to write to get such a stream. A target is not part of it: it has become an absolute bound.

@@ -24,6 +24,10 @@ impl Device {
         match *self {}
     }
 
+    pub(crate) fn supports(&self, _: &Config) -> Result<()> {
+        match *self {}
+    }
+
     pub(crate) fn compress<T: DeviceElement>(&self, _: &[T], _: &[usize], _: &Config) -> Result<Vec<u8>> {
         match *self {}
     }

@@ -25,7 +25,8 @@ pub struct Blueprint<T> {
 
 impl<T: Element> Blueprint<T> {
     /// Decides. What only [`compress`](crate::compress) can do is [`Unsupported`](crate::ErrorKind::Unsupported): other
-    /// presets than `fast` and `balanced`, bounds relative to each value, targets, regions and bins.
+    /// presets than `fast` and `balanced`, bounds relative to each value, targets, regions and bins. [`check_supported`]
+    /// asks for that alone.
     pub fn new(config: &Config, shape: &[usize], stats: &Stats<T>) -> Result<Self> {
         check_supported(config)?;
         let plan = Plan::new(config, shape, Some(stats))?;
@@ -158,8 +159,10 @@ pub struct Outline {
     pub others: Vec<(usize, Vec<u8>)>,
 }
 
-/// Refuses what takes other stages of `pipeline.rs` than those of two presets.
-fn check_supported(config: &Config) -> Result<()> {
+/// Whether a backend can encode this: an error of kind [`Unsupported`](crate::ErrorKind::Unsupported) says what only
+/// [`compress`](crate::compress) can do, which is what takes other stages of `pipeline.rs` than those of two presets.
+/// Needs no array; what is wrong with the arguments shows only where they meet one.
+pub fn check_supported(config: &Config) -> Result<()> {
     let is_plain = |bound: &ErrorBound| matches!(bound, ErrorBound::Abs(_) | ErrorBound::Rel(_) | ErrorBound::Lossless);
     if !matches!(config.preset, Preset::Fast | Preset::Balanced) {
         let name = config.preset.name();

@@ -52,7 +52,7 @@ mod assemble;
 mod fast;
 mod frames;
 
-pub use assemble::{Assembler, Blueprint, Outline, Payload};
+pub use assemble::{Assembler, Blueprint, Outline, Payload, check_supported};
 pub use fast::{
     FAST_MAX_LAG, FAST_MAX_RUNS, FAST_RUN, FAST_TILE_VALUES, FastCandidate, FastSampling, fast_payload_bound,
     fast_sampling,
