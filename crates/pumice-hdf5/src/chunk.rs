@@ -2,12 +2,12 @@
 //! describes itself; only the byte order of the values is that of the dataset.
 //!
 //! Chunks at the edge of a dataset, and those that are not full yet, end with planes that HDF5 has filled: with the
-//! fill value, or with zeros. They are no data: the range of a relative bound and the mean of a PSNR leave them out.
+//! fill value, or with zeros. This padding is not data: the range of a relative bound and the mean of a PSNR ignore it.
 
 use bytemuck::Pod;
 use pumice::{Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Reader, Result, SliceSource, with_dtype};
 
-use crate::words::{ByteOrder, ChunkType, Wish};
+use crate::cd_values::{ByteOrder, ChunkType, FilterOptions};
 
 /// Most axes of a Pumice stream.
 const MAX_STREAM_RANK: usize = 8;
@@ -15,8 +15,8 @@ const MAX_STREAM_RANK: usize = 8;
 /// Compresses the bytes of a chunk.
 ///
 /// # Errors
-/// If the chunk has another size than `chunk_type` says, or the wish cannot be fulfilled.
-pub fn encode(bytes: &[u8], chunk_type: &ChunkType, wish: &Wish, threads: usize) -> Result<Vec<u8>> {
+/// If the size of the chunk is not that of `chunk_type`, or Pumice refuses the options.
+pub fn encode(bytes: &[u8], chunk_type: &ChunkType, options: &FilterOptions, threads: usize) -> Result<Vec<u8>> {
     let expected = chunk_type.n_bytes();
     if expected != Some(bytes.len()) {
         return Err(Error::new(
@@ -33,7 +33,7 @@ pub fn encode(bytes: &[u8], chunk_type: &ChunkType, wish: &Wish, threads: usize)
                 &copied
             }
         };
-        let config = config(values, chunk_type, wish)?.threads(threads);
+        let config = config(values, chunk_type, options)?.threads(threads);
         pumice::compress(values, &stream_shape(&chunk_type.extents), &config)
     })
 }
@@ -43,8 +43,8 @@ fn is_same<T: Element>(a: T, b: T) -> bool {
 }
 
 /// The fill values that occur in a chunk: the one that the user names, and that of the dataset.
-fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Vec<T> {
-    let mut fills: Vec<T> = [wish.fill, chunk_type.fill].into_iter().flatten().map(T::from_f64).collect();
+fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, options: &FilterOptions) -> Vec<T> {
+    let mut fills: Vec<T> = [options.fill, chunk_type.fill].into_iter().flatten().map(T::from_f64).collect();
     fills.dedup_by(|a, b| is_same(*a, *b));
     fills.retain(|fill| values.iter().any(|value| is_same(*value, *fill)));
     fills
@@ -53,7 +53,7 @@ fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Ve
 /// Decompresses a chunk into `out`, which is as large as `chunk_type` says.
 ///
 /// # Errors
-/// If the stream is damaged, is that of other values, or would take more memory than the options allow.
+/// If the stream is damaged, has another type or shape, or needs more memory than the options allow.
 pub fn decode(stream: &[u8], chunk_type: &ChunkType, out: &mut [u8], options: DecodeOptions) -> Result<()> {
     let reader = Reader::new(stream, options)?;
     let (info, shape) = (reader.info(), stream_shape(&chunk_type.extents));
@@ -91,7 +91,7 @@ fn in_native_order<T: Element>(bytes: &[u8], order: ByteOrder) -> Vec<T> {
     values
 }
 
-/// The extents with so few axes that a stream can have them: without those of extent 1, then the slowest ones merged.
+/// The extents with at most as many axes as a stream can have: drops axes of extent 1, then merges the slowest ones.
 fn stream_shape(extents: &[usize]) -> Vec<usize> {
     if extents.len() <= MAX_STREAM_RANK {
         return extents.to_vec();
@@ -105,17 +105,17 @@ fn stream_shape(extents: &[usize]) -> Vec<usize> {
 }
 
 /// What to ask of Pumice for this chunk.
-fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -> Result<Config> {
-    let found = fills_in(values, chunk_type, wish);
+fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, options: &FilterOptions) -> Result<Config> {
+    let found = fills_in(values, chunk_type, options);
     let is_fill = |value: &T| found.iter().any(|fill| is_same(*fill, *value));
     let fills: Vec<f64> = match found.is_empty() {
         false => found.iter().map(|fill| fill.to_f64()).collect(),
         // A value that the dataset declares but the chunk does not hold is not passed on: there may be another.
-        true => wish.fill.into_iter().collect(),
+        true => options.fill.into_iter().collect(),
     };
-    let of_bound = |bound| Config::new(bound).preset(wish.preset).fills(&fills);
-    let config = of_bound(wish.bound);
-    match (wish.bound, wish.range) {
+    let of_bound = |bound| Config::new(bound).preset(options.preset).fills(&fills);
+    let config = of_bound(options.bound);
+    match (options.bound, options.range) {
         (ErrorBound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
         (ErrorBound::Rel(_) | ErrorBound::Psnr(_), _) => {}
         _ => return Ok(config),
@@ -126,8 +126,8 @@ fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, wish: &Wish) -
         return Ok(config);
     }
     let data: Vec<T> = corner(values, &chunk_type.extents, &extents).filter(|value| !is_fill(value)).collect();
-    let range = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, wish.fill.as_slice(), 1)?;
-    Ok(match (wish.bound, range) {
+    let range = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, options.fill.as_slice(), 1)?;
+    Ok(match (options.bound, range) {
         (_, None) => of_bound(ErrorBound::Lossless),
         (ErrorBound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
         // The errors of the padding, if there are any, only make it better.
@@ -179,8 +179,8 @@ mod tests {
     }
 
     /// The stream's bound, and the restored values.
-    fn round_trip(values: &[f32], chunk: &ChunkType, wish: &Wish) -> (f64, Vec<f32>) {
-        let stream = encode(&bytes_of(values), chunk, wish, 1).unwrap();
+    fn round_trip(values: &[f32], chunk: &ChunkType, options: &FilterOptions) -> (f64, Vec<f32>) {
+        let stream = encode(&bytes_of(values), chunk, options, 1).unwrap();
         let mut out = vec![0; values.len() * 4];
         decode(&stream, chunk, &mut out, DecodeOptions::new()).unwrap();
         let mut restored = vec![0.0; values.len()];
@@ -204,7 +204,7 @@ mod tests {
             for shift in 0..3 {
                 let mut shifted = vec![0; shift];
                 shifted.extend(&bytes);
-                let stream = encode(&shifted[shift..], &chunk, &Wish::new(ErrorBound::Abs(0.0)), 1).unwrap();
+                let stream = encode(&shifted[shift..], &chunk, &FilterOptions::new(ErrorBound::Abs(0.0)), 1).unwrap();
                 let mut out = vec![0; shift + bytes.len()];
                 decode(&stream, &chunk, &mut out[shift..], DecodeOptions::new()).unwrap();
                 assert_eq!(out[shift..], bytes);
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn padding_does_not_loosen_a_relative_bound() {
         let data = temperatures(60 * 40);
-        let wish = Wish::new(ErrorBound::Rel(1e-2));
-        let (alone, _) = round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &wish);
+        let options = FilterOptions::new(ErrorBound::Rel(1e-2));
+        let (alone, _) = round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &options);
         assert!(alone < 0.11);
         for (pad, fill) in [(0.0, None), (1e20, Some(1e20)), (0.0, Some(1e20))] {
             let mut padded = vec![pad; 64 * 50];
@@ -224,18 +224,18 @@ mod tests {
                 padded[row * 50..row * 50 + 40].copy_from_slice(values);
             }
             let chunk = ChunkType { fill, ..chunk_type(DType::F32, &[64, 50]) };
-            let (bound, restored) = round_trip(&padded, &chunk, &wish);
+            let (bound, restored) = round_trip(&padded, &chunk, &options);
             assert_eq!(bound, alone, "padded with {pad}, fill value {fill:?}");
             let is_within = |(a, b): (&f32, &f32)| f64::from((a - b).abs()) <= bound;
             assert!(padded.iter().zip(&restored).all(is_within));
             // The mean and the range of a PSNR are those of the data too.
-            let (_, restored) = round_trip(&padded, &chunk, &Wish::new(ErrorBound::Psnr(60.0)));
+            let (_, restored) = round_trip(&padded, &chunk, &FilterOptions::new(ErrorBound::Psnr(60.0)));
             let part = |all: &[f32]| all.chunks(50).take(60).flat_map(|row| row[..40].to_vec()).collect::<Vec<_>>();
             let found = pumice::metrics::compare(&part(&padded), &part(&restored), f64::INFINITY, &[]);
             assert!(found.psnr >= 60.0, "{}", found.psnr);
         }
         let nothing = vec![0.0; 64 * 50];
-        assert_eq!(round_trip(&nothing, &chunk_type(DType::F32, &[64, 50]), &wish).1, nothing);
+        assert_eq!(round_trip(&nothing, &chunk_type(DType::F32, &[64, 50]), &options).1, nothing);
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         let mut data = temperatures(2400);
         data[100..200].fill(1e20);
         let chunk = ChunkType { fill: Some(9.969_209_968_386_869e36), ..chunk_type(DType::F32, &[60, 40]) };
-        let (bound, restored) = round_trip(&data, &chunk, &Wish::new(ErrorBound::Rel(1e-2)));
+        let (bound, restored) = round_trip(&data, &chunk, &FilterOptions::new(ErrorBound::Rel(1e-2)));
         assert!(bound < 0.11, "{bound}");
         assert_eq!(restored[100..200], data[100..200]);
     }
@@ -262,13 +262,13 @@ mod tests {
             ErrorBound::Psnr(60.0),
             ErrorBound::L2(1.0),
         ] {
-            let wish = Wish { fill: Some(-999.0), ..Wish::new(bound) };
-            let (_, restored) = round_trip(&data, &chunk, &wish);
+            let options = FilterOptions { fill: Some(-999.0), ..FilterOptions::new(bound) };
+            let (_, restored) = round_trip(&data, &chunk, &options);
             assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]), "{bound:?}");
             let largest = data.iter().zip(&restored).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(largest < 31.0, "{bound:?}: {largest}");
         }
-        let ratio = |ratio| Wish { fill: Some(-999.0), ..Wish::new(ErrorBound::Ratio(ratio)) };
+        let ratio = |ratio| FilterOptions { fill: Some(-999.0), ..FilterOptions::new(ErrorBound::Ratio(ratio)) };
         let (_, restored) = round_trip(&data, &chunk, &ratio(5.0));
         assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]));
         assert!(restored[400..].iter().zip(&data[400..]).all(|(a, b)| (a - b).abs() < 1.0));
@@ -278,8 +278,12 @@ mod tests {
     #[test]
     fn a_range_is_taken_as_given() {
         let data = temperatures(2400);
-        let wish = Wish { range: Some((0.0, 100.0)), preset: Preset::Fast, ..Wish::new(ErrorBound::Rel(1e-3)) };
-        assert_eq!(round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &wish).0, 0.1);
+        let options = FilterOptions {
+            range: Some((0.0, 100.0)),
+            preset: Preset::Fast,
+            ..FilterOptions::new(ErrorBound::Rel(1e-3))
+        };
+        assert_eq!(round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &options).0, 0.1);
     }
 
     #[test]
@@ -288,7 +292,8 @@ mod tests {
         assert_eq!(stream_shape(&[1, 2, 1, 3, 1, 4, 1, 5, 1, 6]), [2, 3, 4, 5, 6]);
         assert_eq!(stream_shape(&[2; 10]), [8, 2, 2, 2, 2, 2, 2, 2]);
         let data = temperatures(1024);
-        let (_, restored) = round_trip(&data, &chunk_type(DType::F32, &[2; 10]), &Wish::new(ErrorBound::Lossless));
+        let (_, restored) =
+            round_trip(&data, &chunk_type(DType::F32, &[2; 10]), &FilterOptions::new(ErrorBound::Lossless));
         assert_eq!(restored, data);
     }
 
@@ -296,7 +301,7 @@ mod tests {
     fn damage_and_wrong_sizes_are_errors() {
         let data = temperatures(2400);
         let chunk = chunk_type(DType::F32, &[60, 40]);
-        let stream = encode(&bytes_of(&data), &chunk, &Wish::new(ErrorBound::Abs(0.1)), 1).unwrap();
+        let stream = encode(&bytes_of(&data), &chunk, &FilterOptions::new(ErrorBound::Abs(0.1)), 1).unwrap();
         let mut out = vec![0; 9600];
         for at in 0..stream.len() {
             let mut damaged = stream.clone();
@@ -306,6 +311,6 @@ mod tests {
         }
         let other = chunk_type(DType::F32, &[40, 60]);
         assert_eq!(decode(&stream, &other, &mut out, DecodeOptions::new()).unwrap_err().kind(), ErrorKind::Corrupt);
-        assert!(encode(&[0; 9599], &chunk, &Wish::new(ErrorBound::Lossless), 1).is_err());
+        assert!(encode(&[0; 9599], &chunk, &FilterOptions::new(ErrorBound::Lossless), 1).is_err());
     }
 }

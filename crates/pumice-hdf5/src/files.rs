@@ -1,7 +1,7 @@
-//! Files, for programs that convert them: through a libhdf5 that is loaded at run time, so that neither building nor
-//! starting a program needs one.
+//! Reads and writes HDF5 files through a libhdf5 that is loaded at run time, so that a program needs none to build or to
+//! start.
 //!
-//! A libhdf5 may not be fit for threads. Every call of it from here holds one lock, so that these types can be shared.
+//! A libhdf5 need not be thread-safe. Every call from here holds one lock, so that threads can share these types.
 
 mod attributes;
 mod create;
@@ -20,9 +20,9 @@ pub use dataset::{Dataset, Integer};
 use crate::filter::{FilterClass, filter_class};
 use crate::library::{Hid, Library, function};
 
-/// Names the file of a libhdf5 to use.
+/// The environment variable with the file of the libhdf5 to use.
 const PATH_VARIABLE: &str = "PUMICE_LIBHDF5";
-/// Those that are looked for otherwise: of Debian, of conda and others, newest first; of macOS.
+/// The names to try without it: those of Debian, those of conda and others, newest first, and those of macOS.
 const NAMES: [&CStr; 13] = [
     c"libhdf5_serial.so.310",
     c"libhdf5_serial.so.103",
@@ -58,21 +58,21 @@ macro_rules! call {
     ($name:ident($($value:expr => $arg:ty),* $(,)?) -> $out:ty) => {{
         let function = $crate::library::function!($crate::files::library()?, fn $name($($arg),*) -> $out)?;
         let _one_at_a_time = $crate::files::lock();
-        // SAFETY: one thread at a time is in the library. Identifiers are open, as `Object` keeps them so; strings end
-        // with a zero, and pointers are to as much memory as the arguments beside them say.
+        // SAFETY: the lock lets one thread at a time into the library. `Object` keeps identifiers open, strings end with a
+        // NUL, and pointers are to as much memory as the arguments beside them say.
         unsafe { function($($value),*) }
     }};
 }
 use call;
 
-/// The library of this process, loaded when it is first needed.
+/// The library of this process, loaded on first use.
 fn library() -> Result<&'static Library> {
     static LIBRARY: OnceLock<std::result::Result<Library, String>> = OnceLock::new();
     let load = || load(std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()), &NAMES);
     LIBRARY.get_or_init(load).as_ref().map_err(|message| Error::unsupported(message.clone()))
 }
 
-/// The library that is given, or else the first of these names that there is.
+/// Loads the given library, or else the first of these names that can be loaded.
 fn load(given: Option<OsString>, names: &[&CStr]) -> std::result::Result<Library, String> {
     let library = match &given {
         Some(path) => CString::new(path.as_encoded_bytes()).ok().and_then(|path| Library::load(&path)),
@@ -90,7 +90,7 @@ fn load(given: Option<OsString>, names: &[&CStr]) -> std::result::Result<Library
         let silence = function!(library, fn H5Eset_auto2(Hid, *const c_void, *const c_void) -> c_int)?;
         let register = function!(library, fn H5Zregister(*const FilterClass) -> c_int)?;
         let _one_at_a_time = lock();
-        // SAFETY: null pointers are documented to mean no printing; the filter's class is constant.
+        // SAFETY: null pointers turn printing off, as documented; the filter's class is constant.
         Ok(unsafe {
             open() >= 0 && silence(DEFAULT, std::ptr::null(), std::ptr::null()) >= 0 && register(filter_class()) >= 0
         })
@@ -98,7 +98,7 @@ fn load(given: Option<OsString>, names: &[&CStr]) -> std::result::Result<Library
     match prepared() {
         Ok(true) => Ok(library),
         Ok(false) => Err("the HDF5 library refuses the filter".into()),
-        Err(e) => Err(format!("{e}: it is older than 1.10, or another library")),
+        Err(e) => Err(format!("{e}: it is older than HDF5 1.10, or not HDF5")),
     }
 }
 
@@ -110,7 +110,7 @@ pub fn version() -> Result<[u32; 3]> {
     Ok(version)
 }
 
-/// What the library says about its last failure: the outermost and the innermost of its messages.
+/// The library's last failure as an error, with the outermost and the innermost of its messages.
 fn failure(what: impl std::fmt::Display) -> Error {
     #[repr(C)]
     struct Entry {
@@ -121,7 +121,7 @@ fn failure(what: impl std::fmt::Display) -> Error {
         description: *const c_char,
     }
     unsafe extern "C" fn collect(_: c_uint, entry: *const Entry, messages: *mut c_void) -> c_int {
-        // SAFETY: HDF5 hands over one of its entries, whose texts end with a zero, and the vector named below.
+        // SAFETY: HDF5 passes an entry of its stack, whose texts end with a NUL, and the vector named below.
         unsafe {
             if !(*entry).description.is_null() {
                 let text = CStr::from_ptr((*entry).description).to_string_lossy().into_owned();
@@ -132,9 +132,9 @@ fn failure(what: impl std::fmt::Display) -> Error {
     }
     type Collect = unsafe extern "C" fn(c_uint, *const Entry, *mut c_void) -> c_int;
     let mut messages: Vec<String> = Vec::new();
-    let place = (&raw mut messages).cast();
+    let pointer = (&raw mut messages).cast();
     let walk = || -> Result<c_int> {
-        Ok(call!(H5Ewalk2(DEFAULT => Hid, 1 => c_int, collect => Collect, place => *mut c_void) -> c_int))
+        Ok(call!(H5Ewalk2(DEFAULT => Hid, 1 => c_int, collect => Collect, pointer => *mut c_void) -> c_int))
     };
     let walked = walk();
     let why = match (walked, messages.as_slice()) {
@@ -155,7 +155,7 @@ fn c_path(path: &Path) -> Result<CString> {
         .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("a zero byte in {}", path.display())))
 }
 
-/// The text that a function of HDF5 writes, given a function that is called with room for it, and says how long it is.
+/// The text that a function of HDF5 writes: `get` is called with a buffer and its size, and returns the text's length.
 fn text(mut get: impl FnMut(*mut c_char, usize) -> Result<isize>) -> Result<String> {
     let length = usize::try_from(get(std::ptr::null_mut(), 0)?).map_err(|_| failure("cannot read a name"))?;
     let mut bytes = vec![0_u8; length + 1];
@@ -164,32 +164,32 @@ fn text(mut get: impl FnMut(*mut c_char, usize) -> Result<isize>) -> Result<Stri
     String::from_utf8(bytes).map_err(|_| Error::unsupported("a name that is not UTF-8"))
 }
 
-/// Something open in the library; closed when it is dropped.
+/// An open identifier of the library; closed on drop.
 #[derive(Debug)]
 pub struct Object {
     id: Hid,
 }
 
 impl Object {
-    /// Takes over an identifier that a function of the library gave.
+    /// Takes ownership of an identifier that the library returned; a negative one is a failure.
     fn new(id: Hid, what: impl FnOnce() -> String) -> Result<Self> {
         if id < 0 { Err(failure(what())) } else { Ok(Self { id }) }
     }
 
-    /// A new list of properties of this class; its name ends with a zero.
+    /// A new property list of this class; the name ends with a NUL.
     fn properties(class: &str) -> Result<Self> {
         let class = library()?.variable(class)?;
-        Self::new(call!(H5Pcreate(class => Hid) -> Hid), || "cannot make a property list".into())
+        Self::new(call!(H5Pcreate(class => Hid) -> Hid), || "cannot create a property list".into())
     }
 
-    /// Makes what has these properties not know when it was written: the same values are the same bytes.
+    /// Turns time stamps off, so that the same values give the same bytes.
     fn forget_times(&self) -> Result<()> {
         let known = 0;
         let set = call!(H5Pset_obj_track_times(self.id => Hid, known => c_uint) -> c_int);
         if set < 0 { Err(failure("cannot leave out times")) } else { Ok(()) }
     }
 
-    /// Where the object is in its file.
+    /// The path of the object in its file.
     pub fn path(&self) -> Result<String> {
         text(|buffer, n| Ok(call!(H5Iget_name(self.id => Hid, buffer => *mut c_char, n => usize) -> isize)))
     }
@@ -198,7 +198,7 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         let close = || -> Result<c_int> { Ok(call!(H5Idec_ref(self.id => Hid) -> c_int)) };
-        // Nothing can be done where it fails; what matters was flushed before.
+        // A failure here cannot be handled; everything was flushed before.
         let _ = close();
     }
 }
@@ -211,11 +211,11 @@ pub enum Link {
     Group,
     /// A dataset.
     Dataset,
-    /// A type that has a name.
+    /// A named datatype.
     Datatype,
-    /// Another name of something, which need not exist.
+    /// A soft link: the path of an object that need not exist.
     Soft(String),
-    /// Something in another file, or unknown.
+    /// An object in another file, or of an unknown kind.
     Other,
 }
 
@@ -249,7 +249,7 @@ impl Group {
         Self::root(id, path)
     }
 
-    /// Makes a file whose root keeps its members in the order that this one does; replaces what is there.
+    /// Creates a file whose root keeps its members in the same order as this group; replaces an existing file.
     pub fn create_file_like(&self, path: &Path) -> Result<Self> {
         let name = c_path(path)?;
         let properties = Object::properties("H5P_CLS_FILE_CREATE_ID_g\0")?;
@@ -267,7 +267,7 @@ impl Group {
         Self::root(id, path)
     }
 
-    /// Writes everything and closes the file; the group must be its root.
+    /// Flushes and closes the file; the group must be its root.
     pub fn finish(self) -> Result<()> {
         let Some(file) = self.file else { return Ok(()) };
         drop(self.object);
@@ -275,7 +275,7 @@ impl Group {
         if flushed < 0 { Err(failure("cannot write the file")) } else { Ok(()) }
     }
 
-    /// Names and kinds of the members, in the order of their creation where that is known.
+    /// Names and kinds of the members, in the order of their creation if the file keeps it.
     pub fn links(&self) -> Result<Vec<(String, Link)>> {
         #[repr(C)]
         #[derive(Default)]
@@ -303,16 +303,18 @@ impl Group {
 
     fn link(&self, name: &str) -> Result<Link> {
         let c_name = c_string(name)?;
-        // H5L_info_t starts with the kind of link in all versions, and is smaller than this.
+        // In all versions H5L_info_t starts with the kind of link and is smaller than this.
         let mut info = [0_u64; 16];
-        let (place, c_name) = (info.as_mut_ptr(), c_name.as_ptr());
+        let (pointer, c_name) = (info.as_mut_ptr(), c_name.as_ptr());
         let newest = || -> Result<c_int> {
-            Ok(call!(H5Lget_info2(self.id => Hid, c_name => *const c_char, place => *mut u64, DEFAULT => Hid) -> c_int))
+            Ok(
+                call!(H5Lget_info2(self.id => Hid, c_name => *const c_char, pointer => *mut u64, DEFAULT => Hid) -> c_int),
+            )
         };
         let got = match newest() {
             Ok(got) => got,
             Err(_) => {
-                call!(H5Lget_info(self.id => Hid, c_name => *const c_char, place => *mut u64, DEFAULT => Hid) -> c_int)
+                call!(H5Lget_info(self.id => Hid, c_name => *const c_char, pointer => *mut u64, DEFAULT => Hid) -> c_int)
             }
         };
         match (got, info[0] as u32) {
@@ -351,26 +353,26 @@ impl Group {
         Dataset::new(Object::new(id, || format!("cannot open {name}"))?)
     }
 
-    /// Makes a group with the properties of another.
+    /// Creates a group with the properties of another.
     pub fn create_group_like(&self, name: &str, like: &Group) -> Result<Self> {
         let c_name = c_string(name)?;
         let properties = call!(H5Gget_create_plist(like.id => Hid) -> Hid);
         let properties = Object::new(properties, || format!("cannot read the properties of {name}"))?;
         properties.forget_times()?;
         let id = call!(H5Gcreate2(self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid, properties.id => Hid, DEFAULT => Hid) -> Hid);
-        Ok(Self { object: Object::new(id, || format!("cannot make the group {name}"))?, file: None })
+        Ok(Self { object: Object::new(id, || format!("cannot create the group {name}"))?, file: None })
     }
 
-    /// Makes a soft link.
+    /// Creates a soft link.
     pub fn create_soft_link(&self, name: &str, target: &str) -> Result<()> {
         let (c_name, c_target) = (c_string(name)?, c_string(target)?);
         let made = call!(H5Lcreate_soft(
             c_target.as_ptr() => *const c_char, self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid, DEFAULT => Hid,
         ) -> c_int);
-        if made < 0 { Err(failure(format!("cannot make the link {name}"))) } else { Ok(()) }
+        if made < 0 { Err(failure(format!("cannot create the link {name}"))) } else { Ok(()) }
     }
 
-    /// Copies a dataset or a type as it is stored, without its attributes.
+    /// Copies a dataset or a named datatype as it is stored, without its attributes.
     pub fn copy_from(&self, source: &Group, name: &str) -> Result<()> {
         let c_name = c_string(name)?;
         let properties = Object::properties("H5P_CLS_OBJECT_COPY_ID_g\0")?;

@@ -1,7 +1,7 @@
-//! What libhdf5 calls. Each function first takes its own return address, by which `library.rs` finds it, and
-//! then goes on in Rust; a panic there becomes an error like any other.
+//! The callbacks of libhdf5. Each first takes its own return address, from which `library.rs` finds the libhdf5 that
+//! called, and then continues in Rust, where a panic becomes an error like any other.
 //!
-//! The filter keeps no state: it may be called by several threads, and by several libraries.
+//! The filter keeps no state: several threads, and several libraries, may call it.
 
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -10,13 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pumice::{DecodeOptions, Error, ErrorKind, Result};
 
 use crate::FILTER_ID;
+use crate::cd_values::{ByteOrder, CdValues, ChunkType};
 use crate::chunk;
 use crate::library::{Hid, Library};
-use crate::words::{ByteOrder, ChunkType, Words};
 
 /// Worker threads for each chunk; 1 unless set, since HDF5 is used by programs that have threads of their own.
 const THREADS: &str = "PUMICE_HDF5_THREADS";
-/// Most bytes of a decoded chunk, and what they are unless set.
+/// The variable that limits the bytes of a decoded chunk, and the limit without it.
 const MAX_BYTES: &str = "PUMICE_HDF5_MAX_BYTES";
 const DEFAULT_MAX_BYTES: u64 = 16 << 30;
 
@@ -28,7 +28,7 @@ const OPTIONAL: c_uint = 1;
 type Prelude = unsafe extern "C" fn(Hid, Hid, Hid) -> c_int;
 type Filter = unsafe extern "C" fn(c_uint, usize, *const c_uint, usize, *mut usize, *mut *mut c_void) -> usize;
 
-/// `H5Z_class2_t`: how HDF5 knows a filter.
+/// `H5Z_class2_t`, which describes a filter to HDF5.
 #[repr(C)]
 #[derive(Debug)]
 pub struct FilterClass {
@@ -42,7 +42,7 @@ pub struct FilterClass {
     filter: Filter,
 }
 
-// SAFETY: nothing changes it, and what it points to is constant.
+// SAFETY: nothing changes it, and it points to constants only.
 unsafe impl Sync for FilterClass {}
 
 static CLASS: FilterClass = FilterClass {
@@ -61,19 +61,19 @@ pub fn filter_class() -> &'static FilterClass {
     &CLASS
 }
 
-/// Says to libhdf5 that this plugin is a filter.
+/// Tells libhdf5 that this plugin is a filter.
 #[unsafe(no_mangle)]
 pub extern "C" fn H5PLget_plugin_type() -> c_int {
     PLUGIN_IS_FILTER
 }
 
-/// The filter that this plugin is.
+/// Gives libhdf5 the filter.
 #[unsafe(no_mangle)]
 pub extern "C" fn H5PLget_plugin_info() -> *const c_void {
     (&raw const CLASS).cast()
 }
 
-/// A function that adds its return address to its arguments and goes on to another.
+/// A function that calls another with its own arguments and its return address.
 macro_rules! with_return_address {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*) -> $out:ty => $to:ident, $x86_64:literal, $aarch64:literal) => {
         $(#[$doc])*
@@ -90,21 +90,22 @@ macro_rules! with_return_address {
 }
 
 with_return_address! {
-    /// Whether the filter can do anything with a dataset.
+    /// Whether the filter can compress a dataset.
     can_apply(Hid, Hid, Hid) -> c_int => can_apply_for,
     "mov rcx, [rsp]\njmp {to}",
     "mov x3, x30\nb {to}"
 }
 
 with_return_address! {
-    /// Completes the words of a dataset that is being created.
+    /// Adds the dataset's part to the `cd_values` of a dataset that is being created.
     set_local(Hid, Hid, Hid) -> c_int => set_local_for,
     "mov rcx, [rsp]\njmp {to}",
     "mov x3, x30\nb {to}"
 }
 
 with_return_address! {
-    /// Encodes or decodes a chunk. On x86_64 the seventh argument is on the stack, which the eight bytes also align.
+    /// Encodes or decodes a chunk. On x86_64 the return address is the seventh argument, which goes on the stack; its
+    /// eight bytes also align the stack.
     filter(c_uint, usize, *const c_uint, usize, *mut usize, *mut *mut c_void) -> usize => filter_for,
     "push qword ptr [rsp]\ncall {to}\nadd rsp, 8\nret",
     "mov x6, x30\nb {to}"
@@ -118,30 +119,30 @@ unsafe extern "C" fn can_apply_for(_dcpl: Hid, datatype: Hid, _space: Hid, retur
 }
 
 unsafe extern "C" fn set_local_for(dcpl: Hid, datatype: Hid, space: Hid, return_address: *const c_void) -> c_int {
-    match guarded(return_address, |library| complete_words(library, dcpl, datatype, space)) {
+    match guarded(return_address, |library| complete_cd_values(library, dcpl, datatype, space)) {
         Some(()) => 1,
         None => -1,
     }
 }
 
-fn complete_words(library: &Library, dcpl: Hid, datatype: Hid, space: Hid) -> Result<()> {
-    let (flags, words) = library.filter_words(dcpl)?;
-    let words = Words::parse(&words)?;
+fn complete_cd_values(library: &Library, dcpl: Hid, datatype: Hid, space: Hid) -> Result<()> {
+    let (flags, cd_values) = library.cd_values(dcpl)?;
+    let cd_values = CdValues::parse(&cd_values)?;
     let (dtype, order) = match library.element_type(datatype) {
         Ok(found) => found,
-        // `can_apply` has said so already; HDF5 asks all the same, and then leaves out a filter that fails.
+        // `can_apply` has refused already. HDF5 calls this function all the same, and leaves an optional filter out.
         Err(_) if flags & OPTIONAL != 0 => {
-            return library.set_filter_words(dcpl, flags, &Words { chunk_type: None, ..words }.to_vec());
+            return library.set_cd_values(dcpl, flags, &CdValues { chunk_type: None, ..cd_values }.to_vec());
         }
         Err(e) => return Err(e),
     };
     let fill = library.fill_bytes(dcpl, datatype)?.map(|bytes| fill_value(&bytes[..dtype.size()], order));
     let chunk_type = ChunkType { dtype, order, extents: library.extents(space)?, fill };
-    let words = Words { chunk_type: Some(chunk_type), ..words };
-    library.set_filter_words(dcpl, flags, &words.to_vec())
+    let cd_values = CdValues { chunk_type: Some(chunk_type), ..cd_values };
+    library.set_cd_values(dcpl, flags, &cd_values.to_vec())
 }
 
-/// The number that a fill value is.
+/// A fill value as a number.
 pub(crate) fn fill_value(bytes: &[u8], order: ByteOrder) -> f64 {
     let mut bytes = bytes.to_vec();
     if order == ByteOrder::Big {
@@ -155,25 +156,28 @@ pub(crate) fn fill_value(bytes: &[u8], order: ByteOrder) -> f64 {
 
 unsafe extern "C" fn filter_for(
     flags: c_uint,
-    n_words: usize,
-    words: *const c_uint,
+    n_cd_values: usize,
+    cd_values: *const c_uint,
     n_bytes: usize,
     buffer_bytes: *mut usize,
     buffer: *mut *mut c_void,
     return_address: *const c_void,
 ) -> usize {
     let run = |_: &Library| {
-        // SAFETY: HDF5 hands over so many words, which may be none at all.
-        let words = if n_words == 0 { &[] } else { unsafe { std::slice::from_raw_parts(words, n_words) } };
-        // SAFETY: both are places of HDF5's that belong to this call.
+        // SAFETY: HDF5 passes this many `cd_values`; with none the pointer may be null.
+        let cd_values =
+            if n_cd_values == 0 { &[] } else { unsafe { std::slice::from_raw_parts(cd_values, n_cd_values) } };
+        // SAFETY: both pointers are valid during this call, and nobody else uses them.
         let mut buffer = unsafe { Buffer { start: &mut *buffer, capacity: &mut *buffer_bytes, n_bytes } };
-        let chunk_type = Words::parse(words).and_then(|words| match words.chunk_type {
-            Some(chunk_type) => Ok((words.wish, chunk_type)),
-            None => Err(Error::unsupported("this dataset was made without Pumice's knowledge of its type")),
+        let chunk_type = CdValues::parse(cd_values).and_then(|cd_values| match cd_values.chunk_type {
+            Some(chunk_type) => Ok((cd_values.options, chunk_type)),
+            None => Err(Error::unsupported(
+                "the filter parameters of this dataset lack its type and shape: write it again with the Pumice plugin",
+            )),
         });
-        let (wish, chunk_type) = chunk_type?;
+        let (options, chunk_type) = chunk_type?;
         if flags & REVERSE == 0 {
-            let stream = chunk::encode(buffer.bytes(), &chunk_type, &wish, setting(THREADS)?.unwrap_or(1) as usize)?;
+            let stream = chunk::encode(buffer.bytes(), &chunk_type, &options, setting(THREADS)?.unwrap_or(1) as usize)?;
             buffer.replace_by(&stream)
         } else {
             let limit = setting(MAX_BYTES)?.unwrap_or(DEFAULT_MAX_BYTES);
@@ -184,7 +188,7 @@ unsafe extern "C" fn filter_for(
     guarded(return_address, run).unwrap_or(0)
 }
 
-/// A number from the environment.
+/// A number from an environment variable.
 fn setting(name: &str) -> Result<Option<u64>> {
     let Some(text) = std::env::var_os(name) else { return Ok(None) };
     let number = text.to_str().and_then(|text| text.trim().parse().ok());
@@ -192,7 +196,7 @@ fn setting(name: &str) -> Result<Option<u64>> {
     Ok(Some(number.ok_or_else(wrong)?))
 }
 
-/// HDF5's buffer, which comes from `malloc` and may be exchanged for another.
+/// HDF5's buffer, which comes from `malloc` and may be replaced by another.
 struct Buffer<'a> {
     start: &'a mut *mut c_void,
     capacity: &'a mut usize,
@@ -205,21 +209,21 @@ impl Buffer<'_> {
         if self.n_bytes == 0 {
             return &[];
         }
-        // SAFETY: HDF5 says that so many bytes are there; they are borrowed with `self`.
+        // SAFETY: HDF5 says that the buffer has this many bytes; they are borrowed with `self`.
         unsafe { std::slice::from_raw_parts((*self.start).cast(), self.n_bytes) }
     }
 
-    /// Gives HDF5 these bytes, in its own buffer where they fit.
+    /// Returns these bytes to HDF5, in its own buffer if they fit.
     fn replace_by(&mut self, bytes: &[u8]) -> Result<usize> {
         if bytes.len() > *self.capacity {
             self.exchange(zeroed(bytes.len())?, bytes.len());
         }
-        // SAFETY: the buffer has at least so many bytes, and nobody else writes to it during the call.
+        // SAFETY: the buffer has at least this many bytes, and nobody else writes to it during the call.
         unsafe { std::slice::from_raw_parts_mut((*self.start).cast::<u8>(), bytes.len()) }.copy_from_slice(bytes);
         Ok(bytes.len())
     }
 
-    /// Gives HDF5 the values of the stream that is there.
+    /// Replaces the stream in the buffer by its values.
     fn decode(&mut self, chunk_type: &ChunkType, options: DecodeOptions, limit: u64) -> Result<usize> {
         let too_large = |n| {
             Error::new(ErrorKind::LimitExceeded, format!("a chunk of {n} bytes is above the limit; raise {MAX_BYTES}"))
@@ -228,14 +232,14 @@ impl Buffer<'_> {
         if n_bytes as u64 > limit {
             return Err(too_large(n_bytes));
         }
-        // A stream that cannot hold as many values is refused before memory is taken for them.
+        // A stream of another size is refused before memory is allocated for its values.
         let info = pumice::inspect(self.bytes())?;
         if info.raw_bytes != n_bytes as u64 {
             let message = format!("the chunk holds {} bytes of values, not {n_bytes}", info.raw_bytes);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         let start = zeroed(n_bytes)?;
-        // SAFETY: `calloc` gave so many bytes, all zero, that nobody else knows of.
+        // SAFETY: `calloc` has allocated this many bytes, all zero, and nobody else has a pointer to them.
         let out = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), n_bytes) };
         pumice::backend::prefer_large_pages(out);
         let decoded = catch_unwind(AssertUnwindSafe(|| chunk::decode(self.bytes(), chunk_type, out, options)));
@@ -245,7 +249,7 @@ impl Buffer<'_> {
                 Ok(n_bytes)
             }
             Err(e) => {
-                // SAFETY: it is not used any more.
+                // SAFETY: nobody uses it any more.
                 unsafe { libc::free(start) };
                 Err(e)
             }
@@ -253,21 +257,21 @@ impl Buffer<'_> {
     }
 
     fn exchange(&mut self, start: *mut c_void, capacity: usize) {
-        // SAFETY: HDF5's filters own their buffer, and pass it on from `malloc` to `free`.
+        // SAFETY: a filter owns the buffer, which comes from `malloc`.
         unsafe { libc::free(*self.start) };
         (*self.start, *self.capacity) = (start, capacity);
     }
 }
 
-/// Memory that HDF5 can free; at least one byte of it.
+/// Memory that HDF5 can free; at least one byte.
 fn zeroed(n_bytes: usize) -> Result<*mut c_void> {
     // SAFETY: `calloc` may be called with any size.
     let start = unsafe { libc::calloc(n_bytes.max(1), 1) };
-    let message = format!("there is no memory for a chunk of {n_bytes} bytes");
+    let message = format!("cannot allocate {n_bytes} bytes for a chunk");
     if start.is_null() { Err(Error::new(ErrorKind::LimitExceeded, message)) } else { Ok(start) }
 }
 
-/// Runs a callback. What goes wrong is put on the library's error stack, last of all: other calls clear it.
+/// Runs a callback. Pushes an error on the library's error stack as the very last call, since other calls clear the stack.
 fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Result<T>) -> Option<T> {
     let library = Library::calling(return_address).ok()?;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&library))).unwrap_or_else(|panic| Err(panicked(&*panic)));
@@ -276,5 +280,5 @@ fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Resul
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::unsupported(format!("a bug, please report it: {}", text.unwrap_or("panic")))
+    Error::unsupported(format!("a bug in Pumice, please report it: {}", text.unwrap_or("panic")))
 }

@@ -1,13 +1,13 @@
-//! A libhdf5 of this process, and its functions. A process can hold several (each Python package brings its own), none of
-//! them under a name that a linker finds. The address that the filter returns to is inside the one that called: the
-//! dynamic linker names its file, and gives its functions. Programs without any load one ([`Library::load`]).
+//! A libhdf5 of this process, and its functions. A process can hold several, since each Python package brings its own, and
+//! the plugin cannot link to any of them by name. The filter's return address lies in the one that called: from it the
+//! dynamic linker finds the file of that library, and its functions. A program without one loads it ([`Library::load`]).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 use pumice::{DType, Error, Result};
 
 use crate::FILTER_ID;
-use crate::words::ByteOrder;
+use crate::cd_values::ByteOrder;
 
 /// An identifier of HDF5 1.10 and later.
 pub(crate) type Hid = i64;
@@ -18,11 +18,11 @@ const ORDER_BIG: c_int = 1;
 const FILL_IS_USER_DEFINED: c_int = 2;
 const DEFAULT_ERROR_STACK: Hid = 0;
 
-/// Room for more words than any version of them has.
-const MAX_WORDS: usize = 128;
+/// More `cd_values` than any version writes.
+const MAX_CD_VALUES: usize = 128;
 const MAX_RANK: usize = 32;
 
-/// A function of a library, by its name and type.
+/// Looks up a function of a library by its name and type.
 macro_rules! function {
     ($library:expr, fn $name:ident($($arg:ty),* $(,)?) -> $out:ty) => {{
         type Function = unsafe extern "C" fn($($arg),*) -> $out;
@@ -46,15 +46,15 @@ unsafe impl Send for Library {}
 unsafe impl Sync for Library {}
 
 impl Library {
-    /// A library that is not part of this process yet, by the name or path of its file.
+    /// Loads a library by the name or path of its file.
     #[cfg(feature = "files")]
     pub(crate) fn load(file: &CStr) -> Option<Self> {
-        // SAFETY: libhdf5 runs nothing when it is loaded that could harm a program.
+        // SAFETY: the initialisers of libhdf5 do nothing that could harm a program.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() { None } else { Some(Self { handle }) }
     }
 
-    /// The library that has code at `address`.
+    /// The library whose code contains `address`.
     pub(crate) fn calling(address: *const c_void) -> Result<Self> {
         let unknown = || Error::unsupported("the plugin cannot find the HDF5 library that called it");
         // SAFETY: a structure of pointers, for which zero is valid.
@@ -63,19 +63,19 @@ impl Library {
         if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
             return Err(unknown());
         }
-        // SAFETY: the name is that of a loaded object, which stays as long as its code runs; nothing new is loaded.
+        // SAFETY: the name is that of a loaded object, which stays loaded while its code runs; this loads nothing new.
         let mut handle = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
-            // A program that libhdf5 is linked into may not be known by its file, but is the first of all objects.
+            // libhdf5 may be linked statically into the program, which `dlopen` does not find by its file.
             // SAFETY: a null name is documented to mean the program.
             handle = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
         }
         if handle.is_null() { Err(unknown()) } else { Ok(Self { handle }) }
     }
 
-    /// The address of a symbol, whose name ends with a zero.
+    /// The address of a symbol; the name ends with a NUL.
     pub(crate) fn symbol(&self, name: &str) -> Result<*mut c_void> {
-        // SAFETY: the handle is open, and the name ends with a zero.
+        // SAFETY: the handle is open, and the name ends with a NUL.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr().cast()) };
         let shown = name.trim_end_matches('\0');
         if address.is_null() {
@@ -85,7 +85,7 @@ impl Library {
         }
     }
 
-    /// Element type and byte order of a datatype, if it is an IEEE one of 32 or 64 bits.
+    /// Element type and byte order of a datatype, if it is an IEEE type of 32 or 64 bits.
     pub(crate) fn element_type(&self, datatype: Hid) -> Result<(DType, ByteOrder)> {
         let class = function!(self, fn H5Tget_class(Hid) -> c_int)?;
         let size = function!(self, fn H5Tget_size(Hid) -> usize)?;
@@ -108,7 +108,7 @@ impl Library {
         // Sign, exponent, its size, mantissa, its size.
         let mut bits = [0_usize; 5];
         let [a, b, c, d, e] = bits.each_mut().map(std::ptr::from_mut);
-        // SAFETY: as above; each pointer is to a number of its own.
+        // SAFETY: as above; each pointer is to its own number.
         let (known, order) = unsafe { (fields(datatype, a, b, c, d, e) >= 0, order(datatype)) };
         let dtype = match (size, bits) {
             (4, [31, 23, 8, 0, 23]) if known => DType::F32,
@@ -126,7 +126,7 @@ impl Library {
     pub(crate) fn extents(&self, space: Hid) -> Result<Vec<usize>> {
         let dims = function!(self, fn H5Sget_simple_extent_dims(Hid, *mut u64, *mut u64) -> c_int)?;
         let mut extents = [0_u64; MAX_RANK];
-        // SAFETY: no dataspace has more than 32 axes; a null pointer is documented to mean that maxima are not wanted.
+        // SAFETY: no dataspace has more than 32 axes; the documentation allows a null pointer for the maximum extents.
         let rank = unsafe { dims(space, extents.as_mut_ptr(), std::ptr::null_mut()) };
         let rank = usize::try_from(rank).ok().filter(|rank| *rank > 0 && *rank <= MAX_RANK);
         let rank = rank.ok_or_else(|| Error::unsupported("chunks without axes cannot be compressed"))?;
@@ -134,35 +134,35 @@ impl Library {
         extents.collect::<std::result::Result<_, _>>().map_err(|_| Error::unsupported("the chunk is too large"))
     }
 
-    /// Flags and words of the filter in a list of dataset creation properties.
-    pub(crate) fn filter_words(&self, dcpl: Hid) -> Result<(c_uint, Vec<u32>)> {
+    /// Flags and `cd_values` of the filter in a dataset creation property list.
+    pub(crate) fn cd_values(&self, dcpl: Hid) -> Result<(c_uint, Vec<u32>)> {
         let get = function!(
             self,
             fn H5Pget_filter_by_id2(Hid, c_int, *mut c_uint, *mut usize, *mut c_uint, usize, *mut c_char, *mut c_uint) -> c_int
         )?;
-        let mut words = vec![0; MAX_WORDS];
-        let (mut flags, mut n, mut config) = (0, words.len(), 0);
+        let mut cd_values = vec![0; MAX_CD_VALUES];
+        let (mut flags, mut n, mut config) = (0, cd_values.len(), 0);
         let no_name = std::ptr::null_mut();
-        // SAFETY: `n` says how many words there is room for, and a name of length 0 may be null.
+        // SAFETY: `n` is the capacity of `cd_values`, and a name of length 0 may be null.
         let got = unsafe {
-            get(dcpl, FILTER_ID, &raw mut flags, &raw mut n, words.as_mut_ptr(), 0, no_name, &raw mut config)
+            get(dcpl, FILTER_ID, &raw mut flags, &raw mut n, cd_values.as_mut_ptr(), 0, no_name, &raw mut config)
         };
-        if got < 0 || n > MAX_WORDS {
-            return Err(Error::unsupported("the filter's own parameters cannot be read"));
+        if got < 0 || n > MAX_CD_VALUES {
+            return Err(Error::unsupported("the filter's parameters cannot be read"));
         }
-        words.truncate(n);
-        Ok((flags, words))
+        cd_values.truncate(n);
+        Ok((flags, cd_values))
     }
 
-    /// Replaces the words of the filter.
-    pub(crate) fn set_filter_words(&self, dcpl: Hid, flags: c_uint, words: &[u32]) -> Result<()> {
+    /// Replaces the `cd_values` of the filter.
+    pub(crate) fn set_cd_values(&self, dcpl: Hid, flags: c_uint, cd_values: &[u32]) -> Result<()> {
         let modify = function!(self, fn H5Pmodify_filter(Hid, c_int, c_uint, usize, *const c_uint) -> c_int)?;
-        // SAFETY: the words are as many as is said.
-        let set = unsafe { modify(dcpl, FILTER_ID, flags, words.len(), words.as_ptr()) };
+        // SAFETY: pointer and length are those of one slice.
+        let set = unsafe { modify(dcpl, FILTER_ID, flags, cd_values.len(), cd_values.as_ptr()) };
         if set < 0 { Err(Error::unsupported("the filter's parameters cannot be stored")) } else { Ok(()) }
     }
 
-    /// The fill value that the creator of a dataset has set, in the bytes of its datatype.
+    /// The fill value that the creator of a dataset has set, as bytes of its datatype.
     pub(crate) fn fill_bytes(&self, dcpl: Hid, datatype: Hid) -> Result<Option<[u8; 8]>> {
         let defined = function!(self, fn H5Pfill_value_defined(Hid, *mut c_int) -> c_int)?;
         let value = function!(self, fn H5Pget_fill_value(Hid, Hid, *mut c_void) -> c_int)?;
@@ -176,11 +176,11 @@ impl Library {
         Ok(found.then_some(bytes))
     }
 
-    /// Puts a message on the library's error stack, from where it reaches users as the cause of what fails next. Where
-    /// that cannot be done they see only that the filter failed.
+    /// Pushes a message on the library's error stack, which shows it to users as the cause of the failure. If that is
+    /// impossible, users see only that the filter failed.
     pub(crate) fn push_error(&self, message: &str) {
-        // HDF5 2 pauses the stack while it codes a chunk. Its public functions to resume and pause clear the stack too;
-        // those below, its own, do not.
+        // HDF5 2 pauses the stack while it runs filters. Its public functions to resume and pause also clear the stack;
+        // the internal ones below do not.
         let (Ok(is_paused), Ok(resume), Ok(pause)) = (
             function!(self, fn H5Eis_paused(Hid, *mut bool) -> c_int),
             function!(self, fn H5E_resume_stack() -> ()),
@@ -196,12 +196,12 @@ impl Library {
             if !known || !paused {
                 break;
             }
-            // SAFETY: it is paused, so that it can be resumed.
+            // SAFETY: the stack is paused, so it can be resumed.
             unsafe { resume() };
             n_pauses += 1;
         }
         self.push(message);
-        // SAFETY: takes back what was done above.
+        // SAFETY: restores the pauses that were resumed above.
         (0..n_pauses).for_each(|_| unsafe { pause() });
     }
 
@@ -212,8 +212,8 @@ impl Library {
         let Ok([class, major, minor]) = self.error_ids() else { return };
         let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
         let (name, format): (&CStr, &CStr) = (c"pumice", c"%s");
-        // SAFETY: `H5Epush2` has this signature since 1.8. The strings end with a zero and are copied by it; the one
-        // variadic argument is what the format asks for.
+        // SAFETY: `H5Epush2` has this signature since 1.8. It copies the strings, which end with a NUL; the one variadic
+        // argument matches the format.
         unsafe {
             let push = std::mem::transmute::<*mut c_void, Push>(push);
             let (name, format) = (name.as_ptr(), format.as_ptr());
@@ -221,22 +221,22 @@ impl Library {
         }
     }
 
-    /// HDF5's own error class, "data filters", "filter operation failed".
+    /// The identifiers of HDF5's error class, of "data filters" and of "filter operation failed".
     fn error_ids(&self) -> Result<[Hid; 3]> {
         Ok([self.variable("H5E_ERR_CLS_g\0")?, self.variable("H5E_PLINE_g\0")?, self.variable("H5E_CANTFILTER_g\0")?])
     }
 
-    /// An identifier that the library keeps in a variable; its name ends with a zero.
+    /// An identifier that the library keeps in a variable; the name ends with a NUL.
     pub(crate) fn variable(&self, name: &str) -> Result<Hid> {
         let address = self.symbol(name)?;
-        // SAFETY: the names asked for are variables of this type, set when the library was initialised.
+        // SAFETY: callers name variables of this type, which the library has set when it was initialised.
         Ok(unsafe { *address.cast::<Hid>() })
     }
 }
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: the handle came from `dlopen`, and is closed once; the library stays, since others hold it.
+        // SAFETY: the handle came from `dlopen` and is closed once; the library stays loaded, since others hold it.
         unsafe { libc::dlclose(self.handle) };
     }
 }

@@ -1,4 +1,4 @@
-/* Each of several ranks writes its rows of one dataset, collectively, through the filter, and reads those of its
+/* Several ranks write their rows of one dataset collectively through the filter. Then each rank reads the rows of its
  * neighbour. Build with mpicc and the parallel HDF5; run: mpirun -n 2 ./parallel FILE, with HDF5_PLUGIN_PATH set. */
 #include <hdf5.h>
 #include <math.h>
@@ -29,11 +29,11 @@ int main(int argc, char **argv) {
     check(file >= 0, "create the file");
 
     /* An absolute bound of 0.25 with the preset `fast` (docs/hdf5.md). Ranks share chunks: 70 rows each, chunks of 32. */
-    const unsigned words[3] = {0x00010101, 0x3fd00000, 0};
+    const unsigned cd_values[3] = {0x00010101, 0x3fd00000, 0};
     const hsize_t shape[2] = {(hsize_t)ROWS * n_ranks, COLUMNS}, chunk[2] = {32, 40};
     hid_t properties = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_chunk(properties, 2, chunk);
-    check(H5Pset_filter(properties, FILTER, H5Z_FLAG_MANDATORY, 3, words) >= 0, "find the filter");
+    check(H5Pset_filter(properties, FILTER, H5Z_FLAG_MANDATORY, 3, cd_values) >= 0, "find the filter");
     hid_t space = H5Screate_simple(2, shape, NULL);
     hid_t dataset = H5Dcreate2(file, "t", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, properties, H5P_DEFAULT);
     check(dataset >= 0, "create the dataset");

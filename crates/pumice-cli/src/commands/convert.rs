@@ -100,7 +100,7 @@ impl Record {
             (kind, Some(value)) => format!("{kind} {value:e}"),
             (kind, None) => kind.into(),
         };
-        let bound = match (plan.bound, plan.wish.range) {
+        let bound = match (plan.bound, plan.options.range) {
             (ErrorBound::Rel(_), Some((lo, hi))) => format!("{bound} of the range {lo:e} to {hi:e}"),
             _ => bound,
         };
@@ -115,7 +115,7 @@ impl Record {
             None => (bound, 0.0),
         };
         let max_abs_error = earlier_error + outcome.max_abs_error;
-        Ok(Some(Self { bound, preset: plan.wish.preset.name(), max_abs_error }))
+        Ok(Some(Self { bound, preset: plan.options.preset.name(), max_abs_error }))
     }
 
     /// Attributes that are texts.
@@ -283,7 +283,7 @@ fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], se
                     shape: dataset.shape().to_vec(),
                     chunk_shape: plan.chunk_type.extents.clone(),
                     bound: (&plan.bound).into(),
-                    preset: plan.wish.preset.name(),
+                    preset: plan.options.preset.name(),
                     raw_bytes,
                     compressed_bytes: outcome.stored_bytes,
                     ratio: raw_bytes as f64 / outcome.stored_bytes.max(1) as f64,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use pumice::{DType, ErrorBound};
 use pumice_hdf5::files::{Dataset, Group, Link, Value};
-use pumice_hdf5::{ByteOrder, ChunkType, Wish};
+use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions};
 
 use super::netcdf4::{NOT_A_COORDINATE, is_bare_dimension, is_scale};
 use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
@@ -24,7 +24,7 @@ const CHUNK_VALUES: usize = 1 << 20;
 pub(crate) struct Plan {
     pub(crate) bound: ErrorBound,
     /// The range of a relative bound is found later where it is not given.
-    pub(crate) wish: Wish,
+    pub(crate) options: FilterOptions,
     pub(crate) chunk_type: ChunkType,
 }
 
@@ -219,10 +219,10 @@ fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: ErrorBound, tr
         Some(fill) => Some(fill),
         None => declared_fill(dataset)?,
     };
-    let wish = Wish { bound, preset: treatment.preset, range: treatment.range, fill };
+    let options = FilterOptions { bound, preset: treatment.preset, range: treatment.range, fill };
     let chunk_type = ChunkType { dtype, order, extents, fill: dataset.fill()? };
     chunk_type.n_bytes().ok_or_else(|| Failure::invalid("the chunks are too large"))?;
-    Ok(Plan { bound, wish, chunk_type })
+    Ok(Plan { bound, options, chunk_type })
 }
 
 /// About a million values, in whole rows and planes as far as they go.

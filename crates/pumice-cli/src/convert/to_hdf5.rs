@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use pumice::DType;
-use pumice_hdf5::Words;
+use pumice_hdf5::CdValues;
 use pumice_hdf5::files::{Dataset, ElementType, Group};
 
 use super::catalog::{Catalog, Kind, chunk_of};
@@ -47,8 +47,8 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
             Kind::Compressed(plan) => {
                 let within = |e: Failure| e.within(&item.shown());
                 let variable = input.variable(&item.path())?;
-                let words = Words { wish: plan.wish, chunk_type: None };
-                let copy = to.create_filtered(&item.name, &variable.dataset, &plan.chunk_type.extents, &words)?;
+                let cd_values = CdValues { options: plan.options, chunk_type: None };
+                let copy = to.create_filtered(&item.name, &variable.dataset, &plan.chunk_type.extents, &cd_values)?;
                 let write = |start: &[usize], stream: &[u8]| Ok(copy.write_chunk(start, stream)?);
                 let progress = |n| work.progress(n);
                 outcomes.push(variable::compress(&variable, plan, work.threads, &progress, write).map_err(within)?);

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pumice::{DType, ErrorBound, ErrorKind};
-use pumice_hdf5::Wish;
+use pumice_hdf5::FilterOptions;
 use pumice_hdf5::files::{Dataset, ElementType, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
@@ -192,7 +192,7 @@ impl Store<'_> {
             attributes.extend(record.texts().into_iter().map(|(name, text)| (name.into(), json!(text))));
             attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
         }
-        let codecs = json!([{ "name": "pumice", "configuration": configuration(&plan.wish) }]);
+        let codecs = json!([{ "name": "pumice", "configuration": configuration(&plan.options) }]);
         let fill = number(plan.chunk_type.fill.unwrap_or(0.0));
         self.array(
             path,
@@ -284,18 +284,18 @@ fn zarr_float(dtype: DType) -> &'static str {
 }
 
 /// The configuration of the codec, as the Python package writes it.
-fn configuration(wish: &Wish) -> Json {
-    let mut options = Map::new();
-    let (kind, value) = parts(wish.bound);
-    options.insert(kind.into(), value.map_or(json!(true), |value| json!(value)));
-    options.insert("preset".into(), json!(wish.preset.name()));
-    if let (Some((lo, hi)), ErrorBound::Rel(_)) = (wish.range, wish.bound) {
-        options.insert("value_range".into(), json!([lo, hi]));
+fn configuration(options: &FilterOptions) -> Json {
+    let mut members = Map::new();
+    let (kind, value) = parts(options.bound);
+    members.insert(kind.into(), value.map_or(json!(true), |value| json!(value)));
+    members.insert("preset".into(), json!(options.preset.name()));
+    if let (Some((lo, hi)), ErrorBound::Rel(_)) = (options.range, options.bound) {
+        members.insert("value_range".into(), json!([lo, hi]));
     }
-    if let Some(fill) = wish.fill.filter(|fill| fill.is_finite()) {
-        options.insert("fill_value".into(), json!(fill));
+    if let Some(fill) = options.fill.filter(|fill| fill.is_finite()) {
+        members.insert("fill_value".into(), json!(fill));
     }
-    Json::Object(options)
+    Json::Object(members)
 }
 
 /// A number as Zarr writes it.

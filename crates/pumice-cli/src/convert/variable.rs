@@ -3,7 +3,7 @@
 
 use pumice::metrics::Guarantee;
 use pumice::{AnalysisOptions, DecodeOptions, Element, ErrorBound, ErrorKind, Source, with_dtype};
-use pumice_hdf5::{ByteOrder, ChunkType, Wish};
+use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions};
 
 use super::catalog::Plan;
 use super::source::Variable;
@@ -45,15 +45,15 @@ impl<T: Element> Source<T> for Values<'_> {
 
 /// Finds the range that a relative bound refers to: that of the whole variable, so that all chunks have one bound.
 pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usize) -> Result<()> {
-    if !matches!(plan.bound, ErrorBound::Rel(_)) || plan.wish.range.is_some() {
+    if !matches!(plan.bound, ErrorBound::Rel(_)) || plan.options.range.is_some() {
         return Ok(());
     }
     let values = Values { variable, nothing: plan.chunk_type.fill };
-    let fills = plan.wish.fill.as_slice();
+    let fills = plan.options.fill.as_slice();
     let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fills, threads))?;
     match range {
-        Some(range) => plan.wish.range = Some(range),
-        None => plan.wish.bound = ErrorBound::Lossless,
+        Some(range) => plan.options.range = Some(range),
+        None => plan.options.bound = ErrorBound::Lossless,
     }
     Ok(())
 }
@@ -74,12 +74,12 @@ pub(crate) fn estimate(variable: &Variable<'_>, plan: &Plan, threads: usize) -> 
 
 fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
     let values = Values { variable, nothing: None };
-    let fills = plan.wish.fill.as_slice();
-    let bound = match (plan.wish.bound, plan.wish.range) {
+    let fills = plan.options.fill.as_slice();
+    let bound = match (plan.options.bound, plan.options.range) {
         (ErrorBound::Rel(e), Some((lo, hi))) => ErrorBound::Abs(e * (hi - lo)),
         (bound, _) => bound,
     };
-    let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.wish.preset]).fills(fills).threads(threads);
+    let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.options.preset]).fills(fills).threads(threads);
     let found = with_dtype!(plan.chunk_type.dtype, T => pumice::analyze_from::<T>(&values, &options, &|_| ()))?;
     Ok(found.estimates.first().map_or(found.raw_bytes, |estimate| estimate.compressed_bytes))
 }
@@ -104,7 +104,7 @@ fn compress_chunks(
     progress: &dyn Fn(u64),
     mut write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
-    let chunk = Chunk { shape: variable.dataset.shape(), chunk_type: &plan.chunk_type, wish: &plan.wish };
+    let chunk = Chunk { shape: variable.dataset.shape(), chunk_type: &plan.chunk_type, options: &plan.options };
     let mut outcome = Outcome::default();
     for starts in starts.chunks(threads.max(1)) {
         let coded = with_dtype!(plan.chunk_type.dtype, T => {
@@ -188,7 +188,7 @@ struct Coded {
 struct Chunk<'a> {
     shape: &'a [usize],
     chunk_type: &'a ChunkType,
-    wish: &'a Wish,
+    options: &'a FilterOptions,
 }
 
 impl Chunk<'_> {
@@ -211,7 +211,7 @@ impl Chunk<'_> {
         T::extend_le_bytes(&vec![padding; full.iter().product()], &mut padded);
         copy_corner(&bytes, &extents, &mut padded, full, &extents, size);
         // The stream is the same for both byte orders.
-        let stream = pumice_hdf5::encode(&padded, &little, self.wish, 1)?;
+        let stream = pumice_hdf5::encode(&padded, &little, self.options, 1)?;
         pumice_hdf5::decode(&stream, &little, &mut padded, DecodeOptions::new().threads(1))?;
         copy_corner(&padded, full, &mut bytes, &extents, &extents, size);
         let mut restored = vec![T::default(); values.len()];

@@ -1,5 +1,5 @@
-//! Attributes: their values, and copies of them in another file, in which references lead to the same places. Datasets of
-//! texts, sequences and references are copied in the same way.
+//! Attributes: reads them, and copies them to another file, where object references point to the same paths. Datasets of
+//! strings, variable-length sequences and references are copied in the same way.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -26,9 +26,9 @@ const OBJECT_REFERENCE_BYTES: usize = 8;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// One text or several.
+    /// One string or several.
     Texts(Vec<String>),
-    /// Integers that 64 bits with a sign can hold.
+    /// Integers that fit in 64 signed bits.
     Integers(Vec<i64>),
     /// Floating-point numbers.
     Floats(Vec<f64>),
@@ -36,14 +36,14 @@ pub enum Value {
     Other,
 }
 
-/// What HDF5 has in memory for a sequence.
+/// `hvl_t`: a variable-length sequence in memory.
 #[repr(C)]
 pub(super) struct Sequence {
     pub(super) length: usize,
     pub(super) start: *mut c_void,
 }
 
-/// The values of an attribute or a dataset in memory, in their own type; sequences in them are freed with them.
+/// The values of an attribute or a dataset in memory, in their own type. Frees the sequences in them on drop.
 struct Raw {
     datatype: Object,
     space: Object,
@@ -52,7 +52,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// Values of this type and space, which `read` writes to where it is told.
+    /// Values of this type and dataspace; `read` gets the datatype and writes the values to the pointer.
     fn new(stored: &Object, space: Object, read: impl FnOnce(Hid, *mut c_void) -> Result<c_int>) -> Result<Self> {
         let ascending = 1;
         let datatype = call!(H5Tget_native_type(stored.id => Hid, ascending => c_int) -> Hid);
@@ -71,27 +71,27 @@ impl Raw {
         let problem = || "cannot read an attribute".to_string();
         let stored = Object::new(call!(H5Aget_type(attribute.id => Hid) -> Hid), problem)?;
         let space = Object::new(call!(H5Aget_space(attribute.id => Hid) -> Hid), problem)?;
-        Self::new(&stored, space, |datatype, place| {
-            Ok(call!(H5Aread(attribute.id => Hid, datatype => Hid, place => *mut c_void) -> c_int))
+        Self::new(&stored, space, |datatype, pointer| {
+            Ok(call!(H5Aread(attribute.id => Hid, datatype => Hid, pointer => *mut c_void) -> c_int))
         })
     }
 
     fn of_dataset(dataset: &Dataset) -> Result<Self> {
         let space = Object::new(call!(H5Dget_space(dataset.id => Hid) -> Hid), || "cannot read a shape".into())?;
-        Self::new(dataset.datatype(), space, |datatype, place| {
+        Self::new(dataset.datatype(), space, |datatype, pointer| {
             Ok(call!(H5Dread(
-                dataset.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, place => *mut c_void,
+                dataset.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, pointer => *mut c_void,
             ) -> c_int))
         })
     }
 
-    /// Makes references that lead to something in the file of `source` lead to the same path in that of `target`.
+    /// Replaces references into the file of `source` by references to the same paths in the file of `target`.
     fn translate(&mut self, source: &Object, target: &Object) -> Result<()> {
         let (datatype, start) = (self.datatype.id, self.start().cast::<u8>());
         let size = size_of_type(datatype)?;
         let mut translate = |reference: *mut u64| {
             let path = referenced(source, reference)?;
-            // SAFETY: a reference within `self`, maybe unaligned; 0 is one that leads nowhere.
+            // SAFETY: a reference within `self`, maybe unaligned; 0 is the null reference.
             unsafe { reference.write_unaligned(0) };
             let Some(path) = path else { return Ok(()) };
             let path = c_string(&path)?;
@@ -99,9 +99,13 @@ impl Raw {
                 reference.cast() => *mut c_void, target.id => Hid, path.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int,
                 -1 => Hid,
             ) -> c_int);
-            if made < 0 { Err(Error::unsupported("a reference to what was left out")) } else { Ok(()) }
+            if made < 0 {
+                Err(Error::unsupported("a reference points to an object that was not copied"))
+            } else {
+                Ok(())
+            }
         };
-        // SAFETY: there are so many values of this type and size.
+        // SAFETY: `bytes` holds this many values of this type and size.
         (0..self.n_values)
             .try_for_each(|i| unsafe { for_each_reference(datatype, start.add(i * size), &mut translate) })
     }
@@ -113,11 +117,11 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        let (datatype, space, place) = (self.datatype.id, self.space.id, self.start());
+        let (datatype, space, pointer) = (self.datatype.id, self.space.id, self.start());
         let reclaim = || -> Result<c_int> {
-            Ok(call!(H5Dvlen_reclaim(datatype => Hid, space => Hid, DEFAULT => Hid, place => *mut c_void) -> c_int))
+            Ok(call!(H5Dvlen_reclaim(datatype => Hid, space => Hid, DEFAULT => Hid, pointer => *mut c_void) -> c_int))
         };
-        // What cannot be freed is lost memory, no more.
+        // A failure only leaks memory.
         let _ = reclaim();
     }
 }
@@ -134,13 +138,13 @@ fn base_of(datatype: Hid) -> Result<Object> {
     Object::new(call!(H5Tget_super(datatype => Hid) -> Hid), || "cannot read a type".into())
 }
 
-/// Calls `f` with each object reference in the value at `place`.
+/// Calls `f` with each object reference in the value at `value`.
 ///
 /// # Safety
-/// `place` is a value of this type, as HDF5 has it in memory.
-unsafe fn for_each_reference(datatype: Hid, place: *mut u8, f: &mut dyn FnMut(*mut u64) -> Result<()>) -> Result<()> {
+/// `value` points to a value of this type, in HDF5's memory layout.
+unsafe fn for_each_reference(datatype: Hid, value: *mut u8, f: &mut dyn FnMut(*mut u64) -> Result<()>) -> Result<()> {
     match class_of(datatype)? {
-        REFERENCE if size_of_type(datatype)? == OBJECT_REFERENCE_BYTES => f(place.cast()),
+        REFERENCE if size_of_type(datatype)? == OBJECT_REFERENCE_BYTES => f(value.cast()),
         REFERENCE => Err(Error::unsupported("references to regions")),
         COMPOUND => {
             let n_members = call!(H5Tget_nmembers(datatype => Hid) -> c_int);
@@ -148,8 +152,8 @@ unsafe fn for_each_reference(datatype: Hid, place: *mut u8, f: &mut dyn FnMut(*m
                 let offset = call!(H5Tget_member_offset(datatype => Hid, member => u32) -> usize);
                 let inner = call!(H5Tget_member_type(datatype => Hid, member => u32) -> Hid);
                 let inner = Object::new(inner, || "cannot read a type".into())?;
-                // SAFETY: members lie within their value.
-                unsafe { for_each_reference(inner.id, place.add(offset), f)? };
+                // SAFETY: members lie within their compound value.
+                unsafe { for_each_reference(inner.id, value.add(offset), f)? };
             }
             Ok(())
         }
@@ -157,20 +161,20 @@ unsafe fn for_each_reference(datatype: Hid, place: *mut u8, f: &mut dyn FnMut(*m
             let base = base_of(datatype)?;
             let step = size_of_type(base.id)?.max(1);
             let (start, n) = if class_of(datatype)? == SEQUENCE {
-                // SAFETY: that is what a sequence is in memory; it may be unaligned within a packed value.
-                let Sequence { length, start } = unsafe { place.cast::<Sequence>().read_unaligned() };
+                // SAFETY: this is the memory layout of a sequence; it may be unaligned within a packed value.
+                let Sequence { length, start } = unsafe { value.cast::<Sequence>().read_unaligned() };
                 (start.cast::<u8>(), length)
             } else {
-                (place, size_of_type(datatype)? / step)
+                (value, size_of_type(datatype)? / step)
             };
-            // SAFETY: so many values of the base type are there.
+            // SAFETY: the array or sequence has this many values of the base type.
             (0..n).try_for_each(|i| unsafe { for_each_reference(base.id, start.add(i * step), f) })
         }
         _ => Ok(()),
     }
 }
 
-/// The path of what a reference leads to; `None` if it leads nowhere.
+/// The path of the object that a reference points to; `None` for the null reference.
 fn referenced(file: &Object, reference: *mut u64) -> Result<Option<String>> {
     let object = call!(H5Rdereference2(
         file.id => Hid, DEFAULT => Hid, OBJECT_REFERENCE => c_int, reference.cast() => *const c_void,
@@ -227,8 +231,8 @@ impl Object {
         attributes.into_iter().map(with_value).collect()
     }
 
-    /// Copies all attributes. References, such as those between variables and their coordinates, lead to the same
-    /// paths in the other file, where these must exist. Names of attributes that cannot be copied are given back.
+    /// Copies all attributes. References, such as those between variables and their coordinates, point to the same paths
+    /// in the other file, which must exist. Returns the names of attributes that cannot be copied.
     pub fn copy_attributes_from(&self, source: &Object) -> Result<Vec<String>> {
         let mut left_out = Vec::new();
         for (name, attribute) in source.attributes()? {
@@ -249,14 +253,14 @@ impl Object {
         self.write(name, stored.id, space, datatype, raw.start(), raw.n_values)
     }
 
-    /// Makes an attribute, or replaces it.
+    /// Creates an attribute, or replaces it.
     pub(super) fn write(
         &self,
         name: &str,
         stored: Hid,
         space: Hid,
         memory: Hid,
-        place: *const c_void,
+        pointer: *const c_void,
         n_values: usize,
     ) -> Result<()> {
         let c_name = c_string(name)?;
@@ -266,23 +270,23 @@ impl Object {
         let id = call!(H5Acreate2(
             self.id => Hid, c_name.as_ptr() => *const c_char, stored => Hid, space => Hid, DEFAULT => Hid, DEFAULT => Hid,
         ) -> Hid);
-        let attribute = Object::new(id, || format!("cannot make the attribute {name}"))?;
-        if n_values > 0 && call!(H5Awrite(attribute.id => Hid, memory => Hid, place => *const c_void) -> c_int) < 0 {
+        let attribute = Object::new(id, || format!("cannot create the attribute {name}"))?;
+        if n_values > 0 && call!(H5Awrite(attribute.id => Hid, memory => Hid, pointer => *const c_void) -> c_int) < 0 {
             return Err(failure(format!("cannot write the attribute {name}")));
         }
         Ok(())
     }
 
-    /// Sets an attribute to a text.
+    /// Sets an attribute to a string.
     pub fn set_text(&self, name: &str, text: &str) -> Result<()> {
-        // A text of no bytes is one zero to HDF5.
+        // HDF5 has no strings of 0 bytes: the empty string is one NUL.
         self.set_characters(name, if text.is_empty() { &[0] } else { text.as_bytes() }, true)
     }
 
-    /// Sets an attribute to a text of at least one byte.
+    /// Sets an attribute to a string of at least one byte.
     pub(super) fn set_characters(&self, name: &str, bytes: &[u8], is_utf8: bool) -> Result<()> {
         let datatype = call!(H5Tcopy(library()?.variable("H5T_C_S1_g\0")? => Hid) -> Hid);
-        let datatype = Object::new(datatype, || "cannot make a type".into())?;
+        let datatype = Object::new(datatype, || "cannot create a datatype".into())?;
         let (size, charset) = (bytes.len(), c_int::from(is_utf8));
         call!(H5Tset_size(datatype.id => Hid, size => usize) -> c_int);
         call!(H5Tset_cset(datatype.id => Hid, charset => c_int) -> c_int);
@@ -292,7 +296,7 @@ impl Object {
 }
 
 pub(super) fn scalar() -> Result<Object> {
-    Object::new(call!(H5Screate(0 => c_int) -> Hid), || "cannot make a dataspace".into())
+    Object::new(call!(H5Screate(0 => c_int) -> Hid), || "cannot create a dataspace".into())
 }
 
 fn value_of(attribute: &Object) -> Result<Value> {
@@ -302,7 +306,7 @@ fn value_of(attribute: &Object) -> Result<Value> {
 fn value_in(mut raw: Raw) -> Result<Value> {
     let datatype = raw.datatype.id;
     let (size, n, start) = (size_of_type(datatype)?, raw.n_values, raw.start().cast::<u8>());
-    // SAFETY: `raw` has so many values of this size.
+    // SAFETY: `raw` has this many values of this size.
     let bytes = unsafe { std::slice::from_raw_parts(start, n * size) };
     let values = bytes.chunks_exact(size.max(1));
     match class_of(datatype)? {
@@ -312,7 +316,7 @@ fn value_in(mut raw: Raw) -> Result<Value> {
                 if pointer.is_null() {
                     return String::new();
                 }
-                // SAFETY: that is what a text of any length is in memory: a pointer to it, with a zero at its end.
+                // SAFETY: a variable-length string in memory is a pointer to its bytes, which end with a NUL.
                 unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
             };
             Ok(Value::Texts(values.map(text_at).collect()))
@@ -345,7 +349,7 @@ fn value_in(mut raw: Raw) -> Result<Value> {
 }
 
 impl Dataset {
-    /// All values, if they are texts.
+    /// All values, if they are strings.
     pub fn texts(&self) -> Result<Option<Vec<String>>> {
         if class_of(self.datatype().id)? != STRING {
             return Ok(None);
@@ -356,14 +360,13 @@ impl Dataset {
         })
     }
 
-    /// Whether the values are texts of one byte each, as NetCDF has characters.
+    /// Whether the values are strings of one byte each, which is how NetCDF stores characters.
     pub fn has_characters(&self) -> Result<bool> {
         let id = self.datatype().id;
         Ok(class_of(id)? == STRING && size_of_type(id)? == 1 && call!(H5Tis_variable_str(id => Hid) -> c_int) == 0)
     }
 
-    /// The paths of the dimension scales of each axis, as NetCDF-4 and h5py attach them: the first, where there are
-    /// several.
+    /// The path of the first dimension scale of each axis, as NetCDF-4 and h5py attach them.
     pub fn dimension_paths(&self) -> Result<Vec<Option<String>>> {
         let mut paths = vec![None; self.shape().len()];
         let Some(attribute) = self.named_attribute("DIMENSION_LIST")? else { return Ok(paths) };
@@ -379,7 +382,7 @@ impl Dataset {
                 }
                 Ok(())
             };
-            // SAFETY: `raw` has so many values of this type and size.
+            // SAFETY: `raw` has this many values of this type and size.
             unsafe { for_each_reference(datatype, start.add(i * size), &mut find)? };
         }
         Ok(paths)
@@ -387,23 +390,23 @@ impl Dataset {
 }
 
 impl Group {
-    /// Copies the values of a dataset that was made in this group before, if they are texts, sequences or references:
-    /// what they point to belongs to a file.
+    /// Copies the values into a dataset that was created in this group before. For variable-length strings, sequences and
+    /// references, which point into their file and cannot be copied as bytes.
     pub fn copy_pointers_from(&self, source: &Group, name: &str) -> Result<()> {
         let (from, to) = (source.dataset(name)?, self.dataset(name)?);
         let mut raw = Raw::of_dataset(&from)?;
         raw.translate(&from, &to)?;
-        let (datatype, place) = (raw.datatype.id, raw.start());
+        let (datatype, pointer) = (raw.datatype.id, raw.start());
         if raw.n_values == 0 {
             return Ok(());
         }
         let written = call!(H5Dwrite(
-            to.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, place => *const c_void,
+            to.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, pointer => *const c_void,
         ) -> c_int);
         if written < 0 { Err(failure(format!("cannot write {name}"))) } else { Ok(()) }
     }
 
-    /// The attributes of something in this group's file, by its path.
+    /// Opens an object of this group's file by its path, for its attributes.
     pub fn at(&self, path: &str) -> Result<Object> {
         let c_path = c_string(path)?;
         let id = call!(H5Oopen(self.id => Hid, c_path.as_ptr() => *const c_char, DEFAULT => Hid) -> Hid);

@@ -1,5 +1,5 @@
-//! Trees from nothing, in memory: for formats that are not HDF5 but can be laid out as if they were, as NetCDF-4 lays out
-//! its files. Values are given as little-endian bytes.
+//! Builds new HDF5 trees in memory, for formats that are not HDF5 but can be laid out as NetCDF-4 lays out its files.
+//! Values are given as little-endian bytes.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -9,18 +9,18 @@ use super::attributes::{COMPOUND, OBJECT_REFERENCE, Sequence, scalar};
 use super::{DEFAULT, Dataset, Group, Integer, Object, TRUNCATE, c_string, call, failure, library};
 use crate::library::Hid;
 
-/// Keeps the order of links or attributes, and an index by it.
+/// Tracks and indexes the creation order of links or attributes.
 const TRACKED_AND_INDEXED: c_uint = 3;
 const NULL_SPACE: c_int = 2;
 const UNLIMITED: u64 = u64::MAX;
-/// The file has no name that anyone sees; one that exists would be read first.
+/// The name of the file, which is never written. HDF5 would first read an existing file of this name.
 const NOT_A_FILE: &std::ffi::CStr = c".pumice-tree-in-memory";
 const MEMORY_STEP: usize = 1 << 16;
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
-    /// A byte of a text.
+    /// A byte of a string.
     Character,
     /// An integer.
     Integer(Integer),
@@ -29,7 +29,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub fn size(self) -> usize {
         match self {
             ElementType::Character => 1,
@@ -38,7 +38,7 @@ impl ElementType {
         }
     }
 
-    /// The type of such values in little-endian bytes; it belongs to the library.
+    /// HDF5's little-endian datatype for it; the library owns the identifier.
     pub(super) fn id(self) -> Result<Hid> {
         let name = match self {
             ElementType::Character => "H5T_C_S1_g\0",
@@ -57,14 +57,14 @@ impl ElementType {
     }
 }
 
-/// What a new dataset is like.
+/// Type and layout of a new dataset.
 #[derive(Clone, Debug)]
 pub struct Layout<'a> {
     /// The type of its values.
     pub element: ElementType,
     /// Extents, slowest axis first.
     pub shape: &'a [usize],
-    /// Whether the first axis can grow; it needs chunks then.
+    /// Whether the first axis can grow; this needs chunks.
     pub is_extendible: bool,
     /// Extents of chunks.
     pub chunk: Option<&'a [usize]>,
@@ -83,11 +83,11 @@ fn simple_space(shape: &[usize], is_extendible: bool) -> Result<Object> {
     }
     let rank = extents.len() as c_int;
     let id = call!(H5Screate_simple(rank => c_int, extents.as_ptr() => *const u64, most.as_ptr() => *const u64) -> Hid);
-    Object::new(id, || format!("cannot make a shape of {shape:?}"))
+    Object::new(id, || format!("cannot create a dataspace of {shape:?}"))
 }
 
 impl Group {
-    /// The root of a new file in memory, which is gone with it.
+    /// The root of a new file that exists in memory only, as long as the root is open.
     pub fn create_in_memory() -> Result<Self> {
         let access = Object::properties("H5P_CLS_FILE_ACCESS_ID_g\0")?;
         let in_a_file = 0;
@@ -103,10 +103,10 @@ impl Group {
         Self::root(id, "a tree in memory".as_ref())
     }
 
-    /// Makes a dataset without values.
+    /// Creates a dataset without values.
     pub fn create_dataset(&self, name: &str, layout: &Layout<'_>) -> Result<Dataset> {
         let (c_name, datatype) = (c_string(name)?, layout.element.id()?);
-        let problem = || format!("cannot make {name}");
+        let problem = || format!("cannot create {name}");
         let space = simple_space(layout.shape, layout.is_extendible)?;
         let properties = Object::properties("H5P_CLS_DATASET_CREATE_ID_g\0")?;
         properties.forget_times()?;
@@ -115,8 +115,8 @@ impl Group {
             if fill.len() != layout.element.size() {
                 return Err(Error::unsupported(format!("{name}: a fill value of {} bytes", fill.len())));
             }
-            let place = fill.as_ptr().cast();
-            if call!(H5Pset_fill_value(properties.id => Hid, datatype => Hid, place => *const c_void) -> c_int) < 0 {
+            let pointer = fill.as_ptr().cast();
+            if call!(H5Pset_fill_value(properties.id => Hid, datatype => Hid, pointer => *const c_void) -> c_int) < 0 {
                 return Err(failure(problem()));
             }
         }
@@ -134,8 +134,8 @@ impl Group {
         Dataset::new(Object::new(id, problem)?)
     }
 
-    /// Attaches dimension scales to the axes of datasets, all by their names in this group. The second part of each pair
-    /// has a scale for each axis of the first.
+    /// Attaches dimension scales to the axes of datasets, all named relative to this group. Each pair is a dataset and the
+    /// scales of its axes.
     pub fn attach_scales(&self, datasets: &[(String, Vec<String>)]) -> Result<()> {
         let mut uses: Vec<(&str, Vec<Use>)> = Vec::new();
         for (name, scales) in datasets {
@@ -151,7 +151,8 @@ impl Group {
             let lists: Vec<Sequence> =
                 references.iter_mut().map(|r| Sequence { length: 1, start: std::ptr::from_mut(r).cast() }).collect();
             let base = library()?.variable("H5T_STD_REF_OBJ_g\0")?;
-            let datatype = Object::new(call!(H5Tvlen_create(base => Hid) -> Hid), || "cannot make a type".into())?;
+            let datatype =
+                Object::new(call!(H5Tvlen_create(base => Hid) -> Hid), || "cannot create a datatype".into())?;
             self.at(name)?.set_list("DIMENSION_LIST", &datatype, lists.as_ptr().cast(), lists.len())?;
         }
         let datatype = use_type()?;
@@ -160,29 +161,29 @@ impl Group {
         })
     }
 
-    /// A reference to something in this group: a number that is the same for all names of it, and no other's.
+    /// An object reference to a member of this group: a number that is unique to the object, whatever its name.
     pub fn reference(&self, name: &str) -> Result<u64> {
         let (c_name, mut reference) = (c_string(name)?, 0_u64);
-        let place = (&raw mut reference).cast();
+        let pointer = (&raw mut reference).cast();
         let made = call!(H5Rcreate(
-            place => *mut c_void, self.id => Hid, c_name.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int, -1 => Hid,
+            pointer => *mut c_void, self.id => Hid, c_name.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int, -1 => Hid,
         ) -> c_int);
         if made < 0 { Err(failure(format!("cannot refer to {name}"))) } else { Ok(reference) }
     }
 }
 
-/// Where a dimension scale is used, as REFERENCE_LIST has it.
+/// An entry of the attribute REFERENCE_LIST: where a dimension scale is used.
 #[repr(C)]
 struct Use {
     dataset: u64,
     axis: c_int,
-    /// All bytes are written.
+    /// Explicit padding, so that all bytes are initialised.
     zero: c_int,
 }
 
 fn use_type() -> Result<Object> {
     let id = call!(H5Tcreate(COMPOUND => c_int, size_of::<Use>() => usize) -> Hid);
-    let datatype = Object::new(id, || "cannot make a type".into())?;
+    let datatype = Object::new(id, || "cannot create a datatype".into())?;
     let members = [
         (c"dataset", std::mem::offset_of!(Use, dataset), "H5T_STD_REF_OBJ_g\0"),
         (c"dimension", std::mem::offset_of!(Use, axis), "H5T_NATIVE_INT_g\0"),
@@ -205,25 +206,25 @@ impl Object {
         self.write(name, datatype, space.id, datatype, bytes.as_ptr().cast(), 1)
     }
 
-    /// Sets an attribute to a list of values, or to one text of characters. No bytes at all make it an empty one.
+    /// Sets an attribute to a list of values, or, for characters, to one string. `bytes` may be empty.
     pub fn set_values(&self, name: &str, element: ElementType, bytes: &[u8]) -> Result<()> {
         let n_values = bytes.len() / element.size();
         if n_values == 0 {
-            let empty = Self::new(call!(H5Screate(NULL_SPACE => c_int) -> Hid), || "cannot make a dataspace".into())?;
+            let empty = Self::new(call!(H5Screate(NULL_SPACE => c_int) -> Hid), || "cannot create a dataspace".into())?;
             let datatype = element.id()?;
             return self.write(name, datatype, empty.id, datatype, bytes.as_ptr().cast(), 0);
         }
         if element == ElementType::Character {
-            // What is neither ASCII nor UTF-8 is passed on as it is.
+            // Bytes that are neither ASCII nor UTF-8 are stored unchanged.
             return self.set_characters(name, bytes, !bytes.is_ascii() && std::str::from_utf8(bytes).is_ok());
         }
         let (datatype, space) = (element.id()?, simple_space(&[n_values], false)?);
         self.write(name, datatype, space.id, datatype, bytes.as_ptr().cast(), n_values)
     }
 
-    /// Sets an attribute to a list of `n` values of a type, which are at `place`.
-    fn set_list(&self, name: &str, datatype: &Object, place: *const c_void, n: usize) -> Result<()> {
+    /// Sets an attribute to a list of `n` values of a type, which `values` points to.
+    fn set_list(&self, name: &str, datatype: &Object, values: *const c_void, n: usize) -> Result<()> {
         let space = simple_space(&[n], false)?;
-        self.write(name, datatype.id, space.id, datatype.id, place, n)
+        self.write(name, datatype.id, space.id, datatype.id, values, n)
     }
 }

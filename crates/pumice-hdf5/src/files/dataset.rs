@@ -1,4 +1,4 @@
-//! Datasets: what they hold, boxes of values out of them, and chunks that are compressed already into them.
+//! Datasets: describes them, reads and writes boxes of values, and writes chunks that are already compressed.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -7,21 +7,21 @@ use pumice::{DType, Element, Error, ErrorKind, Result};
 use super::attributes::{REFERENCE, SEQUENCE, STRING};
 use super::{DEFAULT, ElementType, Group, Object, c_string, call, failure, library, lock};
 use crate::FILTER_ID;
+use crate::cd_values::{ByteOrder, CdValues};
 use crate::library::Hid;
-use crate::words::{ByteOrder, Words};
 
 const INTEGER_CLASS: c_int = 0;
 const CHUNKED: c_int = 2;
 const MAX_RANK: usize = 32;
-/// Room for what several neighbouring boxes of a variable share: HDF5 keeps decoded chunks in it.
+/// Size of HDF5's cache of decoded chunks, which neighbouring boxes of a variable share.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// An integer type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integer {
-    /// Bytes of a value: 1, 2, 4 or 8.
+    /// Size of a value in bytes: 1, 2, 4 or 8.
     pub size: usize,
-    /// Whether there are negative ones.
+    /// Whether it is signed.
     pub is_signed: bool,
 }
 
@@ -48,8 +48,9 @@ impl Dataset {
         let datatype = Object::new(call!(H5Dget_type(object.id => Hid) -> Hid), || "cannot read a type".into())?;
         let space = Object::new(call!(H5Dget_space(object.id => Hid) -> Hid), || "cannot read a shape".into())?;
         let mut extents = [0_u64; MAX_RANK];
-        let (place, unwanted) = (extents.as_mut_ptr(), std::ptr::null_mut());
-        let rank = call!(H5Sget_simple_extent_dims(space.id => Hid, place => *mut u64, unwanted => *mut u64) -> c_int);
+        let (pointer, unwanted) = (extents.as_mut_ptr(), std::ptr::null_mut());
+        let rank =
+            call!(H5Sget_simple_extent_dims(space.id => Hid, pointer => *mut u64, unwanted => *mut u64) -> c_int);
         let rank = usize::try_from(rank).map_err(|_| failure("cannot read a shape"))?;
         let shape = extents[..rank].iter().map(|&n| n as usize).collect();
         Ok(Self { object, datatype, space, shape })
@@ -60,7 +61,7 @@ impl Dataset {
         &self.shape
     }
 
-    /// Number of values; 0 for a dataset that has none by its nature.
+    /// Number of values; 0 for a null dataspace.
     pub fn n_values(&self) -> u64 {
         let count = || -> Result<i64> { Ok(call!(H5Sget_simple_extent_npoints(self.space.id => Hid) -> i64)) };
         count().ok().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
@@ -70,7 +71,7 @@ impl Dataset {
         &self.datatype
     }
 
-    /// Whether the values point to something else in the file: texts of any length, sequences, references.
+    /// Whether the values point into the file: variable-length strings, sequences, references.
     pub fn has_pointers(&self) -> Result<bool> {
         let id = self.datatype.id;
         let has = |class: c_int| -> Result<bool> { Ok(call!(H5Tdetect_class(id => Hid, class => c_int) -> c_int) > 0) };
@@ -78,14 +79,14 @@ impl Dataset {
         Ok(is_any_text || has(SEQUENCE)? || has(REFERENCE)?)
     }
 
-    /// Element type and byte order, if they are ones that Pumice compresses.
+    /// Element type and byte order, if Pumice compresses this type.
     pub fn float_type(&self) -> Option<(DType, ByteOrder)> {
         let library = library().ok()?;
         let _one_at_a_time = lock();
         library.element_type(self.datatype.id).ok()
     }
 
-    /// The type of integers, if it is one.
+    /// The integer type, if it is one.
     pub fn integer_type(&self) -> Result<Option<Integer>> {
         if call!(H5Tget_class(self.datatype.id => Hid) -> c_int) != INTEGER_CLASS {
             return Ok(None);
@@ -99,15 +100,15 @@ impl Dataset {
         Object::new(call!(H5Dget_create_plist(self.id => Hid) -> Hid), || "cannot read properties".into())
     }
 
-    /// Extents of chunks, if it has chunks.
+    /// Extents of its chunks, if it has chunks.
     pub fn chunk_shape(&self) -> Result<Option<Vec<usize>>> {
         let properties = self.creation_properties()?;
         if call!(H5Pget_layout(properties.id => Hid) -> c_int) != CHUNKED {
             return Ok(None);
         }
         let mut extents = [0_u64; MAX_RANK];
-        let place = extents.as_mut_ptr();
-        let rank = call!(H5Pget_chunk(properties.id => Hid, MAX_RANK as c_int => c_int, place => *mut u64) -> c_int);
+        let pointer = extents.as_mut_ptr();
+        let rank = call!(H5Pget_chunk(properties.id => Hid, MAX_RANK as c_int => c_int, pointer => *mut u64) -> c_int);
         let rank = usize::try_from(rank).map_err(|_| failure("cannot read chunk extents"))?;
         Ok(Some(extents[..rank].iter().map(|&n| n as usize).collect()))
     }
@@ -122,7 +123,7 @@ impl Dataset {
         Ok(bytes.map(|bytes| crate::filter::fill_value(&bytes[..dtype.size()], order)))
     }
 
-    /// Bytes that it takes in the file.
+    /// Size of its values in the file, in bytes.
     pub fn storage_bytes(&self) -> Result<u64> {
         Ok(call!(H5Dget_storage_size(self.id => Hid) -> u64))
     }
@@ -135,21 +136,21 @@ impl Dataset {
         };
         let datatype = library()?.variable(name)?;
         self.transfer(start, extents, out.len(), |object, memory, file| {
-            let place = out.as_mut_ptr().cast();
+            let values = out.as_mut_ptr().cast();
             Ok(call!(H5Dread(
-                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, place => *mut c_void,
+                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, values => *mut c_void,
             ) -> c_int))
         })
     }
 
-    /// The values of a box as little-endian bytes of this type, which must be of the kind that the dataset has.
+    /// The values of a box as little-endian bytes of this type, which must be of the same class as that of the dataset.
     pub fn read_bytes(&self, element: ElementType, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
         let (n_values, datatype) = (extents.iter().product::<usize>(), element.id()?);
         let mut bytes = vec![0; n_values * element.size()];
         self.transfer(start, extents, n_values, |object, memory, file| {
-            let place = bytes.as_mut_ptr().cast();
+            let values = bytes.as_mut_ptr().cast();
             Ok(call!(H5Dread(
-                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, place => *mut c_void,
+                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, values => *mut c_void,
             ) -> c_int))
         })?;
         Ok(bytes)
@@ -159,9 +160,9 @@ impl Dataset {
     pub fn write_bytes(&self, element: ElementType, start: &[usize], extents: &[usize], bytes: &[u8]) -> Result<()> {
         let datatype = element.id()?;
         self.transfer(start, extents, bytes.len() / element.size(), |object, memory, file| {
-            let place = bytes.as_ptr().cast();
+            let values = bytes.as_ptr().cast();
             Ok(call!(H5Dwrite(
-                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, place => *const c_void,
+                object => Hid, datatype => Hid, memory => Hid, file => Hid, DEFAULT => Hid, values => *const c_void,
             ) -> c_int))
         })
     }
@@ -183,37 +184,37 @@ impl Dataset {
                 .zip(&self.shape)
                 .all(|((s, e), n)| s.checked_add(*e).is_some_and(|end| end <= *n));
         if !inside || extents.iter().product::<usize>() != n_values {
-            let message = format!("a box of {extents:?} at {start:?} is not one of {:?}", self.shape);
+            let message = format!("a box of {extents:?} at {start:?} does not fit into {:?}", self.shape);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         if n_values == 0 {
             return Ok(());
         }
-        let place = || self.path().unwrap_or_else(|_| "a dataset".into());
+        let name = || self.path().unwrap_or_else(|_| "a dataset".into());
         let (file, memory) = if self.shape.is_empty() {
             (None, None)
         } else {
             let start: Vec<u64> = start.iter().map(|&n| n as u64).collect();
             let extents: Vec<u64> = extents.iter().map(|&n| n as u64).collect();
-            let file = Object::new(call!(H5Scopy(self.space.id => Hid) -> Hid), place)?;
+            let file = Object::new(call!(H5Scopy(self.space.id => Hid) -> Hid), name)?;
             let null = std::ptr::null();
             let selected = call!(H5Sselect_hyperslab(
                 file.id => Hid, 0 => c_int, start.as_ptr() => *const u64, null => *const u64, extents.as_ptr() => *const u64,
                 null => *const u64,
             ) -> c_int);
             if selected < 0 {
-                return Err(failure(place()));
+                return Err(failure(name()));
             }
             let rank = extents.len() as c_int;
             let memory =
                 call!(H5Screate_simple(rank => c_int, extents.as_ptr() => *const u64, null => *const u64) -> Hid);
-            (Some(file), Some(Object::new(memory, place)?))
+            (Some(file), Some(Object::new(memory, name)?))
         };
         let id = |space: &Option<Object>| space.as_ref().map_or(DEFAULT, |space| space.id);
-        if transfer(self.id, id(&memory), id(&file))? < 0 { Err(failure(place())) } else { Ok(()) }
+        if transfer(self.id, id(&memory), id(&file))? < 0 { Err(failure(name())) } else { Ok(()) }
     }
 
-    /// Writes a chunk that is compressed already; `start` is the position of its first value.
+    /// Writes a chunk that is already compressed; `start` is the position of its first value.
     pub fn write_chunk(&self, start: &[usize], bytes: &[u8]) -> Result<()> {
         let start: Vec<u64> = start.iter().map(|&n| n as u64).collect();
         let (buffer, size) = (bytes.as_ptr().cast(), bytes.len());
@@ -229,22 +230,28 @@ impl Group {
     pub fn dataset_with_cache(&self, name: &str) -> Result<Dataset> {
         let c_name = c_string(name)?;
         let properties = Object::properties("H5P_CLS_DATASET_ACCESS_ID_g\0")?;
-        // A prime number of slots, as HDF5 advises; whole chunks that were read go first.
+        // A prime number of slots, as HDF5 advises; chunks that were read completely are evicted first.
         call!(H5Pset_chunk_cache(properties.id => Hid, 12_421 => usize, CACHE_BYTES => usize, 1.0 => f64) -> c_int);
         let id = call!(H5Dopen2(self.id => Hid, c_name.as_ptr() => *const c_char, properties.id => Hid) -> Hid);
         Dataset::new(Object::new(id, || format!("cannot open {name}"))?)
     }
 
-    /// Makes a dataset with the properties of another, and without values.
+    /// Creates a dataset with the properties of another, without values.
     pub fn create_like(&self, name: &str, like: &Dataset) -> Result<Dataset> {
         let properties = like.creation_properties()?;
         properties.forget_times()?;
         self.create(name, like, &properties)
     }
 
-    /// Makes a dataset of the same type, shape and fill value as another, with these chunks and this filter only.
-    pub fn create_filtered(&self, name: &str, like: &Dataset, chunk: &[usize], words: &Words) -> Result<Dataset> {
-        let words = words.to_vec();
+    /// Creates a dataset with type, shape and fill value of another, with these chunks and the Pumice filter only.
+    pub fn create_filtered(
+        &self,
+        name: &str,
+        like: &Dataset,
+        chunk: &[usize],
+        cd_values: &CdValues,
+    ) -> Result<Dataset> {
+        let cd_values = cd_values.to_vec();
         let properties = like.creation_properties()?;
         let chunk: Vec<u64> = chunk.iter().map(|&n| n as u64).collect();
         properties.forget_times()?;
@@ -254,7 +261,7 @@ impl Group {
         let is_set = call!(H5Pset_chunk(properties.id => Hid, rank => c_int, chunk.as_ptr() => *const u64) -> c_int)
             >= 0
             && call!(H5Pset_filter(
-                properties.id => Hid, FILTER_ID => c_int, mandatory => c_uint, words.len() => usize, words.as_ptr() => *const c_uint,
+                properties.id => Hid, FILTER_ID => c_int, mandatory => c_uint, cd_values.len() => usize, cd_values.as_ptr() => *const c_uint,
             ) -> c_int)
                 >= 0;
         if !is_set {
@@ -265,13 +272,13 @@ impl Group {
 
     fn create(&self, name: &str, like: &Dataset, properties: &Object) -> Result<Dataset> {
         let c_name = c_string(name)?;
-        // A type with a name belongs to its own file; what stays is the type itself.
+        // A named datatype belongs to its file; a copy of it has no name.
         let datatype = call!(H5Tcopy(like.datatype.id => Hid) -> Hid);
         let datatype = Object::new(datatype, || format!("cannot copy the type of {name}"))?;
         let id = call!(H5Dcreate2(
             self.id => Hid, c_name.as_ptr() => *const c_char, datatype.id => Hid, like.space.id => Hid, DEFAULT => Hid,
             properties.id => Hid, DEFAULT => Hid,
         ) -> Hid);
-        Dataset::new(Object::new(id, || format!("cannot make {name}"))?)
+        Dataset::new(Object::new(id, || format!("cannot create {name}"))?)
     }
 }

@@ -1,11 +1,11 @@
-//! `cd_values`, the words of 32 bits that HDF5 keeps with a filter (docs/hdf5.md has the table).
+//! `cd_values`, the unsigned 32-bit integers that HDF5 stores as a filter's parameters (table: docs/hdf5.md).
 //!
-//! A user gives the first part: bound, preset, range, fill value. `set_local` appends what it learns about the dataset;
-//! that part is made anew whenever words that have it already are used for another dataset, as h5repack and nccopy do.
+//! The user gives the first part: bound, preset, range, fill value. `set_local` appends the second part, which describes
+//! the dataset. h5repack and nccopy pass both parts of one dataset to another; `set_local` then replaces the second.
 
 use pumice::{BoundKind, DType, Error, ErrorBound, ErrorKind, Preset, Result};
 
-/// The layout that is written here. A reader refuses others.
+/// The version of the layout that this module writes and reads; it refuses others.
 const VERSION: u32 = 1;
 
 const RANGE_GIVEN: u32 = 1 << 24;
@@ -17,10 +17,10 @@ const KNOWN_FLAGS: u32 = RANGE_GIVEN | FILL_GIVEN | HAS_CHUNK_TYPE;
 const BIG_ENDIAN: u32 = 1 << 8;
 const FILL_DEFINED: u32 = 1 << 9;
 
-/// Most axes of an HDF5 dataset.
+/// The largest rank of an HDF5 dataset.
 const MAX_RANK: usize = 32;
 
-/// Numbers of presets; 0 is the default one.
+/// Numbers of presets; 0 stands for the default.
 const PRESETS: [(u32, Preset); 9] = [
     (1, Preset::Fast),
     (2, Preset::Small),
@@ -35,7 +35,7 @@ const PRESETS: [(u32, Preset); 9] = [
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wish {
+pub struct FilterOptions {
     /// The bound or target of each chunk.
     pub bound: ErrorBound,
     /// The pipeline.
@@ -46,14 +46,14 @@ pub struct Wish {
     pub fill: Option<f64>,
 }
 
-impl Wish {
+impl FilterOptions {
     /// A bound, and defaults for the rest.
     pub fn new(bound: ErrorBound) -> Self {
         Self { bound, preset: Preset::default(), range: None, fill: None }
     }
 }
 
-/// The order of bytes within values.
+/// The byte order of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
     /// Least significant first.
@@ -62,12 +62,12 @@ pub enum ByteOrder {
     Big,
 }
 
-/// What every chunk of a dataset is.
+/// Type and shape of the chunks of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChunkType {
     /// Element type.
     pub dtype: DType,
-    /// Order of bytes.
+    /// Byte order.
     pub order: ByteOrder,
     /// Extents, slowest axis first.
     pub extents: Vec<usize>,
@@ -76,27 +76,27 @@ pub struct ChunkType {
 }
 
 impl ChunkType {
-    /// Size of a chunk in bytes, if that is a size at all.
+    /// Size of a chunk in bytes; `None` if it overflows.
     pub fn n_bytes(&self) -> Option<usize> {
         let size = self.extents.iter().try_fold(self.dtype.size(), |n, extent| n.checked_mul(*extent))?;
         (size <= isize::MAX as usize).then_some(size)
     }
 }
 
-/// All words of a filter.
+/// The decoded `cd_values` of a filter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Words {
+pub struct CdValues {
     /// The user's part.
-    pub wish: Wish,
+    pub options: FilterOptions,
     /// The dataset's part, which `set_local` adds.
     pub chunk_type: Option<ChunkType>,
 }
 
-impl Words {
-    /// Reads words, the user's or all of them. None at all ask for lossless compression.
-    pub fn parse(words: &[u32]) -> Result<Self> {
-        let Some(&first) = words.first() else {
-            return Ok(Self { wish: Wish::new(ErrorBound::Lossless), chunk_type: None });
+impl CdValues {
+    /// Parses `cd_values`, with or without the dataset's part. An empty list means lossless compression.
+    pub fn parse(cd_values: &[u32]) -> Result<Self> {
+        let Some(&first) = cd_values.first() else {
+            return Ok(Self { options: FilterOptions::new(ErrorBound::Lossless), chunk_type: None });
         };
         let [version, kind, preset, _] = first.to_le_bytes().map(u32::from);
         if version != VERSION {
@@ -109,7 +109,7 @@ impl Words {
                 "unknown flags in the filter parameter {first:#010x}: use a newer plugin"
             )));
         }
-        let mut rest = Rest(&words[1..]);
+        let mut rest = Rest(&cd_values[1..]);
         let bound = bound_from(kind, rest.number()?)?;
         let range = (first & RANGE_GIVEN != 0).then(|| rest.pair()).transpose()?;
         let fill = (first & FILL_GIVEN != 0).then(|| rest.number()).transpose()?;
@@ -122,14 +122,14 @@ impl Words {
             };
         let chunk_type = (first & HAS_CHUNK_TYPE != 0).then(|| rest.chunk_type()).transpose()?;
         if !rest.0.is_empty() {
-            return Err(invalid(format!("{} filter parameters too many", rest.0.len())));
+            return Err(invalid(format!("there are {} filter parameters too many", rest.0.len())));
         }
-        Ok(Self { wish: Wish { bound, preset, range, fill }, chunk_type })
+        Ok(Self { options: FilterOptions { bound, preset, range, fill }, chunk_type })
     }
 
-    /// The words of these wishes.
+    /// The integers to store.
     pub fn to_vec(&self) -> Vec<u32> {
-        let Wish { bound, preset, range, fill } = self.wish;
+        let FilterOptions { bound, preset, range, fill } = self.options;
         let (kind, value) = (u32::from(bound.kind().code()), bound.value().unwrap_or(0.0));
         // The default is written by its number, so that a later default does not change what a file says of itself.
         let preset = PRESETS.iter().find(|(_, known)| *known == preset).map_or(0, |(number, _)| *number);
@@ -137,21 +137,21 @@ impl Words {
         let flags = flag(range.is_some(), RANGE_GIVEN)
             | flag(fill.is_some(), FILL_GIVEN)
             | flag(self.chunk_type.is_some(), HAS_CHUNK_TYPE);
-        let mut words = vec![VERSION | kind << 8 | preset << 16 | flags];
+        let mut cd_values = vec![VERSION | kind << 8 | preset << 16 | flags];
         let numbers = std::iter::once(value).chain(range.into_iter().flat_map(|(lo, hi)| [lo, hi])).chain(fill);
-        words.extend(numbers.flat_map(halves));
+        cd_values.extend(numbers.flat_map(halves));
         if let Some(chunk) = &self.chunk_type {
             let order = flag(chunk.order == ByteOrder::Big, BIG_ENDIAN);
-            words.push(chunk.dtype.size() as u32 | order | flag(chunk.fill.is_some(), FILL_DEFINED));
-            words.push(chunk.extents.len() as u32);
-            words.extend(chunk.extents.iter().flat_map(|&extent| [extent as u32, (extent as u64 >> 32) as u32]));
-            words.extend(chunk.fill.into_iter().flat_map(halves));
+            cd_values.push(chunk.dtype.size() as u32 | order | flag(chunk.fill.is_some(), FILL_DEFINED));
+            cd_values.push(chunk.extents.len() as u32);
+            cd_values.extend(chunk.extents.iter().flat_map(|&extent| [extent as u32, (extent as u64 >> 32) as u32]));
+            cd_values.extend(chunk.fill.into_iter().flat_map(halves));
         }
-        words
+        cd_values
     }
 }
 
-/// The halves of a binary64 number, high one first.
+/// The two halves of a binary64 number, high half first.
 fn halves(number: f64) -> [u32; 2] {
     [(number.to_bits() >> 32) as u32, number.to_bits() as u32]
 }
@@ -164,24 +164,24 @@ fn bound_from(kind: u32, value: f64) -> Result<ErrorBound> {
     if bound.is_valid() && value.is_finite() {
         Ok(bound)
     } else {
-        Err(invalid(format!("the filter parameters ask for {bound}")))
+        Err(invalid(format!("the filter parameters ask for {bound}, which is no valid bound")))
     }
 }
 
-/// Words that are still to be read.
+/// The integers that are still to be read.
 struct Rest<'a>(&'a [u32]);
 
 impl Rest<'_> {
-    fn word(&mut self) -> Result<u32> {
-        let (&word, rest) = self.0.split_first().ok_or_else(|| {
+    fn integer(&mut self) -> Result<u32> {
+        let (&integer, rest) = self.0.split_first().ok_or_else(|| {
             invalid("too few filter parameters; `python -m pumice.hdf5` prints those for a bound".into())
         })?;
         self.0 = rest;
-        Ok(word)
+        Ok(integer)
     }
 
     fn number(&mut self) -> Result<f64> {
-        let (high, low) = (self.word()?, self.word()?);
+        let (high, low) = (self.integer()?, self.integer()?);
         Ok(f64::from_bits(u64::from(high) << 32 | u64::from(low)))
     }
 
@@ -190,20 +190,22 @@ impl Rest<'_> {
     }
 
     fn chunk_type(&mut self) -> Result<ChunkType> {
-        let kind = self.word()?;
+        let kind = self.integer()?;
         let dtype = match kind & !(BIG_ENDIAN | FILL_DEFINED) {
             4 => DType::F32,
             8 => DType::F64,
             _ => return Err(unsupported(format!("filter parameters with unknown element type {kind:#x}"))),
         };
         let order = if kind & BIG_ENDIAN == 0 { ByteOrder::Little } else { ByteOrder::Big };
-        let rank = self.word()? as usize;
+        let rank = self.integer()? as usize;
         if rank == 0 || rank > MAX_RANK {
             return Err(invalid(format!("filter parameters with {rank} axes")));
         }
         let extent = |(low, high): (u32, u32)| usize::try_from(u64::from(high) << 32 | u64::from(low)).ok();
-        let extents: Option<Vec<usize>> =
-            (0..rank).map(|_| Ok((self.word()?, self.word()?))).map(|pair| pair.map(extent)).collect::<Result<_>>()?;
+        let extents: Option<Vec<usize>> = (0..rank)
+            .map(|_| Ok((self.integer()?, self.integer()?)))
+            .map(|pair| pair.map(extent))
+            .collect::<Result<_>>()?;
         let fill = (kind & FILL_DEFINED != 0).then(|| self.number()).transpose()?;
         let chunk = extents.map(|extents| ChunkType { dtype, order, extents, fill });
         chunk
@@ -224,34 +226,41 @@ fn unsupported(message: String) -> Error {
 mod tests {
     use super::*;
 
-    fn full() -> Words {
+    fn full() -> CdValues {
         let chunk_type =
             ChunkType { dtype: DType::F64, order: ByteOrder::Big, extents: vec![3, 1 << 33, 5], fill: Some(-9999.0) };
-        let wish =
-            Wish { bound: ErrorBound::Rel(1e-3), preset: Preset::Max, range: Some((-1.5, 4.0)), fill: Some(1e20) };
-        Words { wish, chunk_type: Some(chunk_type) }
+        let options = FilterOptions {
+            bound: ErrorBound::Rel(1e-3),
+            preset: Preset::Max,
+            range: Some((-1.5, 4.0)),
+            fill: Some(1e20),
+        };
+        CdValues { options, chunk_type: Some(chunk_type) }
     }
 
     #[test]
-    fn words_come_back() {
+    fn cd_values_survive_a_round_trip() {
         for bound in BoundKind::ALL.iter().map(|&kind| ErrorBound::from_kind(kind, 2.5)) {
             for &preset in Preset::ALL {
                 for (range, fill) in [(None, None), (Some((1.0, 2.0)), None), (None, Some(0.0))] {
-                    let words = Words { wish: Wish { bound, preset, range, fill }, chunk_type: full().chunk_type };
-                    assert_eq!(Words::parse(&words.to_vec()).unwrap(), words);
-                    let words = Words { chunk_type: None, ..words };
-                    assert_eq!(Words::parse(&words.to_vec()).unwrap(), words);
+                    let cd_values = CdValues {
+                        options: FilterOptions { bound, preset, range, fill },
+                        chunk_type: full().chunk_type,
+                    };
+                    assert_eq!(CdValues::parse(&cd_values.to_vec()).unwrap(), cd_values);
+                    let cd_values = CdValues { chunk_type: None, ..cd_values };
+                    assert_eq!(CdValues::parse(&cd_values.to_vec()).unwrap(), cd_values);
                 }
             }
         }
-        assert_eq!(Words::parse(&[]).unwrap().wish, Wish::new(ErrorBound::Lossless));
+        assert_eq!(CdValues::parse(&[]).unwrap().options, FilterOptions::new(ErrorBound::Lossless));
     }
 
-    /// Files have these words for ever.
+    /// Existing files contain these values, so they must never change.
     #[test]
-    fn words_are_those_of_the_specification() {
-        let wish = Wish::new(ErrorBound::Abs(0.25));
-        assert_eq!(Words { wish, chunk_type: None }.to_vec(), [0x0002_0101, 0x3fd0_0000, 0]);
+    fn cd_values_match_the_specification() {
+        let options = FilterOptions::new(ErrorBound::Abs(0.25));
+        assert_eq!(CdValues { options, chunk_type: None }.to_vec(), [0x0002_0101, 0x3fd0_0000, 0]);
         let expected: [u32; 19] = [
             0x8303_0201,
             0x3f50_624d,
@@ -277,15 +286,15 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_refused() {
+    fn invalid_cd_values_are_refused() {
         let good = full().to_vec();
         for n in 1..good.len() {
-            assert!(Words::parse(&good[..n]).is_err(), "{n} words");
+            assert!(CdValues::parse(&good[..n]).is_err(), "{n} cd_values");
         }
-        let with = |at: usize, word: u32| {
-            let mut words = good.clone();
-            words[at] = word;
-            Words::parse(&words).unwrap_err().kind()
+        let with = |at: usize, value: u32| {
+            let mut cd_values = good.clone();
+            cd_values[at] = value;
+            CdValues::parse(&cd_values).unwrap_err().kind()
         };
         assert_eq!(with(0, good[0] + 1), ErrorKind::Unsupported);
         assert_eq!(with(0, good[0] | 1 << 26), ErrorKind::Unsupported);
@@ -295,6 +304,6 @@ mod tests {
         assert_eq!(with(9, 0x0302), ErrorKind::Unsupported);
         assert_eq!(with(10, 33), ErrorKind::InvalidArgument);
         assert_eq!(with(12, u32::MAX), ErrorKind::InvalidArgument);
-        assert_eq!(Words::parse(&[good.as_slice(), &[0]].concat()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(CdValues::parse(&[good.as_slice(), &[0]].concat()).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 }
