@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Man(commands::man::Args),
 }
 
-/// What a raw file holds, where neither its name nor a header says so.
+/// Type and shape of a raw file whose name or header does not give them.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct LayoutArgs {
     /// Extents, slowest axis first, as NumPy's `shape`: 30,192,288
@@ -135,7 +135,7 @@ pub(crate) struct BoundArgs {
 }
 
 impl BoundArgs {
-    /// All that were given, of which there is at least one.
+    /// All bounds that were given; at least one.
     pub(crate) fn bounds(&self) -> Vec<ErrorBound> {
         let given = [
             self.abs.map(ErrorBound::Abs),

@@ -9,7 +9,7 @@ use pumice::{Element, FileSource, ReadAt, Reader, Source};
 
 use crate::failure::Result;
 
-/// Values compared at a time where no chunks say otherwise.
+/// Values compared at a time if there are no chunks.
 const BLOCK: usize = 1 << 20;
 
 /// The value with the largest error.
@@ -32,7 +32,7 @@ impl Findings {
         Self { total: Comparison::default(), worst: None, promise: promise.clone() }
     }
 
-    /// Adds one block, this box of what is compared; `locate` turns a place in it into coordinates of the array.
+    /// Adds one block, a box of the array; `locate` turns an offset in it into coordinates of the array.
     fn add<T: Element>(
         &mut self,
         region: &[Range<usize>],
@@ -93,20 +93,20 @@ pub(crate) fn with_file<T: Element, R: ReadAt>(
     Ok(findings)
 }
 
-/// Coordinates of a place in C order.
-fn coordinates(mut place: usize, shape: &[usize]) -> Vec<usize> {
+/// Coordinates of an offset in C order.
+fn coordinates(mut offset: usize, shape: &[usize]) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     for (i, &extent) in index.iter_mut().zip(shape).rev() {
-        *i = place % extent;
-        place /= extent;
+        *i = offset % extent;
+        offset /= extent;
     }
     index
 }
 
-/// Coordinates in the whole array of a place in a box of it.
-fn coordinates_in(place: usize, region: &[Range<usize>]) -> Vec<usize> {
+/// Coordinates in the whole array of an offset in a box of it.
+fn coordinates_in(offset: usize, region: &[Range<usize>]) -> Vec<usize> {
     let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
-    coordinates(place, &extents).iter().zip(region).map(|(i, range)| i + range.start).collect()
+    coordinates(offset, &extents).iter().zip(region).map(|(i, range)| i + range.start).collect()
 }
 
 #[cfg(test)]

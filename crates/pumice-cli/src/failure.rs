@@ -54,7 +54,7 @@ impl Failure {
         self.error.kind()
     }
 
-    /// Prints the failure to standard error and gives the exit code. A reader that went away is no news to anybody.
+    /// Prints the failure to standard error and returns the exit code. A closed pipe prints nothing.
     pub(crate) fn report(self) -> ExitCode {
         if self.is_closed_pipe() {
             return ExitCode::from(CLOSED_PIPE);

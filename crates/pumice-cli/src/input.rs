@@ -1,4 +1,4 @@
-//! Input arrays: files that can be read at any place, and streams that can be read once.
+//! Input arrays: files that can be read at any offset, and streams that can be read once.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -63,7 +63,7 @@ impl Input {
         Ok(Self { path: path.into(), file, data_offset, layout })
     }
 
-    /// An array in a file without a name, whose size was made to match.
+    /// An array in an unnamed temporary file, whose size matches the layout.
     pub(crate) fn from_spool(path: &Path, file: File, layout: Layout) -> Self {
         Self { path: path.into(), file, data_offset: 0, layout }
     }
@@ -148,13 +148,13 @@ pub(crate) fn is_pumice(path: &Path) -> Result<bool> {
     starts_with(&mut open_file(path)?, PUMICE_MAGIC).map_err(io_context("read", path))
 }
 
-/// Opens a compressed file; damage is answered with the way to save the rest.
+/// Opens a compressed file; if it is damaged, the error says how to recover the rest.
 pub(crate) fn open_reader(path: &Path, threads: usize) -> Result<Reader<File>> {
     let file = open_file(path)?;
     Reader::new(file, DecodeOptions::new().threads(threads)).map_err(|e| damage_hint(e.into(), path))
 }
 
-/// Puts the file in front of an error in its contents, and says how to go on; other errors name their file already.
+/// Adds the file name and a hint to an error in the contents of a file; other errors name their file already.
 pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
     if matches!(failure.kind(), ErrorKind::Io | ErrorKind::InvalidArgument) {
         return failure;
@@ -186,7 +186,7 @@ pub(crate) fn open_file(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether the file starts with these bytes; leaves it standing right after them.
+/// Whether the file starts with these bytes; leaves the file position right after them.
 fn starts_with(file: &mut File, magic: &[u8]) -> io::Result<bool> {
     let mut head = Vec::new();
     file.take(magic.len() as u64).read_to_end(&mut head)?;

@@ -11,7 +11,7 @@ use crate::cli::LayoutArgs;
 use crate::failure::{Failure, Result};
 use crate::text;
 
-/// A longer difference in size is hardly a header in front of the values.
+/// A larger difference in size is hardly a header in front of the values.
 const LONGEST_FOREIGN_HEADER: u64 = 4096;
 
 /// Element type and shape of an array.
@@ -75,7 +75,7 @@ fn shape_from_name(path: &Path) -> Option<Vec<usize>> {
     let parts: Vec<&str> = stem.split(['_', '-', '.']).collect();
     let extents = |part: &str| part.split('x').map(|n| n.parse().ok()).collect::<Option<Vec<usize>>>();
     let joined = parts.iter().rev().find_map(|part| extents(part).filter(|e| e.len() > 1));
-    // A name that is nothing but a number is a serial number.
+    // A name that is only a number is a serial number, not an extent.
     let single = || parts.last().filter(|_| parts.len() > 1).and_then(|part| extents(part));
     joined.or_else(single)
 }

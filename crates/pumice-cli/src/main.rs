@@ -1,9 +1,8 @@
 //! The `pumice` command: parse the arguments, run one command, turn its outcome into an exit code.
 //!
-//! Each command lives in a file of its own under `commands/`; what they share is beside them: `input.rs` and
-//! `layout.rs` say what an input file holds, `output.rs` where results go, `device.rs` what does the work, `compare.rs`
-//! whether a bound is kept, `convert/` what becomes of the variables of an HDF5 or NetCDF file, `ui.rs` how things are
-//! shown. Exit codes are those of `pumice::ErrorKind`.
+//! Each command has its own file under `commands/`. They share `input.rs` and `layout.rs`, which open and describe input
+//! files, `output.rs`, which writes results, `device.rs`, which chooses CPU or GPU, `compare.rs`, which checks bounds,
+//! `convert/`, which compresses the variables of HDF5 and NetCDF files, and `ui.rs`, which prints reports and progress. Exit codes are those of `pumice::ErrorKind`.
 
 mod bounds;
 mod cli;
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command, ui: &Ui) -> Result<()> {
-    // A mistyped PUMICE_ISA must not pass for a measurement.
+    // A mistyped PUMICE_ISA must be an error: a benchmark would otherwise measure the wrong instruction set.
     pumice::instruction_set()?;
     match command {
         Command::Compress(args) => commands::compress::run(args, ui),

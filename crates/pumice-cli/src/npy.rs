@@ -21,7 +21,7 @@ pub(crate) struct Header {
     pub(crate) data_offset: u64,
 }
 
-/// Reads the header; `input` stands right after the magic.
+/// Reads the header; `input` is positioned right after the magic.
 pub(crate) fn read_header(input: &mut impl Read) -> Result<Header> {
     let mut version = [0; 2];
     input.read_exact(&mut version)?;
@@ -68,7 +68,7 @@ fn parse_dictionary(text: &str) -> Result<Layout> {
     let dtype = parse_descr(entry(text, "descr")?)?;
     let fortran_order = entry(text, "fortran_order")?.starts_with("True");
     let shape = parse_shape(entry(text, "shape")?)?;
-    // With at most one extent above 1 the two orders are the same bytes.
+    // With at most one extent above 1, both orders have the same bytes.
     if fortran_order && shape.iter().filter(|&&n| n != 1).count() > 1 {
         return Err(Failure::new(ErrorKind::Unsupported, "the .npy file is in Fortran order")
             .hint("convert it: numpy.save(path, numpy.ascontiguousarray(array))"));

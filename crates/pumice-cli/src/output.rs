@@ -23,7 +23,7 @@ pub(crate) struct Output {
 
 enum Sink {
     Stdout(BufWriter<Stdout>),
-    /// A pipe or a device: written as it is, there is nothing to replace.
+    /// A pipe or a device: written directly, as there is no file to replace.
     Stream(BufWriter<File>),
     File(BufWriter<AtomicFile>),
 }
@@ -46,7 +46,7 @@ impl Output {
         Ok(Self { sink, path: path.into() })
     }
 
-    /// Writes what is buffered; gives the path under which a file can be read before it is committed.
+    /// Flushes the buffer; returns the path under which the file can be read before it is committed.
     pub(crate) fn written(&mut self) -> Result<&Path> {
         self.flush()?;
         match &self.sink {
@@ -57,7 +57,7 @@ impl Output {
         }
     }
 
-    /// Writes what is buffered and gives a file its name.
+    /// Flushes the buffer and gives a file its name.
     pub(crate) fn commit(mut self) -> Result<()> {
         self.flush()?;
         match self.sink {
@@ -87,7 +87,7 @@ impl Write for Output {
     }
 }
 
-/// Whether the path is there and is a pipe, a device or a socket.
+/// Whether the path exists and is a pipe, a device or a socket.
 fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
@@ -97,7 +97,7 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
-/// A file that replaces its namesake only when it is committed.
+/// A file that replaces an existing one only when it is committed.
 pub(crate) fn create_file(path: &Path) -> Result<AtomicFile> {
     Ok(AtomicFile::create(path).map_err(|e| e.context("cannot write"))?)
 }
@@ -110,7 +110,7 @@ pub(crate) fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
     }
 }
 
-/// What stands in front of the values: a header for `.npy`, nothing for raw files.
+/// The bytes before the values: a header for `.npy`, nothing for raw files.
 pub(crate) fn header_for(path: &Path, layout: &Layout) -> Vec<u8> {
     let is_npy = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
     if is_npy { npy::header_bytes(layout) } else { Vec::new() }
@@ -165,18 +165,18 @@ impl ArrayFile {
     }
 }
 
-/// How many values of a box lie side by side in the array: full trailing axes, and a part of the one before them.
+/// How many values of a box are contiguous in the array: full trailing axes, and a part of the axis before them.
 pub(crate) fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
     region[outer_rank(shape, region)..].iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }
 
-/// How many leading axes have to be walked through run by run.
+/// The number of leading axes along which the box is not contiguous.
 fn outer_rank(shape: &[usize], region: &[Range<usize>]) -> usize {
     let n_full = shape.iter().zip(region).rev().take_while(|(extent, range)| range.len() == **extent).count();
     shape.len().saturating_sub(n_full + 1)
 }
 
-/// Where each run of the box starts in the array, in order.
+/// The offset in the array of each contiguous run of the box, in order.
 pub(crate) fn run_starts(shape: &[usize], region: &[Range<usize>]) -> impl Iterator<Item = u64> {
     let outer = outer_rank(shape, region);
     let mut strides = vec![1u64; shape.len()];

@@ -1,4 +1,4 @@
-//! Targets (PSNR, L2 norm, ratio) in words: what was asked, what was achieved, and whether that is still so.
+//! Targets (PSNR, L2 norm, ratio) as text: what was asked, what was achieved, and whether a file still meets it.
 
 use pumice::metrics::Comparison;
 use pumice::{Achieved, ErrorBound, Info};
@@ -12,7 +12,7 @@ pub(crate) fn is_target(bound: ErrorBound) -> bool {
     bound.kind().is_target()
 }
 
-/// What compression towards a target is doing when it has come so far: `pumice::compress_from` says what counts how much.
+/// The phase of a compression towards a target at this progress; `pumice::compress_from` documents the shares.
 pub(crate) fn phase(done: u64, total: u64) -> &'static str {
     match 4 * u128::from(done) / u128::from(total.max(1)) {
         0 => "value range",
@@ -21,7 +21,7 @@ pub(crate) fn phase(done: u64, total: u64) -> &'static str {
     }
 }
 
-/// A target in words.
+/// A target as text.
 pub(crate) fn asked_text(kind: &str, asked: f64) -> String {
     let asked = text::number(asked, 6);
     match kind {
@@ -31,7 +31,7 @@ pub(crate) fn asked_text(kind: &str, asked: f64) -> String {
     }
 }
 
-/// A figure of the kind that a target has.
+/// A figure in the unit of its target.
 fn figure(kind: &str, value: f64) -> String {
     match kind {
         "psnr" if value.is_finite() => format!("PSNR {value:.2} dB"),

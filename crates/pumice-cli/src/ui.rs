@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::failure::Result;
 
-/// How the user wants to be told things.
+/// How to report to the user.
 pub(crate) struct Ui {
     json: bool,
     quiet: bool,
@@ -18,14 +18,14 @@ impl Ui {
         Self { json, quiet }
     }
 
-    /// Shows the outcome of a command: what it was run for, so `--quiet` does not hide it.
+    /// Shows the result that a command was run for; `--quiet` does not hide it.
     pub(crate) fn report(&self, report: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let text = if self.json { to_json(report) } else { text() };
         io::stdout().lock().write_all(text.as_bytes())?;
         Ok(())
     }
 
-    /// Shows what a command did beside writing its output; on standard error where standard output carries the data.
+    /// Shows a summary of a command that writes output; on standard error if standard output carries the data.
     pub(crate) fn summary(
         &self,
         report: &impl Serialize,
@@ -51,7 +51,7 @@ impl Ui {
         self.bar(total, what, style.expect("the template is valid").progress_chars("=> "))
     }
 
-    /// A bar that counts steps.
+    /// A progress bar that counts steps.
     pub(crate) fn steps_bar(&self, total: u64, what: &'static str) -> ProgressBar {
         let style = ProgressStyle::with_template("{msg:12} [{bar:36}] {pos}/{len}");
         self.bar(total, what, style.expect("the template is valid").progress_chars("=> "))

@@ -105,7 +105,7 @@ struct Report {
     advice: AdviceReport,
 }
 
-/// The values; numbers that JSON lacks, such as the range of no values, are null.
+/// Statistics of the values; numbers that JSON lacks, such as the range of no values, are null.
 #[derive(Serialize)]
 struct ValuesReport {
     min: f64,

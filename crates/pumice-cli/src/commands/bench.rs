@@ -1,11 +1,11 @@
 //! `pumice bench`: speed and ratio on the user's own files, beside memcpy of the same buffer in the same run.
 //!
-//! Small inputs are repeated along the slowest axis up to `--min-size`, so that caches do not flatter; the ratio is
-//! that of the file as it is. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and
+//! Small inputs are repeated along the slowest axis up to `--min-size`, so that they do not fit into caches; the ratio is
+//! that of the unrepeated file. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and
 //! the best of each counts. The time of a relative bound includes finding the value range.
 //!
-//! Of targets (`--psnr`, `--l2`, `--ratio`) it is not the speed that is measured but how well they are met: `targets.rs`.
-//! On a device the yardstick is a copy in its memory: `device.rs`.
+//! For targets (`--psnr`, `--l2`, `--ratio`) `targets.rs` measures how well they are met, not the speed. On a GPU
+//! `device.rs` compares with a copy in device memory.
 
 #[cfg(feature = "cuda")]
 mod device;
@@ -33,10 +33,10 @@ use crate::ui::Ui;
 /// Smaller inputs are repeated up to this size: beyond the caches of a core.
 const MIN_BYTES: u64 = 64 << 20;
 
-/// Beyond the caches of a device, and work for all of it.
+/// The same on a device: beyond its caches, and enough work for all of its processors.
 const MIN_DEVICE_BYTES: u64 = 256 << 20;
 
-/// Device memory that measuring takes, in sizes of the array: what coding takes, a copy, and what is restored.
+/// Device memory that a measurement needs, in sizes of the array: for coding, for a copy and for the restored values.
 const MEASURING_ARRAYS: u64 = crate::device::CODING_ARRAYS + 2;
 
 const AFTER_HELP: &str = "\
@@ -178,12 +178,12 @@ fn run_on_cpu(args: &Args, place: &Place, ui: &Ui) -> Result<()> {
     }
 }
 
-/// A value that came back differs by more than it may.
+/// The error for a restored value outside of the bound.
 fn broken(file: &str, bound: f64) -> Failure {
     Failure::new(ErrorKind::BoundBroken, format!("{file} at {bound:e}: the bound is broken"))
 }
 
-/// An array to measure with, and the part of it that is the file itself.
+/// An array to measure with; its first part is the file itself.
 struct Sample<T> {
     values: Vec<T>,
     shape: Vec<usize>,
@@ -318,7 +318,7 @@ fn file_name(path: &str) -> String {
     Path::new(path).file_name().map_or_else(|| path.into(), |name| name.to_string_lossy().into())
 }
 
-/// The measured columns; `pick` says what to make of one figure of a row.
+/// The measured columns; `pick` computes the number to show from a column.
 fn figures(pick: impl Fn(fn(&Row) -> f64) -> f64) -> [String; 6] {
     [
         text::ratio(pick(|row| row.ratio)),

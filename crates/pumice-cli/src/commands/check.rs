@@ -72,10 +72,10 @@ struct Report {
     dtype: &'static str,
     shape: Vec<usize>,
     max_abs_error: f64,
-    /// Relative to what is allowed for the same value.
+    /// The largest error relative to the bound of its own value.
     max_error_over_bound: f64,
     bound: Option<f64>,
-    /// Whether means of bins are what the bound holds for, outside of regions.
+    /// Whether the bound holds for the means of bins, outside of regions.
     bound_is_for_means: bool,
     bound_kept: Option<bool>,
     /// Of a file that was compressed to meet one.
@@ -161,7 +161,7 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
             .map_err(|failure| input::damage_hint(failure, &args.other))?;
     bar.finish_and_clear();
     let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
-    // Another bound is checked instead of what is stored.
+    // A bound on the command line replaces the stored bound and target.
     let target = if asked.is_none() { Verdict::of(info, &findings.total) } else { None };
     Ok((layout, findings, Some(bound), ratio, target))
 }
@@ -200,7 +200,7 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
     let itself = with_dtype!(original.layout.dtype, T => compare_plain::<T>(original, original, &promise, &bar))?;
     bar.finish_and_clear();
     let (min, max) = (itself.total.min, itself.total.max);
-    // The difference may overflow where the products do not.
+    // max - min may overflow although the products do not.
     let bound = if (max - min).is_finite() { rel * (max - min) } else { rel * max - rel * min };
     let bound = if max > min { bound } else { 0.0 };
     Ok(Some(bound.min(args.abs.unwrap_or(f64::INFINITY))))

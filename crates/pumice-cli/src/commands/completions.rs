@@ -25,7 +25,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<()> {
-    // The generator panics where writing fails, so it gets memory to write to.
+    // The generator panics if writing fails, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "pumice", &mut script);
     io::stdout().lock().write_all(&script)?;

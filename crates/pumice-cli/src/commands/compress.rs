@@ -178,7 +178,7 @@ struct Report {
     seconds: f64,
 }
 
-/// What a compression did, wherever it was done.
+/// The outcome of a compression, on the CPU or a device.
 struct Outcome {
     raw_bytes: u64,
     compressed_bytes: u64,
@@ -241,7 +241,7 @@ fn place(args: &Args, layout: &Layout, config: &Config) -> Result<Place> {
 
 fn from_file<T: DeviceElement>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
     let (mut out, outcome) = write::<T>(input, &args.output, config, place, ui)?;
-    // What is still to be verified has no name yet; if it fails, it goes.
+    // The file gets its name after verification; if that fails, it is removed.
     if args.verify {
         verify::<T>(input, out.written()?, args, ui)?;
     }
@@ -337,7 +337,7 @@ fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui
     Ok(summary.into())
 }
 
-/// Beside the output, where there is room for what is to come.
+/// Where to keep a stream: the directory of the output, or that for temporary files if the output is standard output.
 fn spool_directory(output: &Path) -> PathBuf {
     match output.parent() {
         _ if is_stdio(output) => std::env::temp_dir(),

@@ -93,8 +93,8 @@ impl Record {
     pub(crate) const MAX_ERROR: &'static str = "pumice_max_abs_error";
     const BOUND: &'static str = "pumice_bound";
 
-    /// What to write beside a variable that was this dataset. Of one that had lost something before, the new errors come
-    /// on top of the old; `None` if there are no new ones, so that its record still holds.
+    /// The record of the variable made from this dataset. If the dataset was lossy before, new errors are added to the old
+    /// ones; `None` if there are no new errors, so that its record still holds.
     pub(crate) fn new(plan: &Plan, outcome: &Outcome, dataset: &Dataset) -> Result<Option<Self>> {
         let bound = match parts(plan.bound) {
             (kind, Some(value)) => format!("{kind} {value:e}"),
@@ -118,7 +118,7 @@ impl Record {
         Ok(Some(Self { bound, preset: plan.options.preset.name(), max_abs_error }))
     }
 
-    /// Attributes that are texts.
+    /// Attributes that are strings.
     pub(crate) fn texts(&self) -> [(&'static str, String); 3] {
         [
             (Self::BOUND, self.bound.clone()),
@@ -128,7 +128,7 @@ impl Record {
     }
 }
 
-/// NaN if it is not known.
+/// The largest error of an earlier compression; NaN if it is unknown.
 fn earlier_error(dataset: &Dataset) -> Result<f64> {
     Ok(match dataset.value(Record::MAX_ERROR)? {
         Some(Value::Floats(errors)) => errors.first().copied().unwrap_or(f64::NAN),
@@ -233,7 +233,7 @@ fn estimates(input: &Input, catalog: &Catalog, threads: usize, ui: &Ui) -> Resul
     Ok(outcomes)
 }
 
-/// Writes under another name, which becomes the right one when all is there.
+/// Writes to a temporary name, and renames when all is written.
 fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
     let bar = ui.bytes_bar(total_bytes(input, catalog)?, "converting");
     let work = Work { threads, bar: &bar, done: Cell::new(0) };
@@ -249,7 +249,7 @@ fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: 
         let mut builder = tempfile::Builder::new();
         builder.prefix(".pumice-").suffix(".tmp");
         let temporary = builder.tempdir_in(folder).map_err(io_context("make a folder in", folder))?;
-        // A folder of its own within, with the mode that any new folder gets.
+        // A new folder within the temporary one, so that it gets the default mode.
         let store = temporary.path().join("store");
         fs::create_dir(&store).map_err(io_context("make", &store))?;
         let outcomes = to_zarr::write(input, catalog, &store, &work)?;

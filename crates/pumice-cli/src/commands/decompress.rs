@@ -1,7 +1,7 @@
 //! `pumice decompress`: a Pumice file, or a box of it, becomes a raw or `.npy` file.
 //!
-//! A whole array is written chunk by chunk at the place of each; a region, and anything for standard output, is written
-//! in order, one row of chunks at a time. A device holds all of what it restores.
+//! A whole array is written chunk by chunk, each at its offset; a region, and anything for standard output, is written in
+//! order, one row of chunks at a time. A device holds all restored values in its memory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -117,14 +117,14 @@ fn place(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
     args.device.place(&job)
 }
 
-/// What a device would have to write to get such a stream. A target is not part of it: it has become an absolute bound.
+/// The configuration that gives such a stream. It has no target: that has become an absolute bound.
 fn config_of(info: &Info) -> Config {
     let config = Config::new(ErrorBound::Abs(info.abs_bound.min(f64::MAX))).preset(info.preset).bin(&info.bin);
     let config = info.bounds.iter().filter(|bound| !target::is_target(**bound)).fold(config, |c, bound| c.and(*bound));
     info.regions.iter().fold(config, |c, region| c.region(&region.ranges, region.bound))
 }
 
-/// What does not fit in the device's memory is refused before memory is taken for it here.
+/// Refuses an array that does not fit into the device's memory before allocating host memory.
 fn write_by_device<T: DeviceElement>(
     args: &Args,
     region: Option<&[Range<usize>]>,

@@ -108,7 +108,7 @@ fn round_trip(field: &Field, rel: f64) -> Result<Trip> {
     let packed = pumice::compress(&field.values, &field.shape, &Config::new(ErrorBound::Rel(rel)))?;
     let restored = pumice::decompress::<f32>(&packed)?.data;
     let info = pumice::inspect(&packed)?;
-    // The generator's own word on fill values, so that the check does not depend on what was detected.
+    // The fill value from the generator, so that the check does not depend on its detection.
     let fills: Vec<f64> = field.fill.map(f64::from).into_iter().collect();
     let found = metrics::compare(&field.values, &restored, info.abs_bound, &fills);
     Ok(Trip { restored, info, found })

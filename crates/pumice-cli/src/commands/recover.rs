@@ -107,7 +107,7 @@ fn write<T: Element, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layo
     Ok(file.commit()?)
 }
 
-/// A region cut along its first axis: without an index, one that was lost can be most of the array.
+/// A region, cut along its first axis. Without an index a lost region can be most of the array.
 fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     const SLICE_VALUES: usize = 1 << 22;
     let Some((rows, rest)) = region.split_first() else { return vec![region.to_vec()] };
@@ -120,7 +120,7 @@ fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     rows.clone().step_by(rows_per_slice).map(slice).collect()
 }
 
-/// Number of values; an extent of 0 may stand behind huge ones, so it saturates.
+/// Number of values; saturates, since an extent of 0 may follow huge ones.
 fn volume(region: &[Range<usize>]) -> usize {
     region.iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }

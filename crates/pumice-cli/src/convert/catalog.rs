@@ -1,4 +1,4 @@
-//! Everything in the input, in order, and what is to be done with it.
+//! Lists every member of the input, in order, and decides what to do with it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -12,18 +12,18 @@ use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
 use super::source::Input;
 use crate::failure::{Failure, Result};
 
-/// Floats of no entry are compressed without loss from this size on: a filter is of no use to less.
+/// Float variables that no entry names are compressed losslessly from this size on; smaller ones gain nothing.
 const LEAST_BYTES: u64 = 1 << 16;
-/// Chunks of the input that are smaller are cut anew, unless they are to be kept: a stream has some bytes of its own.
+/// Chunks of the input with fewer values are replaced by larger ones, unless `keep` is given: each stream has a header.
 const LEAST_CHUNK_VALUES: usize = 1 << 12;
-/// Chunks where nobody has said how to cut.
+/// Values of a chunk if nothing else is given.
 const CHUNK_VALUES: usize = 1 << 20;
 
 /// A variable that is compressed.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) bound: ErrorBound,
-    /// The range of a relative bound is found later where it is not given.
+    /// The range of a relative bound is filled in later, unless the user gives it.
     pub(crate) options: FilterOptions,
     pub(crate) chunk_type: ChunkType,
 }
@@ -33,11 +33,11 @@ pub(crate) struct Plan {
 pub(crate) enum Kind {
     Group,
     Datatype,
-    /// Also a second name of something, which HDF5 does not tell from the first.
+    /// Also a second hard link to an object, which HDF5 does not distinguish from the first.
     SoftLink(String),
-    /// A dataset that only stands for a dimension.
+    /// A dataset that only represents a dimension.
     Dimension,
-    /// A dataset that stays as it is.
+    /// A dataset that is copied unchanged.
     Kept,
     Compressed(Plan),
 }
@@ -55,13 +55,13 @@ impl Item {
         format!("{}{}", self.group, self.name)
     }
 
-    /// The path that its users know.
+    /// The path as users know it.
     pub(crate) fn shown(&self) -> String {
         format!("{}{}", self.group, self.name.strip_prefix(NOT_A_COORDINATE).unwrap_or(&self.name))
     }
 }
 
-/// All members of a file, groups before what is in them.
+/// All members of a file, groups before their own members.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     pub(crate) items: Vec<Item>,
@@ -69,7 +69,7 @@ pub(crate) struct Catalog {
     pub(crate) left_out: Vec<String>,
 }
 
-/// A dataset, while it is not known what becomes of it.
+/// A dataset before its treatment is decided.
 struct Found {
     at: usize,
     dataset: Dataset,
@@ -225,7 +225,7 @@ fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: ErrorBound, tr
     Ok(Plan { bound, options, chunk_type })
 }
 
-/// About a million values, in whole rows and planes as far as they go.
+/// A chunk of about a million values, of whole rows and planes where possible.
 pub(crate) fn chunk_of(shape: &[usize]) -> Vec<usize> {
     let mut left = CHUNK_VALUES;
     let mut chunk: Vec<usize> = shape
@@ -241,7 +241,7 @@ pub(crate) fn chunk_of(shape: &[usize]) -> Vec<usize> {
     chunk
 }
 
-/// What CF attributes say that missing values are: the one that the dataset's own fill value may not be.
+/// The missing value that CF attributes declare; it may differ from the dataset's fill value.
 fn declared_fill(dataset: &Dataset) -> Result<Option<f64>> {
     for name in ["missing_value", "_FillValue"] {
         match dataset.value(name)? {

@@ -1,5 +1,5 @@
 //! Classic NetCDF files: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data). The header is read when a file is opened,
-//! values box by box. Headers are hostile: all sizes are checked against the file before they are used.
+//! values box by box. Headers are not trusted: all sizes are checked against the file before they are used.
 //!
 //! Specified in the NetCDF User's Guide, "File Format Specifications". Numbers are big-endian, names and values in the
 //! header are padded to 4 bytes. Variables along the unlimited dimension lie interleaved, record by record.
@@ -17,9 +17,9 @@ const PAD: u64 = 4;
 const DIMENSIONS: u32 = 10;
 const VARIABLES: u32 = 11;
 const ATTRIBUTES: u32 = 12;
-/// More than any name or attribute has; files can be much larger.
+/// Limit on the size of the header; no real header comes near.
 const MAX_HEADER_BYTES: u64 = 1 << 26;
-/// What HDF5 takes.
+/// The largest rank in HDF5.
 const MAX_RANK: u64 = 32;
 
 #[derive(Debug, PartialEq)]
@@ -40,15 +40,15 @@ pub(crate) struct Attribute {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// Numbers of dimensions.
+    /// Indices of its dimensions.
     pub(crate) dimensions: Vec<usize>,
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) element: ElementType,
     pub(crate) shape: Vec<usize>,
     pub(crate) is_record: bool,
-    /// Where its values start in the file.
+    /// Offset of its values in the file.
     begin: u64,
-    /// All of them, or those in one record.
+    /// Bytes of all its values, or of those in one record.
     part_bytes: u64,
 }
 
@@ -59,11 +59,11 @@ pub(crate) struct Classic<R = File> {
     pub(crate) dimensions: Vec<Dimension>,
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) variables: Vec<Variable>,
-    /// From a record to the next.
+    /// Distance between the starts of two records.
     record_bytes: u64,
 }
 
-/// Whether a file that starts like this is a classic one.
+/// Whether a file with these first bytes is a classic NetCDF file.
 pub(crate) fn is_classic(magic: &[u8]) -> bool {
     magic.starts_with(b"CDF")
 }
@@ -115,7 +115,7 @@ impl<R: ReadAt> Classic<R> {
         if bytes.is_empty() {
             return Ok(bytes);
         }
-        // Records of several variables are apart from each other; what is in one lies together.
+        // With several record variables, the records of each are not contiguous; the values within a record are.
         let is_apart = variable.is_record && self.record_bytes != variable.part_bytes;
         let (records, n_outer) = if is_apart { (region[0].clone(), 1) } else { (0..1, 0) };
         let (shape, inner) = (&variable.shape[n_outer..], &region[n_outer..]);
@@ -147,7 +147,7 @@ fn padded(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(PAD)
 }
 
-/// From a record to the next. A record variable that is the only one has no padding.
+/// Distance between the starts of two records. A single record variable has no padding.
 fn record_bytes(variables: &[Variable]) -> Result<u64> {
     let mut records = variables.iter().filter(|variable| variable.is_record).map(|variable| variable.part_bytes);
     match (records.next(), records.next()) {
@@ -160,8 +160,8 @@ fn record_bytes(variables: &[Variable]) -> Result<u64> {
     }
 }
 
-/// The number of records, which a file that was written as a stream does not say; all values must be there. Extents other
-/// than that of the unlimited dimension are not 0, so that records have bytes.
+/// The number of records: that of the header, or, if the file was written as a stream, what fits into the file. All values
+/// must be present. Only the unlimited dimension can have extent 0, so a record has at least one byte.
 fn count_records(variables: &[Variable], said: Option<u64>, record_bytes: u64, file_bytes: u64) -> Result<usize> {
     let mut there = u64::MAX;
     for variable in variables {
@@ -190,7 +190,7 @@ struct Header<'a, R> {
     source: &'a R,
     at: u64,
     end: u64,
-    /// Whether counts have 8 bytes (CDF-5), and whether offsets have.
+    /// Whether counts have 8 bytes (CDF-5), and whether offsets do.
     is_wide: bool,
     has_wide_offsets: bool,
 }
@@ -233,7 +233,7 @@ impl<R: ReadAt> Header<'_, R> {
         if found != tag && (found != 0 || n != 0) {
             return Err(corrupt(format!("a list of kind {found} where one of kind {tag} belongs")));
         }
-        // Members take bytes, so that a count that is too large ends with the file.
+        // Each member takes at least one byte, so a count that is too large stops at the end of the file.
         (0..n).map(|_| member(self)).collect()
     }
 
@@ -295,7 +295,7 @@ impl<R: ReadAt> Header<'_, R> {
         let is_record = dimensions.first().is_some_and(is_unlimited);
         let attributes = self.list(ATTRIBUTES, Self::attribute)?;
         let element = self.element()?;
-        // The size that is said is too small a number for large variables, and follows from the shape.
+        // The stored size overflows for large variables; the shape gives the right one.
         let (_, begin) = (self.count()?, self.number(self.has_wide_offsets)?);
         let shape: Vec<usize> = dimensions.iter().map(|id| known[*id].extent).collect();
         let part_bytes = bytes_of(&shape[usize::from(is_record)..], element);
@@ -312,7 +312,7 @@ mod tests {
     const DOUBLE: u64 = 6;
     const STREAM: u64 = u64::MAX;
 
-    /// Bytes of a header, made by hand.
+    /// Builds a header byte by byte.
     struct Writer {
         bytes: Vec<u8>,
         version: u8,

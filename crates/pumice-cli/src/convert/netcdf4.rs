@@ -1,5 +1,5 @@
-//! How NetCDF-4 lays out a file in HDF5: every dimension is a dimension scale, which is the coordinate variable of that
-//! name where there is one. The structure of a classic file is made like that; its values stay where they are.
+//! The layout of NetCDF-4 in HDF5: every dimension is a dimension scale, which is also the coordinate variable of that
+//! name if there is one. This module builds the same structure for a classic file, without copying its values.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use crate::failure::Result;
 
 /// The name of a dimension that has no variable; its extent follows.
 const NO_VARIABLE: &str = "This is a netCDF dimension but not a netCDF variable.";
-/// In front of a variable that is called like a dimension, but has another one.
+/// Prefix of a variable with the name of a dimension that is not its first.
 pub(crate) const NOT_A_COORDINATE: &str = "_nc4_non_coord_";
-/// What HDF5 calls dimension scales, with the zero at its end.
+/// The attribute CLASS of a dimension scale, with its NUL.
 const SCALE: &[u8] = b"DIMENSION_SCALE\0";
 
-/// What numbers of dimensions are.
+/// The type of dimension numbers.
 const NUMBER: ElementType = ElementType::Integer(Integer { size: 4, is_signed: true });
 /// The attribute of a dimension with its number, and that of a variable with those of its axes.
 pub(crate) const ID: &str = "_Netcdf4Dimid";
 pub(crate) const AXES: &str = "_Netcdf4Coordinates";
-/// Names that NetCDF-4 has taken for itself.
+/// Attribute names that NetCDF-4 reserves.
 pub(crate) const RESERVED: [&str; 9] =
     ["CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS", ID, AXES, "_NCProperties", "_nc3_strict"];
 
@@ -30,13 +30,13 @@ pub(crate) fn is_scale(dataset: &Dataset) -> Result<bool> {
     Ok(matches!(dataset.value("CLASS")?, Some(Value::Texts(texts)) if texts == ["DIMENSION_SCALE"]))
 }
 
-/// Whether a dataset only stands for a dimension.
+/// Whether a dataset only represents a dimension.
 pub(crate) fn is_bare_dimension(dataset: &Dataset) -> Result<bool> {
     let name = dataset.value("NAME")?;
     Ok(matches!(name, Some(Value::Texts(texts)) if texts.first().is_some_and(|text| text.starts_with(NO_VARIABLE))))
 }
 
-/// The numbers of dimensions that an attribute has: of a scale itself, or of the axes of a variable.
+/// The dimension numbers in an attribute: that of a scale, or those of the axes of a variable.
 pub(crate) fn dimension_ids(dataset: &Dataset, attribute: &str) -> Result<Vec<i64>> {
     Ok(match dataset.value(attribute)? {
         Some(Value::Integers(ids)) => ids,
@@ -48,9 +48,9 @@ pub(crate) fn dimension_ids(dataset: &Dataset, attribute: &str) -> Result<Vec<i6
 #[derive(Debug)]
 pub(crate) struct Structure {
     pub(crate) root: Group,
-    /// Which variable of the file each dataset is; those of dimensions without one are none.
+    /// The index of each dataset's variable in the file; dimensions without a variable are absent.
     pub(crate) variables: HashMap<String, usize>,
-    /// Attributes that NetCDF-4 cannot have.
+    /// Attributes that NetCDF-4 cannot represent.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn structure_of(classic: &Classic) -> Result<Structure> {
             [] => {}
             [id, rest @ ..] if is_coordinate => {
                 make_scale(&dataset, &name, *id)?;
-                // A scale cannot have scales, so that its axes are named by numbers.
+                // A scale cannot have scales itself, so an attribute lists the numbers of its axes.
                 if !rest.is_empty() {
                     let ids = variable.dimensions.iter().flat_map(|id| (*id as i32).to_le_bytes());
                     dataset.set_values(AXES, NUMBER, &ids.collect::<Vec<_>>())?;
@@ -99,12 +99,12 @@ fn create(
     is_extendible: bool,
     fill: Option<&[u8]>,
 ) -> Result<Dataset> {
-    // HDF5 wants chunks for what can grow.
+    // HDF5 requires chunks for extendible datasets.
     let chunk = is_extendible.then(|| chunk_of(shape));
     Ok(root.create_dataset(name, &Layout { element, shape, is_extendible, chunk: chunk.as_deref(), fill })?)
 }
 
-/// Sets attributes; says which cannot be.
+/// Sets attributes; returns the names of those that cannot be set.
 fn set_all(object: &Object, attributes: &[Attribute]) -> Result<Vec<String>> {
     let (reserved, free): (Vec<_>, Vec<_>) =
         attributes.iter().partition(|attribute| RESERVED.contains(&attribute.name.as_str()));

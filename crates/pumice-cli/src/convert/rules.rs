@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result, io_context};
 /// What to do with a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Treatment {
-    /// `None`: as it is.
+    /// `None`: copy the variable unchanged.
     pub(crate) bound: Option<ErrorBound>,
     pub(crate) preset: Preset,
     /// `None`: as in the input, unless those are very small.
@@ -26,7 +26,7 @@ impl Treatment {
     }
 }
 
-/// How a variable is cut.
+/// How a variable is divided into chunks.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Chunks {
@@ -100,8 +100,8 @@ impl Rules {
         Ok(Self { entries: file.field.into_iter().map(Entry::new).collect::<Result<_>>()? })
     }
 
-    /// What is to be done with a variable, by its path without the first slash; `None` if no entry says so. Patterns
-    /// with wildcards do not take `is_coordinate` variables.
+    /// The treatment of a variable, by its path without the first slash; `None` if no entry matches. Patterns with
+    /// wildcards do not match coordinate variables.
     pub(crate) fn treatment(&self, path: &str, is_coordinate: bool) -> Option<&Treatment> {
         let takes = |entry: &&Entry| {
             entry.patterns.iter().any(|pattern| matches(pattern, path) && !(is_coordinate && is_wild(pattern)))
@@ -109,7 +109,7 @@ impl Rules {
         self.entries.iter().rev().find(takes).map(|entry| &entry.treatment)
     }
 
-    /// Names without wildcards, and the bounds they are given.
+    /// Names without wildcards, and their bounds.
     pub(crate) fn exact_names(&self) -> impl Iterator<Item = (&Pattern, ErrorBound)> {
         let entries = self.entries.iter().filter_map(|entry| Some((&entry.patterns, entry.treatment.bound?)));
         let names = entries.flat_map(|(patterns, bound)| patterns.iter().map(move |pattern| (pattern, bound)));
@@ -117,7 +117,7 @@ impl Rules {
     }
 }
 
-/// A pattern without a slash is for the last part of a path.
+/// Whether a pattern matches a path. A pattern without a slash is compared with the last part of the path.
 pub(crate) fn matches(pattern: &Pattern, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     pattern.matches(path) || (!pattern.as_str().contains('/') && pattern.matches(name))

@@ -1,5 +1,5 @@
-//! The input, of either kind: an HDF5 tree, and values that are read box by box. A classic NetCDF file has a tree of its
-//! structure only; its values are read from itself.
+//! The input, HDF5 or classic NetCDF: an HDF5 tree, and values that are read box by box. For a classic NetCDF file the
+//! tree holds the structure only; values are read from the file itself.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ pub(crate) struct Input {
     /// Groups, datasets and attributes.
     pub(crate) root: Group,
     classic: Option<(Classic, HashMap<String, usize>)>,
-    /// What the tree lacks.
+    /// What the tree cannot represent.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ enum Values<'a> {
     /// In the dataset.
     Stored,
     Classic(&'a Classic, &'a classic::Variable),
-    /// The dataset only stands for a dimension.
+    /// The dataset only represents a dimension.
     Nowhere,
 }
 
@@ -69,7 +69,7 @@ impl Variable<'_> {
         matches!(self.values, Values::Stored)
     }
 
-    /// The type of values that can be read; `None` for texts, structures and the like, and where there are none.
+    /// The type of its values; `None` for strings, compound types and the like, and for dimensions without values.
     pub(crate) fn element(&self) -> Result<Option<ElementType>> {
         Ok(match self.values {
             Values::Nowhere => None,
@@ -82,7 +82,7 @@ impl Variable<'_> {
         })
     }
 
-    /// Bytes that it takes in the input.
+    /// Size of its values in the input, in bytes.
     pub(crate) fn stored_bytes(&self) -> Result<u64> {
         Ok(match self.values {
             Values::Stored => self.dataset.storage_bytes()?,

@@ -1,5 +1,5 @@
-//! The same tree as an HDF5 or NetCDF-4 file. First everything is made, in the order of the input, and filled; then come
-//! the attributes, since they refer to datasets.
+//! Writes the tree as an HDF5 or NetCDF-4 file. First creates and fills everything in the order of the input, then adds the
+//! attributes, since they refer to datasets.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
     let source = &input.root;
     let target = source.create_file_like(path)?;
     let member = |root: &Group, group: &str| root.group(if group.is_empty() { "." } else { group });
-    // Types with names come before the datasets that may use them.
+    // Named datatypes come before the datasets that may use them.
     for item in &catalog.items {
         let (from, to) = (member(source, &item.group), member(&target, &item.group));
         match item.kind {
@@ -37,7 +37,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
                 if !variable.is_stored() {
                     copy_values(&variable, &to.create_like(&item.name, &variable.dataset)?)?;
                 } else if variable.dataset.has_pointers()? {
-                    // What values point to is copied when all of it is there.
+                    // Values with pointers are copied once their targets exist.
                     drop(to.create_like(&item.name, &variable.dataset)?);
                 } else {
                     to.copy_from(&from, &item.name)?;
@@ -82,7 +82,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
     Ok(outcomes)
 }
 
-/// Values that are not in a dataset yet; dimensions have none.
+/// Copies values of the input that are not in an HDF5 dataset; bare dimensions have none.
 fn copy_values(variable: &Variable<'_>, to: &Dataset) -> Result<()> {
     let Some(element) = variable.element()? else { return Ok(()) };
     let shape = variable.dataset.shape();

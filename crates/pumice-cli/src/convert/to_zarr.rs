@@ -1,5 +1,5 @@
-//! The same tree as a Zarr store of format 3, in a folder: each variable under the codec `pumice` of the Python package, or
-//! under gzip where it stays as it is. Dimension names and attributes are those that xarray expects.
+//! Writes the tree as a Zarr store of format 3 in a folder: compressed variables with the codec `pumice` of the Python
+//! package, others with gzip. Dimension names and attributes are those that xarray expects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,12 +23,12 @@ use crate::bounds::parts;
 use crate::commands::convert::{Record, Work};
 use crate::failure::{Failure, Result, io_context};
 
-/// Most axes that the codec takes.
+/// The largest rank of the codec.
 const MAX_RANK: usize = 8;
 const GZIP_LEVEL: u32 = 5;
 
-/// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order. What Zarr cannot
-/// have is no longer in the catalog.
+/// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order. Removes from the
+/// catalog what Zarr cannot represent.
 pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
     let dimensions = names_by_id(input, catalog)?;
     let mut store = Store { folder, metadata: BTreeMap::new(), dimensions, left_out: Vec::new() };
@@ -72,7 +72,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &
     Ok(outcomes)
 }
 
-/// A store that is being written, and what its arrays and groups say of themselves.
+/// A store that is being written, and the metadata of its arrays and groups.
 struct Store<'a> {
     folder: &'a Path,
     metadata: BTreeMap<String, Json>,
@@ -81,7 +81,7 @@ struct Store<'a> {
     left_out: Vec<String>,
 }
 
-/// What the metadata of an array say. It has as many axes as its chunks.
+/// The metadata of an array, whose rank is that of its chunks.
 struct Array<'a> {
     dataset: &'a Dataset,
     dtype: &'static str,
@@ -109,7 +109,7 @@ impl Store<'_> {
         self.document(path, json!({ "zarr_format": 3, "node_type": "group", "attributes": attributes }))
     }
 
-    /// The root, which repeats what all others say, so that a reader needs only one document.
+    /// Writes the root with consolidated metadata, so that a reader needs only one document.
     fn root(self, attributes: Map<String, Json>) -> Result<()> {
         let consolidated = json!({ "kind": "inline", "must_understand": false, "metadata": self.metadata });
         let root = json!({
@@ -155,9 +155,9 @@ impl Store<'_> {
         let mut found = Map::new();
         for (name, value, is_single) in object.values()? {
             let values: Vec<Json> = match value {
-                // Zarr has dimensions and fill values otherwise.
+                // Zarr stores dimensions and fill values elsewhere.
                 _ if name == "_FillValue" || RESERVED.contains(&name.as_str()) => continue,
-                // NetCDF has an empty text as one of no values.
+                // NetCDF stores an empty string as an attribute without values.
                 Value::Texts(texts) if texts.is_empty() => vec!["".into()],
                 Value::Texts(texts) => texts.into_iter().map(Json::from).collect(),
                 Value::Integers(numbers) => numbers.into_iter().map(Json::from).collect(),
@@ -201,7 +201,7 @@ impl Store<'_> {
         Ok(outcome)
     }
 
-    /// Writes texts, in one chunk; `false` if the values are none. Characters of NetCDF are joined along the last axis.
+    /// Writes strings in one chunk; `false` if the values are not strings. Joins NetCDF characters along the last axis.
     fn texts(&mut self, path: &str, variable: &Variable<'_>) -> Result<bool> {
         let (dataset, shape) = (&variable.dataset, variable.dataset.shape());
         let (texts, shape) = match (variable.element()?, shape.split_last()) {
@@ -218,7 +218,7 @@ impl Store<'_> {
                 None => return Ok(false),
             },
         };
-        // How `vlen-utf8` has them: their number, and each after its length.
+        // The layout of `vlen-utf8`: the number of strings, then the length and the bytes of each.
         let mut bytes = (texts.len() as u32).to_le_bytes().to_vec();
         for text in &texts {
             bytes.extend((text.len() as u32).to_le_bytes().iter().chain(text.as_bytes()));
@@ -319,7 +319,7 @@ fn names_by_id(input: &Input, catalog: &Catalog) -> Result<HashMap<i64, String>>
     Ok(names)
 }
 
-/// Names of the axes: those of their dimension scales. Scales have none; theirs are said by number, or their own.
+/// Names of the axes: those of their dimension scales. A scale itself names its axes by number, or is its own axis.
 fn dimension_names(dataset: &Dataset, path: &str, by_id: &HashMap<i64, String>) -> Result<Vec<String>> {
     let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
     let (paths, ids, is_scale) = (dataset.dimension_paths()?, dimension_ids(dataset, AXES)?, is_scale(dataset)?);

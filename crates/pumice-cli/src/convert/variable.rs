@@ -10,12 +10,12 @@ use super::source::Variable;
 use crate::failure::{Failure, Result};
 use crate::target::is_target;
 
-/// Values that are compressed for an estimate, about, and the number of chunks that they are.
+/// About how many values an estimate compresses, and in how many chunks.
 const SAMPLE_VALUES: usize = 1 << 22;
 const MIN_SAMPLE: usize = 2;
 const MAX_SAMPLE: usize = 16;
 
-/// What compressing a variable came to.
+/// The outcome of compressing a variable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) stored_bytes: u64,
@@ -58,8 +58,8 @@ pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usiz
     Ok(())
 }
 
-/// The size to expect: that of some chunks, spread evenly, carried over to all of them. Of larger chunks `pumice::analyze`
-/// takes samples.
+/// Estimates the compressed size from some chunks, spread evenly. For larger chunks `pumice::analyze` samples their
+/// values.
 pub(crate) fn estimate(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
     let chunk_values: usize = plan.chunk_type.extents.iter().product();
     if chunk_values > SAMPLE_VALUES && !is_target(plan.bound) {
@@ -84,7 +84,7 @@ fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> 
     Ok(found.estimates.first().map_or(found.raw_bytes, |estimate| estimate.compressed_bytes))
 }
 
-/// Compresses all chunks, several at a time, and hands them over in order, each with the position of its first value.
+/// Compresses all chunks, several at a time, and passes them on in order, each with the position of its first value.
 pub(crate) fn compress(
     variable: &Variable<'_>,
     plan: &Plan,

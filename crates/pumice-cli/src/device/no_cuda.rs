@@ -1,5 +1,5 @@
-//! Stands for `pumice-gpu` in builds without the feature `cuda`: a device that does not exist, so that nothing else has
-//! to know of the feature.
+//! Replaces `pumice-gpu` in builds without the feature `cuda` by a device that cannot exist, so that no other module
+//! depends on the feature.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use pumice::{Array, Config, DecodeOptions, Error, Result};
 
 pub(crate) use pumice::Element as DeviceElement;
 
-/// There is none.
+/// A device, of which there is none.
 #[derive(Debug)]
 pub(crate) enum Device {}
 

@@ -1,9 +1,9 @@
 //! Speed on a device, beside that of copying the same array within its memory in the same run.
 //!
-//! Arrays, streams and working space are in device memory and allocated beforehand, and times are by the device's clock:
-//! the way from and to the host is not in them, nor are checksums, which the host adds and verifies. The value range has a
-//! column of its own, since those who know their bound do not need it; its time includes what the host does in between.
-//! Chunks that the device leaves to the host count with the time the host takes.
+//! Arrays, streams and working space are in device memory and allocated beforehand, and the device's clock measures times.
+//! They exclude transfers from and to the host, and checksums, which the host adds and verifies. The value range has its
+//! own column, since an absolute bound does not need it; its time includes the host's work between kernels. For chunks
+//! that the device leaves to the host, the host's time counts.
 //!
 //! Copies and coding alternate; the first runs are not counted, and the best of the others counts.
 
@@ -23,10 +23,10 @@ use crate::input::Input;
 use crate::text::{self, Table};
 use crate::ui::Ui;
 
-/// Runs that are not counted: clocks rise, and tables are told to the device.
+/// Runs that are not counted: clock rates rise, and tables are copied to the device.
 const WARM_UPS: u32 = 2;
 
-/// All work is in one order.
+/// All work is in one CUDA stream.
 const STREAM: Stream = Stream::DEFAULT;
 
 /// One element of the array that `--json` prints.
@@ -116,7 +116,7 @@ impl<T: DeviceElement> Arrays<'_, T> {
         encoder.encode(original_values, STREAM)?;
         let bytes = encoder.finish(original_values, STREAM)?;
         let frames = Frames::open(&bytes, &options)?;
-        // A value that is not written shall not pass for one that is: these are neither the array nor its copy.
+        // Zeros, not old values: otherwise a value that is never written could look restored.
         let mut restored = device.upload(&vec![T::default(); values.len()])?;
         let decoder = Decoder::new(device, &frames, restored.as_mut_slice(), STREAM)?;
         decoder.decode(STREAM)?;
@@ -249,7 +249,7 @@ fn describe(rows: &[Row]) -> String {
     format!("{}speeds in GB/s of array, {name}; errors in percent of the bound\n", table.render())
 }
 
-/// The measured columns; `pick` says what to make of one figure of a row.
+/// The measured columns; `pick` computes the number to show from a column.
 fn figures(pick: impl Fn(fn(&Row) -> f64) -> f64) -> [String; 7] {
     [
         text::ratio(pick(|row| row.ratio)),

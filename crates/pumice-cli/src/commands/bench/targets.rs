@@ -1,4 +1,4 @@
-//! How well targets are met: what comes back is compared with the original, and sizes are those of the streams.
+//! Measures how well targets are met, from the restored values and the sizes of the streams.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ struct Row {
 struct Outcome {
     #[serde(serialize_with = "ui::any_number")]
     achieved: f64,
-    /// How far that is on the good side of what was asked: in dB, or in percent for ratios.
+    /// The margin by which the target is exceeded: in dB, or in percent for ratios.
     #[serde(serialize_with = "ui::any_number")]
     off: f64,
     ratio: f64,

@@ -5,9 +5,9 @@ pub(crate) type Rgb = [u8; 3];
 
 pub(crate) const WHITE: Rgb = [255, 255, 255];
 pub(crate) const INK: Rgb = [40, 40, 46];
-/// Places without data.
+/// The colour of positions without data.
 pub(crate) const GREY: Rgb = [198, 198, 202];
-/// The ground of plots.
+/// The background of plots.
 pub(crate) const PAPER: Rgb = [242, 242, 244];
 
 /// Even steps in brightness and hue, after Matplotlib's viridis.
@@ -29,9 +29,9 @@ pub(crate) const DIVERGING: [Rgb; 7] =
 
 /// The colour at `t` in 0 to 1; outside, the nearest end.
 pub(crate) fn blend(map: &[Rgb], t: f32) -> Rgb {
-    let place = t.clamp(0.0, 1.0) * (map.len() - 1) as f32;
-    let i = (place as usize).min(map.len() - 2);
-    let f = place - i as f32;
+    let position = t.clamp(0.0, 1.0) * (map.len() - 1) as f32;
+    let i = (position as usize).min(map.len() - 2);
+    let f = position - i as f32;
     std::array::from_fn(|c| (f32::from(map[i][c]) * (1.0 - f) + f32::from(map[i + 1][c]) * f).round() as u8)
 }
 

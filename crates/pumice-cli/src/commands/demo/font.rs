@@ -35,10 +35,10 @@ const GLYPHS: [(char, [u8; HEIGHT]); 45] = [
 
 /// The dots of a text as (column, row); letters that are not in the font are left blank.
 pub(crate) fn dots(text: &str) -> impl Iterator<Item = (usize, usize)> {
-    text.chars().enumerate().flat_map(|(place, letter)| {
+    text.chars().enumerate().flat_map(|(position, letter)| {
         let rows = GLYPHS.iter().find(|(c, _)| *c == letter).map_or([0; HEIGHT], |(_, rows)| *rows);
         let on = move |&(x, y): &(usize, usize)| rows[y] >> (4 - x) & 1 == 1;
         let all = (0..HEIGHT).flat_map(|y| (0..5).map(move |x| (x, y)));
-        all.filter(on).map(move |(x, y)| (place * ADVANCE + x, y))
+        all.filter(on).map(move |(x, y)| (position * ADVANCE + x, y))
     })
 }

@@ -49,7 +49,7 @@ pub(crate) struct Picture {
     pixels: Vec<Rgb>,
 }
 
-/// Draws a field beside what was restored of it.
+/// Draws a field beside its restored values.
 pub(crate) fn draw(field: &Field, restored: &[f32], info: &Info) -> Picture {
     let bound = info.abs_bound as f32;
     let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
@@ -110,7 +110,7 @@ fn slice(field: &Field, values: &[f32]) -> Image {
     Image { height, width, values }
 }
 
-/// How many of the first particles lie where, over their place in the list.
+/// A histogram of the first particles: position in the box over index in the list.
 fn density(values: &[f32], (low, high): (f32, f32), title: &str, labels: (&str, &str)) -> Panel {
     let (height, width) = PLOT;
     let mut counts = vec![0.0f32; height * width];
