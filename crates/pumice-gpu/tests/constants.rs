@@ -29,7 +29,7 @@ const SHARED: &[(&str, &str, &str)] = &[
         "pumice/src/ balanced.rs",
         "BLOCK SIZE_BITS N_DIGITS CLASS_ALPHABET OWN_BOOK_GROUPS N_BOOKS=MAX_CODEBOOKS",
     ),
-    ("balanced.cuh", "pumice/src/ huffman.rs", "BLOCK GROUP STREAMS"),
+    ("balanced.cuh", "pumice/src/ huffman.rs", "BLOCK GROUP=GROUP_SYMBOLS STREAMS"),
     ("balanced.cuh", "pumice/src/ packed.rs", "MAX_BITS"),
     ("balanced.cuh", "pumice/src/ lengths.rs", "NO_CODE"),
     ("balanced.cuh", "pumice/src/ padding.rs", "VALUES_PER_BYTE"),

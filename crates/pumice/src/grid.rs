@@ -1,5 +1,4 @@
-//! The chunk grid and the work on it: which box of the array each chunk id stands for, copies of boxes between arrays
-//! in C order.
+//! The chunk grid: which box of the array each chunk id stands for; and copies of boxes between arrays in C order.
 
 use std::ops::Range;
 
@@ -50,12 +49,12 @@ impl Block {
         self.start.iter().zip(&self.extents).map(|(&s, &n)| s..s + n).collect()
     }
 
-    /// The ranges in an array whose values are those of `outer`, inside which this lies.
+    /// The ranges of this box in the array of `outer`, which contains it.
     pub(crate) fn ranges_in(&self, outer: &Block) -> Vec<Range<usize>> {
         self.start_in(outer).iter().zip(&self.extents).map(|(&s, &n)| s..s + n).collect()
     }
 
-    /// What both have in common; some extents are zero if nothing.
+    /// The intersection of both; if it is empty, some extents are zero.
     pub(crate) fn intersection(&self, other: &Block) -> Block {
         let mut common = self.clone();
         for axis in 0..self.start.len() {
@@ -73,9 +72,9 @@ impl Block {
     }
 }
 
-/// The run of memory that a box is within an array, if it is one run.
+/// The index range of a box within an array, if the box is contiguous there.
 pub(crate) fn contiguous_run(shape: &[usize], start: &[usize], extents: &[usize]) -> Option<Range<usize>> {
-    // After leading extents of 1, one axis may be cut; all behind it must be whole.
+    // After leading extents of 1, one axis may be cut; all later axes must be whole.
     let cut = extents.iter().position(|&n| n != 1).unwrap_or(extents.len());
     if extents.iter().zip(shape).skip(cut + 1).any(|(n, all)| n != all) {
         return None;
@@ -166,10 +165,10 @@ pub(crate) struct Grid {
     origin: Origin,
 }
 
-/// What a grid was made from.
+/// How the rows are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// One chunk is all there is, also if the array has no axis or no elements.
+    /// A single chunk, also if the array has no axes or no elements.
     Whole,
     /// The rows of each segment are known.
     Segments,
@@ -179,14 +178,14 @@ enum Origin {
 
 /// The chunks that share their rows, of which salvage found at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Band {
+pub(crate) struct ChunkBand {
     /// Position among all bands, found or not.
     pub(crate) number: u64,
     pub(crate) first_row: usize,
     pub(crate) rows: usize,
 }
 
-impl Band {
+impl ChunkBand {
     /// The row after the last one.
     pub(crate) fn end(&self) -> usize {
         self.first_row + self.rows
@@ -194,7 +193,7 @@ impl Band {
 
     /// Whether this can be the next band found after `previous`, or the first one, in an array cut to `chunk_rows`:
     /// each band between them has at least one row and at most that many.
-    pub(crate) fn can_follow(&self, previous: Option<&Band>, chunk_rows: usize) -> bool {
+    pub(crate) fn can_follow(&self, previous: Option<&ChunkBand>, chunk_rows: usize) -> bool {
         let (next_row, next_number) = previous.map_or((0, 0), |p| (p.end(), p.number + 1));
         let missing = self.first_row.checked_sub(next_row).zip(self.number.checked_sub(next_number));
         missing.is_some_and(|(rows, n)| (n..=n.saturating_mul(chunk_rows as u64)).contains(&(rows as u64)))
@@ -242,8 +241,8 @@ impl Grid {
 
     /// The grid of an array of which these bands are known, ascending, each able to follow the one before. Bands
     /// between them are part of the grid where only one cut of the rows is possible; see [`Self::gaps`] for the rest.
-    pub(crate) fn of_bands(row_shape: &[usize], chunk_shape: &[usize], bands: &[Band]) -> Result<Self> {
-        let rows = bands.last().map_or(0, Band::end);
+    pub(crate) fn of_bands(row_shape: &[usize], chunk_shape: &[usize], bands: &[ChunkBand]) -> Result<Self> {
+        let rows = bands.last().map_or(0, ChunkBand::end);
         let shape: Vec<usize> = std::iter::once(rows).chain(row_shape.iter().copied()).collect();
         let mut grid = Self::new(&shape, chunk_shape, &[])?;
         let (mut next_row, mut next_number) = (0, 0);
@@ -441,7 +440,7 @@ mod tests {
 
     #[test]
     fn bands_with_and_without_gaps() {
-        let band = |number, first_row, rows| Band { number, first_row, rows };
+        let band = |number, first_row, rows| ChunkBand { number, first_row, rows };
         // Two full bands of 3 rows missing in front, one of 2 rows and then two of 4 together missing later.
         let bands = [band(2, 6, 3), band(4, 11, 1), band(7, 16, 3)];
         assert!(bands[0].can_follow(None, 3) && bands.is_sorted_by(|a, b| b.can_follow(Some(a), 3)));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::codec::fast;
 use crate::codec::fast::choose::{self, Choice, Sampling};
-use crate::codec::fast::geometry::{self, Predictor, View, Y, Z};
+use crate::codec::fast::geometry::{self, Predictor, TileGrid, Y, Z};
 use crate::error::Result;
 
 /// Values in a sampled run.
@@ -58,7 +58,7 @@ impl FastCandidate {
 
     /// The tiles that hold values of a box of the chunk, in ascending order; where the view merges axes, a few more.
     pub fn tiles_in(&self, extents: &[usize], wanted: &[Range<usize>]) -> Result<Vec<u32>> {
-        let view = View::from_bytes(self.view, extents)?;
+        let view = TileGrid::from_bytes(self.view, extents)?;
         let part = view.part(extents, wanted);
         Ok((0..).zip(view.tiles()).filter(|(_, tile)| tile.touches(&part)).map(|(number, _)| number).collect())
     }
@@ -121,7 +121,7 @@ mod tests {
         for candidate in fast_sampling(&extents).candidates {
             let tiles = candidate.tiles_in(&extents, &wanted).unwrap();
             let mut of_value = vec![0; 40 * 50 * 60];
-            let view = View::from_bytes(candidate.view, &extents).unwrap();
+            let view = TileGrid::from_bytes(candidate.view, &extents).unwrap();
             for (number, tile) in (0..).zip(view.tiles()) {
                 for (z, y) in (0..tile.ez).flat_map(|z| (0..tile.ey).map(move |y| (z, y))) {
                     let row = tile.offset + z * tile.stride_z + y * tile.stride_y;

@@ -1,7 +1,7 @@
-//! What can still be read of a damaged stream. With an intact index, the frames are where it says; without, the stream
-//! is scanned for frame markers, and every frame whose checksum holds counts; frames say themselves which box of the
-//! array they hold (docs/format.md, section 5). A chunk is called intact only after it was decoded. The header must be
-//! intact: nothing can be decoded without it.
+//! Salvage: reads what is intact in a damaged stream. An intact index locates the frames. Without it, the stream is
+//! scanned for frame markers, and every frame whose checksum is right counts; each frame says which box of the array it
+//! holds (docs/format.md, section 5). A chunk is called intact only after it was decoded. The header must be intact:
+//! nothing can be decoded without it.
 
 use super::Array;
 use crate::codec::Element;
@@ -11,7 +11,7 @@ use crate::container::index::Index;
 use crate::container::{self, Layout, Place};
 use crate::error::{Error, Result};
 use crate::exec::reserve;
-use crate::grid::{self, Band, Block, Grid};
+use crate::grid::{self, Block, ChunkBand, Grid};
 use crate::io::{Bytes, ReadAt};
 use crate::io::{check_limit, read};
 use crate::with_dtype;
@@ -82,8 +82,8 @@ impl<R: ReadAt> Salvage<R> {
     }
 
     /// Ids and regions of all that is lost, ascending: with [`Self::intact`], they cover the array once. Most regions
-    /// are one chunk. Where the index is lost too, so may be the knowledge how a run of rows was cut into chunks; it is
-    /// then one region, under the id of its first chunk.
+    /// are one chunk. If the index is lost, too, it may be unknown how a run of rows was cut into chunks; it is then
+    /// one region, under the id of its first chunk.
     pub fn lost(&self) -> Vec<(u64, Vec<Range<usize>>)> {
         let grid = &self.reader.layout.grid;
         let is_lost = |id: &u64| grid.is_known(*id) && self.intact.binary_search(id).is_err();
@@ -97,7 +97,7 @@ impl<R: ReadAt> Salvage<R> {
         lost
     }
 
-    /// The array, with `missing` in place of what is lost.
+    /// The array, with `missing` for all values that are lost.
     pub fn read<T: Element>(&self, missing: T) -> Result<Array<T>> {
         self.reader.check_dtype::<T>()?;
         let whole = Block::whole(self.reader.layout.grid.shape());
@@ -122,7 +122,7 @@ struct Scan<'a, R> {
     header: Header,
     header_bytes: usize,
     max_bytes: u64,
-    /// Largest payload that a chunk can have, generously.
+    /// An upper limit of the payload size of a chunk.
     max_payload: u64,
     /// Bytes that may still be checked.
     effort: u64,
@@ -230,7 +230,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
                     self.index = Some(index);
                     return Ok(Some(offset + n - bytes.len() as u64));
                 }
-                // Its size is not known before it is read; counts that find no room may yet find it.
+                // The size of the index is unknown before it is read; more bytes may be enough.
                 Err(_) if n < room => {}
                 Err(_) => return Ok(None),
             }
@@ -240,7 +240,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
 
     fn spend(&mut self, bytes: u64) -> Result<()> {
         self.effort = self.effort.checked_sub(bytes).ok_or_else(|| {
-            Error::corrupt("too much of the stream looks like frames but is none: it was forged, not damaged")
+            Error::corrupt("too many bytes look like frames but are none: the stream was forged, not damaged")
         })?;
         Ok(())
     }
@@ -262,7 +262,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
             return Err(Error::corrupt("neither an index nor an intact chunk was found: nothing can be saved"));
         };
         self.header.full_shape(&[last.end()])?;
-        // Without an index nothing else keeps a forged header from implying a list of chunks that fills the memory.
+        // Without an index, nothing else stops a forged header from implying a list of chunks that fills the memory.
         let n_chunks = (last.number + 1).checked_mul(chunks_per_band);
         if n_chunks.is_none_or(|n| n > self.stream_bytes.max(1 << 20)) {
             return Err(Error::corrupt("the header implies far more chunks than the stream has bytes"));
@@ -271,9 +271,9 @@ impl<'a, R: ReadAt> Scan<'a, R> {
     }
 
     /// The bands of the frames found. Only forged frames contradict each other; then the first one found counts.
-    fn bands(&self, chunks_per_band: u64) -> Vec<Band> {
+    fn bands(&self, chunks_per_band: u64) -> Vec<ChunkBand> {
         let chunk_rows = self.header.chunk_shape[0];
-        let mut bands: BTreeMap<u64, Band> = BTreeMap::new();
+        let mut bands: BTreeMap<u64, ChunkBand> = BTreeMap::new();
         for (identity, _) in &self.found {
             let number = identity.chunk_id / chunks_per_band;
             let (Ok(first_row), Ok(rows)) = (usize::try_from(identity.first_row), usize::try_from(identity.rows))
@@ -283,7 +283,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
             if !(1..=chunk_rows).contains(&rows) || first_row.checked_add(rows).is_none() {
                 continue;
             }
-            let band = Band { number, first_row, rows };
+            let band = ChunkBand { number, first_row, rows };
             let before = bands.range(..number).next_back().map(|(_, b)| b);
             let after = bands.range(number..).next().map(|(_, b)| b);
             if band.can_follow(before, chunk_rows) && after.is_none_or(|b| b.can_follow(Some(&band), chunk_rows)) {

@@ -42,7 +42,7 @@ pub struct Huffman {
 
 impl Huffman {
     /// Symbols that share a class.
-    pub const GROUP: usize = huffman::GROUP;
+    pub const GROUP: usize = huffman::GROUP_SYMBOLS;
 
     /// The best codes for these symbols, which are below `n_symbols`; groups have the classes given, or all the same.
     pub fn fit(symbols: &[u16], n_symbols: usize, classes: &[u8], max_bits: u32) -> Self {
@@ -67,7 +67,7 @@ impl Huffman {
     /// # Errors
     /// If they are not those of codebooks.
     pub fn read(bytes: &[u8], n_codebooks: usize, n_symbols: usize, classes: &[u8]) -> Result<Self> {
-        let mut decoder = crate::codec::entropy::binary::Decoder::new(bytes);
+        let mut decoder = crate::codec::entropy::binary::BinaryDecoder::new(bytes);
         let all = (0..n_codebooks).map(|_| huffman::Lengths::read(&mut decoder, n_symbols)).collect::<Result<_>>()?;
         decoder.finish()?;
         Ok(Self::new(all, classes))
@@ -76,7 +76,7 @@ impl Huffman {
     /// The codebooks as bytes.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut encoder = crate::codec::entropy::binary::Encoder::new(&mut bytes);
+        let mut encoder = crate::codec::entropy::binary::BinaryEncoder::new(&mut bytes);
         self.codebooks.iter().for_each(|codebook| codebook.lengths().write(&mut encoder));
         encoder.finish();
         bytes

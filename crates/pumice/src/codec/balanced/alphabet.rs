@@ -1,9 +1,9 @@
-//! Symbols of several bytes at once (docs/format.md, 9.4): a Huffman code takes a bit at least, which is more than small
-//! differences are worth one by one.
+//! Symbols that stand for several bytes (docs/format.md, 9.4). A Huffman code takes at least one bit per symbol, which
+//! is more than a single small difference needs.
 
 use super::groups::{GROUP, ZERO};
 use crate::codec::entropy::histogram::{COST_BITS, x_log2_x};
-use crate::num::simd::Job;
+use crate::num::simd::Kernel;
 
 /// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,26 +15,26 @@ pub(crate) enum Alphabet {
     Pairs = 1,
     /// Four bytes within 1 of zero.
     Fours = 2,
-    /// Eight bytes, all of them zero but at most two, which are within 1 of it.
+    /// Eight bytes: zeros, and at most two bytes within 1 of zero.
     Eights = 3,
     /// A whole group: zeros, and one byte within 1 of zero.
     Ones = 4,
 }
 
-/// Symbols for what an alphabet has no symbol for; the bytes follow apart.
+/// Escape symbols: the bytes are literals, stored in a codebook of their own.
 const PAIRS_ESCAPE: u8 = 49;
 const FOURS_ESCAPE: u8 = 81;
 const EIGHTS_ESCAPE: u8 = 129;
 const ONES_ESCAPE: u8 = 64;
-/// Groups by which an alphabet is chosen.
+/// Number of groups in the sample by which an alphabet is chosen.
 const SAMPLE_GROUPS: usize = 128;
-/// Bits that a byte that follows apart is taken to cost.
+/// Estimated cost of a literal in bits.
 const REST_BITS: u64 = 7;
 
 impl Alphabet {
     pub(crate) const ALL: [Self; 5] = [Self::Singles, Self::Pairs, Self::Fours, Self::Eights, Self::Ones];
 
-    /// Bytes of a symbol.
+    /// How many bytes a symbol stands for.
     pub(crate) fn width(self) -> usize {
         match self {
             Self::Ones => GROUP,
@@ -42,7 +42,7 @@ impl Alphabet {
         }
     }
 
-    /// Symbols there are.
+    /// Number of symbols.
     pub(crate) fn size(self) -> usize {
         match self {
             Self::Singles => 256,
@@ -53,7 +53,7 @@ impl Alphabet {
         }
     }
 
-    /// The symbol of what follows apart.
+    /// The escape symbol.
     pub(crate) fn escape(self) -> Option<u8> {
         match self {
             Self::Singles => None,
@@ -89,7 +89,7 @@ impl Alphabet {
     }
 }
 
-/// 7 a + b of two bytes from ZERO - 3 on.
+/// 7 a + b, where a and b are two bytes minus (ZERO - 3).
 #[inline(always)]
 fn pair(bytes: [u8; 2]) -> u8 {
     let [a, b] = bytes.map(|byte| byte.wrapping_sub(ZERO - 3));
@@ -97,12 +97,12 @@ fn pair(bytes: [u8; 2]) -> u8 {
     if (a > 6) | (b > 6) { PAIRS_ESCAPE } else { symbol }
 }
 
-/// 27 a + 9 b + 3 c + d of four bytes from ZERO - 1 on.
+/// 27 a + 9 b + 3 c + d, where a to d are four bytes minus (ZERO - 1).
 #[inline(always)]
 fn four_at_once(bytes: [u8; 4]) -> u8 {
     let x = u32::from_le_bytes(bytes.map(|byte| byte.wrapping_sub(ZERO - 1)));
     let symbol = (x.wrapping_mul(27 << 24 | 9 << 16 | 3 << 8 | 1) >> 24) as u8;
-    // Bytes above 2 have a bit of these, or get one.
+    // Bytes above 2 have one of these bits set, or get one.
     let is_over = (x | (x & 0x7f7f_7f7f).wrapping_add(0x7d7d_7d7d)) & 0x8080_8080 != 0;
     if is_over { FOURS_ESCAPE } else { symbol }
 }
@@ -115,7 +115,7 @@ fn signs(bytes: [u8; 8]) -> Option<(u8, u8)> {
     if (x | (x & (0x7f * LOW)).wrapping_add(0x7d * LOW)) & (0x80 * LOW) != 0 {
         return None;
     }
-    // -1, 0 and 1 are 0, 1 and 2 here. A product moves the low bits of all bytes into the highest byte.
+    // -1, 0 and 1 are 0, 1 and 2 here. The multiplication gathers the low bits of all bytes in the highest byte.
     let collect = |bits: u64| ((bits & LOW).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
     Some((collect(!x), collect(x >> 1)))
 }
@@ -145,7 +145,7 @@ static EIGHTS_BASES: [u8; 256] = {
     all
 };
 
-/// The symbol of the set of bytes that are not zero, and of their signs, that of the first byte being the low bit.
+/// The symbol of a set of bytes that are not zero, and of their signs; the sign of the first one is the low bit.
 #[inline(always)]
 fn eight_at_once(bytes: [u8; 8]) -> u8 {
     let Some((set, above)) = signs(bytes) else { return EIGHTS_ESCAPE };
@@ -157,17 +157,17 @@ fn eight_at_once(bytes: [u8; 8]) -> u8 {
     base + u8::from(above & first != 0) + 2 * u8::from(above & !first != 0)
 }
 
-/// Twice the place of the only byte that is not zero, and 1 more if it is above zero.
+/// Twice the position of the only byte that is not zero, plus 1 if that byte is positive.
 #[inline(always)]
 fn one_of_all(bytes: &[u8; GROUP]) -> u8 {
-    let mut places = bytes.iter().enumerate().filter(|(_, byte)| **byte != ZERO);
-    match (places.next(), places.next()) {
-        (Some((place, &byte)), None) if byte.abs_diff(ZERO) == 1 => 2 * place as u8 + u8::from(byte > ZERO),
+    let mut positions = bytes.iter().enumerate().filter(|(_, byte)| **byte != ZERO);
+    match (positions.next(), positions.next()) {
+        (Some((position, &byte)), None) if byte.abs_diff(ZERO) == 1 => 2 * position as u8 + u8::from(byte > ZERO),
         _ => ONES_ESCAPE,
     }
 }
 
-/// Counts of byte symbols, in four tables, so that equal symbols in a row do not wait for each other.
+/// Counts byte symbols in four tables, so that equal consecutive symbols do not depend on each other.
 #[inline(always)]
 fn count(symbols: &[u8], counts: &mut [[u32; 256]; 4]) {
     let (fours, rest) = symbols.as_chunks::<4>();
@@ -184,7 +184,7 @@ fn total(counts: &[[u32; 256]; 4]) -> [u32; 256] {
     std::array::from_fn(|symbol| counts.iter().map(|counts| counts[symbol]).sum())
 }
 
-/// Bits of the Huffman codes of these symbols, about: entropy, but at least one bit for the most frequent one.
+/// Estimated bits of the Huffman codes of these symbols: the entropy, but at least one bit for the most frequent one.
 fn cost(counts: &[u32; 256]) -> u64 {
     let n: u32 = counts.iter().sum();
     let most = counts.iter().copied().max().unwrap_or(0);
@@ -198,13 +198,13 @@ fn cost(counts: &[u32; 256]) -> u64 {
     bits >> COST_BITS
 }
 
-/// Chooses the alphabet for groups of a book, from a sample of them.
+/// Chooses the alphabet of a codebook from a sample of its groups.
 pub(crate) struct Choose<'a> {
     pub(crate) bytes: &'a [[u8; GROUP]],
     pub(crate) groups: &'a [u32],
 }
 
-impl Job for Choose<'_> {
+impl Kernel for Choose<'_> {
     type Output = Alphabet;
 
     #[inline(always)]
@@ -230,7 +230,7 @@ impl Job for Choose<'_> {
     }
 }
 
-/// Turns the bytes of a book's groups into symbols, and counts them. What has no symbol goes to `rest`.
+/// Turns the bytes of a codebook's groups into symbols, and counts them. Literals go to `rest`.
 pub(crate) struct Gather<'a> {
     pub(crate) bytes: &'a [[u8; GROUP]],
     pub(crate) groups: &'a [u32],
@@ -239,7 +239,7 @@ pub(crate) struct Gather<'a> {
     pub(crate) rest: &'a mut Vec<u8>,
 }
 
-impl Job for Gather<'_> {
+impl Kernel for Gather<'_> {
     type Output = [u32; 256];
 
     #[inline(always)]
@@ -278,7 +278,7 @@ fn gather<const N: usize>(job: Gather<'_>) -> [u32; 256] {
 /// Counts of symbols.
 pub(crate) struct Count<'a>(pub(crate) &'a [u8]);
 
-impl Job for Count<'_> {
+impl Kernel for Count<'_> {
     type Output = [u32; 256];
 
     #[inline(always)]
@@ -289,7 +289,7 @@ impl Job for Count<'_> {
     }
 }
 
-/// Bytes of each symbol of pairs and fours; zeros where what follows apart belongs.
+/// The bytes of each symbol of pairs and fours; zeros for escapes.
 static PAIRS: [[u8; 2]; 256] = {
     let mut all = [[ZERO; 2]; 256];
     let mut symbol = 0;
@@ -318,13 +318,13 @@ static EIGHTS: [[u8; 8]; 256] = {
         let base = EIGHTS_BASES[set] as usize;
         let mut signs = 0;
         while base != EIGHTS_ESCAPE as usize && signs < 1 << set.count_ones() {
-            let (mut place, mut n) = (0, 0);
-            while place < 8 {
-                if set >> place & 1 != 0 {
-                    all[base + signs][place] = ZERO - 1 + 2 * (signs >> n & 1) as u8;
+            let (mut position, mut n) = (0, 0);
+            while position < 8 {
+                if set >> position & 1 != 0 {
+                    all[base + signs][position] = ZERO - 1 + 2 * (signs >> n & 1) as u8;
                     n += 1;
                 }
-                place += 1;
+                position += 1;
             }
             signs += 1;
         }
@@ -342,7 +342,7 @@ static ONES: [[u8; GROUP]; 256] = {
     all
 };
 
-/// Turns symbols back into the bytes of a book's groups. Returns false if `rest` has too few bytes.
+/// Turns symbols back into the bytes of a codebook's groups. Returns false if `rest` has too few literals.
 pub(crate) struct Scatter<'a, 'r> {
     pub(crate) symbols: &'a [u8],
     pub(crate) groups: &'a [u32],
@@ -351,7 +351,7 @@ pub(crate) struct Scatter<'a, 'r> {
     pub(crate) bytes: &'a mut [[u8; GROUP]],
 }
 
-impl Job for Scatter<'_, '_> {
+impl Kernel for Scatter<'_, '_> {
     type Output = bool;
 
     #[inline(always)]
@@ -416,25 +416,25 @@ mod tests {
         for reach in [1, 2, 3, 20, 127] {
             for n_nonzero in [0, 1, 2, 5, 40] {
                 let bytes = groups(reach, n_nonzero, 50);
-                let places: Vec<u32> = (0..50).rev().collect();
+                let positions: Vec<u32> = (0..50).rev().collect();
                 for alphabet in Alphabet::ALL {
                     let mut symbols = vec![0; 50 * GROUP / alphabet.width()];
                     let mut rest = Vec::new();
                     let job =
-                        Gather { bytes: &bytes, groups: &places, alphabet, symbols: &mut symbols, rest: &mut rest };
+                        Gather { bytes: &bytes, groups: &positions, alphabet, symbols: &mut symbols, rest: &mut rest };
                     let counts = job.run();
                     assert_eq!(counts.iter().sum::<u32>() as usize, symbols.len());
                     assert!(symbols.iter().all(|symbol| usize::from(*symbol) < alphabet.size()));
                     let (mut left, mut back) = (&rest[..], vec![[7; GROUP]; 50]);
                     let job =
-                        Scatter { symbols: &symbols, groups: &places, alphabet, rest: &mut left, bytes: &mut back };
+                        Scatter { symbols: &symbols, groups: &positions, alphabet, rest: &mut left, bytes: &mut back };
                     assert!(job.run() && left.is_empty());
                     assert_eq!(back, bytes, "{alphabet:?} {reach} {n_nonzero}");
                     if !rest.is_empty() {
                         let mut left = &rest[1..];
                         let bytes = &mut back[..];
                         assert!(
-                            !Scatter { symbols: &symbols, groups: &places, alphabet, rest: &mut left, bytes }.run()
+                            !Scatter { symbols: &symbols, groups: &positions, alphabet, rest: &mut left, bytes }.run()
                         );
                     }
                 }
@@ -453,8 +453,8 @@ mod tests {
         ];
         for (reach, n_nonzero, best) in cases {
             let bytes = groups(reach, n_nonzero, 200);
-            let places: Vec<u32> = (0..200).collect();
-            assert_eq!(Choose { bytes: &bytes, groups: &places }.run(), best, "{reach} {n_nonzero}");
+            let positions: Vec<u32> = (0..200).collect();
+            assert_eq!(Choose { bytes: &bytes, groups: &positions }.run(), best, "{reach} {n_nonzero}");
         }
     }
 }

@@ -1,27 +1,27 @@
 //! N-dimensional Lorenzo differences of a chunk's integers, and their sums (docs/format.md, 9.1).
 //!
-//! Differences are taken along each axis of an [`Order`], so the decoder's reconstruction is a running sum along each of
-//! them, in any sequence: the partial sums of cuSZ+. Where such an axis begins, differences are taken from where it began
-//! before, as long as only axes outside of the order were passed since.
+//! Differences are taken along each axis of an [`Order`], so the decoder's reconstruction is a running sum along each
+//! of them, in any sequence: the partial sums of cuSZ+. The first value along such an axis is predicted by the previous
+//! first value along it, if only axes outside of the order advanced in between.
 
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::quantize::restore;
 
-/// Groups of the sample that an order is chosen by, and the values of each.
+/// Size of the sample by which an order is chosen: groups, and values per group.
 const SAMPLE_GROUPS: usize = 384;
 const SAMPLE_RUN: usize = 32;
-/// Most axes across rows.
+/// The most axes across rows.
 const ACROSS: usize = AXES - 1;
 
 /// Along which axes differences are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     axes: AxisSet,
-    /// How often along the fastest axis: 0, 1 or 2 times.
+    /// How often differences are taken along the fastest axis: 0, 1 or 2 times.
     n_along: usize,
 }
 
@@ -39,7 +39,7 @@ impl Order {
         Ok(Self { axes, n_along: usize::from(is_along) + usize::from(is_second) })
     }
 
-    /// All orders that are of use for an array of these extents.
+    /// All orders that make sense for an array of these extents.
     fn all(dims: &Dims) -> impl Iterator<Item = Self> {
         let long = (0..AXES).filter(|&a| dims[a] > 1 || a == X).fold(0, |set, a| set | 1 << a);
         let sets = (1..1 << AXES).filter(move |set| set & !long == 0);
@@ -47,7 +47,7 @@ impl Order {
         once.chain([Self { axes: 1 << X, n_along: 2 }])
     }
 
-    /// The order whose differences of a sample look cheapest.
+    /// The order with the lowest estimated cost on a sample.
     pub(crate) fn choose(integers: &[i32], dims: &Dims) -> Self {
         simd::run(Choose { integers, dims })
     }
@@ -58,7 +58,7 @@ struct Choose<'a> {
     dims: &'a Dims,
 }
 
-impl Job for Choose<'_> {
+impl Kernel for Choose<'_> {
     type Output = Order;
 
     #[inline(always)]
@@ -69,7 +69,7 @@ impl Job for Choose<'_> {
             let walk = Walk::new(self.dims, order);
             let mut cost = 0;
             let mut group = [0; SAMPLE_RUN];
-            // Not a power of two, so that places differ in all of their coordinates.
+            // Not a power of two, so that sampled positions differ along all axes.
             let n_groups = (n_values / (2 * SAMPLE_RUN)).min(SAMPLE_GROUPS);
             for i in 0..n_groups {
                 let at = i * (n_values - SAMPLE_RUN) / n_groups;
@@ -91,7 +91,7 @@ impl Job for Choose<'_> {
     }
 }
 
-/// What a group of differences costs: about the logarithm of their mean magnitude.
+/// Estimated cost of a group of differences: about the logarithm of their mean magnitude.
 #[inline(always)]
 fn group_cost(group: &[i32; SAMPLE_RUN]) -> u64 {
     let sum: u64 = group.iter().map(|d| u64::from(d.unsigned_abs())).sum();
@@ -107,7 +107,7 @@ fn group_cost(group: &[i32; SAMPLE_RUN]) -> u64 {
 struct Axis {
     extent: usize,
     stride: usize,
-    /// How often it begins anew before the next axis of the order goes on.
+    /// How often it is traversed before the next axis of the order advances.
     n_repeats: usize,
 }
 
@@ -145,11 +145,11 @@ impl Walk {
     /// Differences of the integers from `at` on, which lie within one row; `position` is that of the first.
     #[inline(always)]
     fn differences(&self, integers: &[i32], at: usize, position: &Position, out: &mut [i32]) {
-        // All sums of ways back along axes that have a neighbour.
+        // Distances to all corners of the Lorenzo stencil: sums of the distances back along axes that have a neighbour.
         let mut back = [0; 1 << ACROSS];
         let mut n_terms = 1;
         for a in 0..self.n_across {
-            if let Some(way) = position.across[a].way_back(&self.across[a]) {
+            if let Some(way) = position.across[a].distance_back(&self.across[a]) {
                 for i in 0..n_terms {
                     back[n_terms + i] = back[i] + way;
                 }
@@ -163,8 +163,8 @@ impl Walk {
                 let signed = |j: usize| integers[at + i - way - back[j]].wrapping_mul(sign(j));
                 (0..n_terms).fold(0_i32, |sum, j| sum.wrapping_add(signed(j)))
             };
-            let along = Place { index: x + i, repeat: position.along.repeat };
-            *d = term(0).wrapping_sub(along.way_back(&self.row).map_or(0, term));
+            let along = AxisPosition { index: x + i, repeat: position.along.repeat };
+            *d = term(0).wrapping_sub(along.distance_back(&self.row).map_or(0, term));
         }
         let (at, out) = (at + n_first, &mut out[n_first..]);
         match (n_terms, self.n_along) {
@@ -180,7 +180,7 @@ impl Walk {
         }
     }
 
-    /// Gives integers that are not coded the value for which their difference is 0: the cheapest one.
+    /// Sets each hole to the integer whose difference is 0, which is the cheapest.
     pub(crate) fn fill_holes(&self, integers: &mut [i32], holes: &[usize]) {
         let mut position = Position::default();
         let mut at = 0;
@@ -197,7 +197,7 @@ impl Walk {
         }
     }
 
-    /// Differences of a block of integers from `at` on; `position` moves behind it.
+    /// Differences of a block of integers from `at` on; advances `position` beyond it.
     #[inline(always)]
     pub(crate) fn block(&self, integers: &[i32], at: usize, position: &mut Position, out: &mut [i32]) {
         let mut n_done = 0;
@@ -215,7 +215,7 @@ fn sign(term: usize) -> i32 {
     if term.count_ones().is_multiple_of(2) { 1 } else { -1 }
 }
 
-/// Differences `ALONG` times along a row, of `N` rows taken with alternating signs.
+/// Adds `N` rows with alternating signs, then takes differences `ALONG` times along the result.
 #[inline(always)]
 fn differences<const N: usize, const ALONG: usize>(
     integers: &[i32],
@@ -239,25 +239,25 @@ fn differences<const N: usize, const ALONG: usize>(
     }
 }
 
-/// Where along an axis.
+/// Position along an axis: index, and how often the axis has been traversed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct AxisPosition {
     index: usize,
     repeat: usize,
 }
 
-impl Place {
-    /// How far back the neighbour along the axis is.
+impl AxisPosition {
+    /// Distance back to the neighbour along the axis.
     #[inline(always)]
-    fn way_back(self, axis: &Axis) -> Option<usize> {
+    fn distance_back(self, axis: &Axis) -> Option<usize> {
         match self {
-            Place { index: 0, repeat: 0 } => None,
-            Place { index: 0, .. } => Some(axis.stride * axis.extent),
+            AxisPosition { index: 0, repeat: 0 } => None,
+            AxisPosition { index: 0, .. } => Some(axis.stride * axis.extent),
             _ => Some(axis.stride),
         }
     }
 
-    /// Moves on by one; true if all of the axis has been passed.
+    /// Moves on by one; true if the last traversal of the axis is complete.
     #[inline(always)]
     fn advance(&mut self, axis: &Axis) -> bool {
         self.index += 1;
@@ -274,21 +274,21 @@ impl Place {
     }
 }
 
-/// Where in a walk.
+/// Position in a walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Position {
-    along: Place,
-    across: [Place; ACROSS],
+    along: AxisPosition,
+    across: [AxisPosition; ACROSS],
 }
 
 impl Position {
     fn new(walk: &Walk, at: usize) -> Self {
-        let place = |axis: &Axis| Place {
+        let on_axis = |axis: &Axis| AxisPosition {
             index: at / axis.stride % axis.extent,
             repeat: at / (axis.stride * axis.extent) % axis.n_repeats,
         };
-        let mut position = Self { along: place(&walk.row), ..Self::default() };
-        (0..walk.n_across).for_each(|a| position.across[a] = place(&walk.across[a]));
+        let mut position = Self { along: on_axis(&walk.row), ..Self::default() };
+        (0..walk.n_across).for_each(|a| position.across[a] = on_axis(&walk.across[a]));
         position
     }
 
@@ -297,11 +297,11 @@ impl Position {
     fn advance(&mut self, walk: &Walk, n: usize) {
         self.along.index += n - 1;
         let mut is_passed = self.along.advance(&walk.row);
-        for (place, axis) in self.across.iter_mut().zip(&walk.across[..walk.n_across]) {
+        for (on_axis, axis) in self.across.iter_mut().zip(&walk.across[..walk.n_across]) {
             if !is_passed {
                 return;
             }
-            is_passed = place.advance(axis);
+            is_passed = on_axis.advance(axis);
         }
     }
 }
@@ -309,13 +309,13 @@ impl Position {
 /// Sums along an axis.
 #[derive(Default)]
 struct Running {
-    /// Up to the last hyperplane across the axis, at each place of that.
+    /// The sums up to the last hyperplane across the axis, one for each of its points.
     sums: Vec<i32>,
-    /// The same where the axis began last, if it begins more than once.
+    /// The sums where the axis last began, if it is traversed more than once.
     starts: Vec<i32>,
 }
 
-/// The sums that turn differences back into integers, and those into values, block after block.
+/// Turns differences back into integers by sums, and integers into values, block by block.
 pub(crate) struct Sums<'a, T> {
     walk: &'a Walk,
     position: Position,
@@ -339,7 +339,7 @@ impl<'a, T: Real> Sums<'a, T> {
         Self { walk, position: Position::default(), along: [0; 2], start: 0, across, at: 0, origin, step }
     }
 
-    /// The values of the next differences, which are overwritten.
+    /// Restores the values of the next differences, which it overwrites.
     #[inline(always)]
     pub(crate) fn block(&mut self, differences: &mut [i32], out: &mut [T]) {
         let walk = self.walk;
@@ -368,8 +368,8 @@ impl<'a, T: Real> Sums<'a, T> {
         }
         let mut row = row;
         let [mut first, mut second] = self.along;
-        if let Place { index: 0, repeat } = self.position.along {
-            // The start of a row is summed from start to start.
+        if let AxisPosition { index: 0, repeat } = self.position.along {
+            // The first value of a row continues the sum of the previous first values.
             let (d, rest) = row.split_first_mut().expect("rows have values");
             self.start = if repeat == 0 { *d } else { self.start.wrapping_add(*d) };
             *d = self.start;
@@ -396,14 +396,14 @@ impl<'a, T: Real> Sums<'a, T> {
         let at = self.at % self.walk.across[a].stride;
         let Running { sums, starts } = &mut self.across[a];
         let sums = &mut sums[at..at + row.len()];
-        let place = self.position.across[a];
-        if place.index > 0 {
+        let on_axis = self.position.across[a];
+        if on_axis.index > 0 {
             add(sums, row);
             return;
         }
         if !starts.is_empty() {
             let starts = &mut starts[at..at + row.len()];
-            if place.repeat > 0 {
+            if on_axis.repeat > 0 {
                 add(starts, row);
             } else {
                 starts.copy_from_slice(row);
@@ -412,7 +412,7 @@ impl<'a, T: Real> Sums<'a, T> {
         sums.copy_from_slice(row);
     }
 
-    /// Gives the buffers back.
+    /// Returns the buffers to the pool.
     pub(crate) fn finish(self) {
         for running in self.across {
             scratch::give(running.sums);
@@ -421,7 +421,7 @@ impl<'a, T: Real> Sums<'a, T> {
     }
 }
 
-/// Adds a row to sums, and makes it them.
+/// Adds a row to the sums, and copies these to the row.
 #[inline(always)]
 fn add(sums: &mut [i32], row: &mut [i32]) {
     for (sum, d) in sums.iter_mut().zip(row) {

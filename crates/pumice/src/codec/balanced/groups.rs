@@ -1,40 +1,41 @@
-//! Differences in groups of 32: a class by their mean magnitude, low bits as they are, and the rest as bytes
-//! (docs/format.md, 9.3 to 9.5).
+//! Differences in groups of 32: each group has a class by its mean magnitude, raw low bits, and a byte per difference
+//! for the rest (docs/format.md, 9.3 to 9.5).
 //!
-//! Magnitudes are alike in a neighbourhood, so that the classes, of which each has its own code, adapt to the data at
-//! the price of one symbol for 32 values. Low bits of large differences are noise: they are not worth a code.
+//! Neighbouring differences have similar magnitudes. Since each class has its own Huffman code, coding adapts to the
+//! data at the cost of one symbol per 32 values. Low bits of large differences are noise, so they are stored raw.
 
-/// Differences of a group.
+/// Number of differences in a group.
 pub(crate) const GROUP: usize = 32;
-/// Classes: 0 if all differences are 0, two for each power of two of the sum of magnitudes otherwise.
+/// Number of classes: class 0 if all differences are 0, otherwise two classes per power of two of the sum of
+/// magnitudes.
 pub(crate) const N_CLASSES: usize = 1 + 2 * 32;
-/// Sums of magnitudes below 2 to this have no low bits.
+/// Groups have no low bits if the sum of magnitudes is below 2 to this.
 const PLAIN_EXPONENT: u32 = 8;
-/// Stands for what does not fit into a byte.
+/// The byte of a wide difference.
 pub(crate) const WIDE: u8 = 0;
 /// The byte of 0.
 pub(crate) const ZERO: u8 = 128;
-/// Larger magnitudes count as this.
+/// Larger magnitudes count as this in the sum.
 const MAX_MAGNITUDE: u32 = 1 << 26;
 
-/// Low bits of the differences of a class.
+/// Number of low bits of a difference of this class.
 #[inline(always)]
 pub(crate) fn n_low_bits(class: u8) -> u32 {
     (u32::from(class.saturating_sub(1)) / 2).saturating_sub(PLAIN_EXPONENT - 1)
 }
 
-/// Bytes of the low bits of a group.
+/// Size in bytes of the low bits of a group.
 #[inline(always)]
 pub(crate) fn low_bytes(class: u8) -> usize {
     n_low_bits(class) as usize * GROUP / 8
 }
 
-/// Takes a group apart: its class, and the byte of each difference. Low bits go to `low`, differences that do not fit
-/// a byte to `wide`.
+/// Splits a group: returns its class, and writes the byte of each difference, low bits to `low` and wide differences to
+/// `wide`.
 ///
 /// `low` has room for 4 bytes per difference and 8 more.
 #[inline(always)]
-pub(crate) fn take_apart(group: &[i32; GROUP], bytes: &mut [u8; GROUP], low: &mut [u8], wide: &mut Vec<i32>) -> u8 {
+pub(crate) fn split(group: &[i32; GROUP], bytes: &mut [u8; GROUP], low: &mut [u8], wide: &mut Vec<i32>) -> u8 {
     let mut sum = 0_u32;
     for d in group {
         sum += d.unsigned_abs().min(MAX_MAGNITUDE);
@@ -63,7 +64,8 @@ pub(crate) fn take_apart(group: &[i32; GROUP], bytes: &mut [u8; GROUP], low: &mu
     class
 }
 
-/// The low bits of a group: whole bytes of all differences first, then what is left, eight differences at a time.
+/// Writes the low bits of a group: first whole bytes of all differences, then the remaining bits, eight differences at
+/// a time.
 #[inline(always)]
 fn put_low_bits(group: &[i32; GROUP], n_low: u32, low: &mut [u8]) {
     let mut at = 0;
@@ -89,7 +91,7 @@ fn put_low_bits(group: &[i32; GROUP], n_low: u32, low: &mut [u8]) {
     }
 }
 
-/// Eight fields of `n` bits, each in a byte, without the gaps between them.
+/// Packs eight fields of `n` bits, one per byte, without gaps.
 #[inline(always)]
 fn close_up(x: u64, n: u32) -> u64 {
     let x = x & 0x00ff_00ff_00ff_00ff | (x >> 8 & 0x00ff_00ff_00ff_00ff) << n;
@@ -97,7 +99,7 @@ fn close_up(x: u64, n: u32) -> u64 {
     x & 0xffff_ffff | x >> 32 << (4 * n)
 }
 
-/// Inverse of [`close_up`]; what is above the fields is ignored.
+/// Inverse of [`close_up`]; ignores bits above the fields.
 #[inline(always)]
 fn spread(x: u64, n: u32) -> u64 {
     let four = (1_u64 << (4 * n)) - 1;
@@ -108,9 +110,9 @@ fn spread(x: u64, n: u32) -> u64 {
     x & one | (x >> n & one) << 8
 }
 
-/// Inverse of [`take_apart`], but for wide differences. `low` has the bytes of the low bits and 8 more.
+/// Inverse of [`split`], except for wide differences. `low` has the bytes of the low bits and 8 more.
 #[inline(always)]
-pub(crate) fn put_together(class: u8, bytes: &[u8; GROUP], low: &[u8], group: &mut [i32; GROUP]) {
+pub(crate) fn join(class: u8, bytes: &[u8; GROUP], low: &[u8], group: &mut [i32; GROUP]) {
     let n_low = n_low_bits(class);
     for (d, byte) in group.iter_mut().zip(bytes) {
         *d = (i32::from(*byte) - i32::from(ZERO)) << n_low;
@@ -152,10 +154,10 @@ mod tests {
                 (noise as i32) >> (31 - n_bits)
             });
             let (mut bytes, mut low, mut wide) = ([0; GROUP], [0; GROUP * 4 + 8], Vec::new());
-            let class = take_apart(&group, &mut bytes, &mut low, &mut wide);
+            let class = split(&group, &mut bytes, &mut low, &mut wide);
             assert!(usize::from(class) < N_CLASSES);
             let mut restored = [0; GROUP];
-            put_together(class, &bytes, &low[..low_bytes(class) + 8], &mut restored);
+            join(class, &bytes, &low[..low_bytes(class) + 8], &mut restored);
             let mut wide = wide.into_iter();
             for ((restored, byte), d) in restored.into_iter().zip(bytes).zip(group) {
                 assert_eq!(if byte == WIDE { wide.next().unwrap() } else { restored }, d, "{n_bits} bits");
@@ -169,7 +171,7 @@ mod tests {
         let mut group = [1; GROUP];
         group[7] = i32::MIN;
         let (mut bytes, mut low, mut wide) = ([0; GROUP], [0; GROUP * 4 + 8], Vec::new());
-        let class = take_apart(&group, &mut bytes, &mut low, &mut wide);
+        let class = split(&group, &mut bytes, &mut low, &mut wide);
         assert_eq!((wide, bytes[7]), (vec![i32::MIN], WIDE));
         assert_eq!(n_low_bits(class), 19);
     }

@@ -1,15 +1,15 @@
-//! The codec of the preset `balanced` (docs/format.md, 9): differences of the quantised integers, in groups whose local
-//! magnitude picks a Huffman code.
+//! The codec of the preset `balanced` (docs/format.md, 9): differences of the quantised integers, in groups whose mean
+//! magnitude selects a Huffman code.
 //!
 //! ```text
-//! integers ─▶ differences  N-D Lorenzo along the axes that serve the chunk   (differences.rs)
-//!          ─▶ groups       32 at a time: class, low bits as they are, bytes    (groups.rs)
-//!          ─▶ alphabet     the bytes of a book one, two or four at a time      (alphabet.rs)
-//!          ─▶ huffman      one codebook for each book                          (huffman.rs)
+//! integers ─▶ differences  N-D Lorenzo along the axes that suit the chunk      (differences.rs)
+//!          ─▶ groups       32 at a time: class, raw low bits, bytes            (groups.rs)
+//!          ─▶ alphabet     symbols of 1, 2, 4, 8 or 32 bytes                   (alphabet.rs)
+//!          ─▶ huffman      a codebook for each class with enough groups        (entropy/huffman)
 //! ```
 //!
-//! Groups of a book are coded together, whatever their places: so there is one table at a time to look things up in,
-//! and as many symbols at once as it pays. Runs of groups that are all zero are coded as such.
+//! All groups of a codebook are coded together, wherever they are in the chunk. So the decoder uses one look-up table
+//! at a time, and each codebook has the alphabet that suits it. Runs of groups of zeros are coded as run lengths.
 
 mod alphabet;
 mod differences;
@@ -23,24 +23,24 @@ use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::{Bytes, varint};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::Quantizer;
 use alphabet::{Alphabet, Choose, Count, Gather, Scatter};
 use differences::{Order, Position, Sums, Walk};
 use groups::{GROUP, N_CLASSES, WIDE};
 
-/// Values that go through differences and groups together: small enough to stay in the nearest cache.
+/// Values that are processed together: few enough to stay in the L1 cache.
 const BLOCK: usize = 4096;
-/// Bits of a codebook's packed lengths are counted by so many, its alphabet is above them.
+/// Number of bits, in a codebook's head, of the size of its packed lengths; the alphabet is above them.
 const SIZE_BITS: u32 = 13;
-/// Codebooks of a chunk, at most: that of classes, those of books, that of bytes apart.
+/// The most codebooks of a chunk: one for classes, one for each class, and one for literals.
 const MAX_CODEBOOKS: usize = N_CLASSES + 1;
-/// Symbols of classes: digits of the length of a run of empty groups, then the step from the last class that was not
-/// empty.
+/// Symbols of classes: first the digits of the length of a run of empty groups, then the step from the last class that
+/// was not 0.
 const N_DIGITS: u8 = 2;
 const CLASS_ALPHABET: usize = N_DIGITS as usize + 2 * N_CLASSES;
-/// Groups for which a book of codes pays.
+/// A class gets a codebook of its own from this many groups on.
 const OWN_BOOK_GROUPS: usize = 64;
 /// The codec of the preset `balanced`.
 pub(crate) struct Balanced;
@@ -68,16 +68,16 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         let order = Order::choose(&integers, &view.dims);
         let walk = Walk::new(&view.dims, order);
         walk.fill_holes(&mut integers, &holes);
-        let apart = simd::run(TakeApart { integers: &integers, walk: &walk });
+        let parts = simd::run(SplitGroups { integers: &integers, walk: &walk });
         scratch::give(integers);
 
-        let class_symbols = class_symbols(&apart.classes);
+        let class_symbols = class_symbols(&parts.classes);
         let counts = simd::run(Count(&class_symbols));
         let mut coded = Coded::default();
         coded.push(Alphabet::Singles, &class_symbols, &counts[..CLASS_ALPHABET]);
-        let sorted = Sorted::new(&apart.classes);
-        let bytes = apart.bytes.as_chunks::<GROUP>().0;
-        let mut symbols: Vec<u8> = scratch::take(apart.bytes.len());
+        let sorted = Sorted::new(&parts.classes);
+        let bytes = parts.bytes.as_chunks::<GROUP>().0;
+        let mut symbols: Vec<u8> = scratch::take(parts.bytes.len());
         let mut rest = Vec::new();
         for groups in sorted.books() {
             let alphabet = simd::run(Choose { bytes, groups });
@@ -90,16 +90,16 @@ impl<T: Real> ChunkCodec<T> for Balanced {
             coded.push(Alphabet::Singles, &rest, &counts);
         }
         scratch::give(symbols);
-        scratch::give(apart.bytes);
+        scratch::give(parts.bytes);
 
         varint::write_to(origin.zigzag() as u64, out);
         out.push(order.to_bits());
         varint::write_to(class_symbols.len() as u64, out);
         varint::write_to(rest.len() as u64, out);
         coded.write_to(out);
-        out.extend_from_slice(&apart.low);
-        apart.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
-        scratch::give(apart.low);
+        out.extend_from_slice(&parts.low);
+        parts.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
+        scratch::give(parts.low);
         padding::pad(out, start, values.len());
         true
     }
@@ -119,7 +119,7 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         }
         let n_rest = varint::read_from(&mut bytes)?;
         if n_rest > out.len() as u64 + GROUP as u64 {
-            return Err(Error::corrupt("chunk has more bytes apart than values"));
+            return Err(Error::corrupt("chunk has more literals than values"));
         }
         let mut coded = CodedReader::new(&mut bytes)?;
 
@@ -155,11 +155,11 @@ impl<T: Real> ChunkCodec<T> for Balanced {
             left_symbols = after;
             let bytes = group_bytes.as_chunks_mut::<GROUP>().0;
             if !simd::run(Scatter { symbols, groups, alphabet, rest: &mut left, bytes }) {
-                return Err(Error::corrupt("chunk has too few bytes apart"));
+                return Err(Error::corrupt("chunk has too few literals"));
             }
         }
         if !left.is_empty() {
-            return Err(Error::corrupt("chunk has too many bytes apart"));
+            return Err(Error::corrupt("chunk has too many literals"));
         }
         scratch::give(rest);
         scratch::give(symbols);
@@ -176,7 +176,7 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         let walk = Walk::new(&view.dims, order);
         let sums = Sums::new(&walk, origin, step);
         let n_values = working.len();
-        simd::run(PutTogether { classes: &classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
+        simd::run(JoinGroups { classes: &classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
         padding::check_end(&bytes, payload.len(), n_values)?;
         scratch::give(group_bytes);
         exceptions.restore(exact, fills, working);
@@ -187,7 +187,7 @@ impl<T: Real> ChunkCodec<T> for Balanced {
     }
 }
 
-/// Symbols of several codebooks.
+/// Collects the symbols of several codebooks.
 struct Coded {
     heads: Vec<u16>,
     lengths: Vec<u8>,
@@ -204,7 +204,7 @@ impl Default for Coded {
 }
 
 impl Coded {
-    /// Codes symbols under a codebook that is fitted to them.
+    /// Codes symbols with a codebook made for them.
     fn push(&mut self, alphabet: Alphabet, symbols: &[u8], counts: &[u32]) {
         let codebook = Codebook::new(Lengths::fit(counts, packed::MAX_BITS));
         let n_bits = packed::pack(codebook.lengths(), &mut self.lengths);
@@ -223,21 +223,21 @@ impl Coded {
     }
 }
 
-/// A chunk's differences, taken apart.
+/// A chunk's differences, split into parts.
 struct Apart {
     classes: Vec<u8>,
-    /// Whole groups.
+    /// Bytes of whole groups.
     bytes: Vec<u8>,
     low: Vec<u8>,
     wide: Vec<i32>,
 }
 
-struct TakeApart<'a> {
+struct SplitGroups<'a> {
     integers: &'a [i32],
     walk: &'a Walk,
 }
 
-impl Job for TakeApart<'_> {
+impl Kernel for SplitGroups<'_> {
     type Output = Apart;
 
     #[inline(always)]
@@ -259,7 +259,7 @@ impl Job for TakeApart<'_> {
             let mut n_low = 0;
             let groups = block.as_chunks::<GROUP>().0.iter().zip(bytes.as_chunks_mut::<GROUP>().0);
             for ((group, bytes), class) in groups.zip(classes) {
-                *class = groups::take_apart(group, bytes, &mut low[n_low..], &mut all.wide);
+                *class = groups::split(group, bytes, &mut low[n_low..], &mut all.wide);
                 n_low += groups::low_bytes(*class);
             }
             all.low.extend_from_slice(&low[..n_low]);
@@ -274,7 +274,7 @@ fn class_symbols(classes: &[u8]) -> Vec<u8> {
     let mut last = 1;
     let mut n_empty = 0_usize;
     let end_run = |n_empty: &mut usize, symbols: &mut Vec<u8>| {
-        // Digits 1 and 2 of base 2, least significant first: no run has two names.
+        // Bijective base 2: digits 1 and 2, least significant first, so each length has one representation.
         while *n_empty > 0 {
             let is_even = n_empty.is_multiple_of(2);
             symbols.push(u8::from(is_even));
@@ -324,7 +324,7 @@ fn read_classes(symbols: &[u8], classes: &mut [u8]) -> Result<()> {
     if at == classes.len() { Ok(()) } else { Err(wrong()) }
 }
 
-/// The groups of each book of codes, in their order. Books are numbered by the first of their classes.
+/// The groups of each codebook, in ascending order. Codebooks are numbered by their lowest class.
 struct Sorted {
     groups: Vec<u32>,
     starts: [usize; N_CLASSES + 1],
@@ -334,7 +334,7 @@ impl Sorted {
     fn new(classes: &[u8]) -> Self {
         let mut n_of_class = [0_usize; N_CLASSES];
         classes.iter().for_each(|class| n_of_class[usize::from(*class)] += 1);
-        // A class that has too few groups for a book of its own shares that of the next smaller one of its kind.
+        // A class with too few groups shares the codebook of the class two below, which covers the same half octave.
         let mut book_of: [usize; N_CLASSES] = std::array::from_fn(|class| class);
         for class in 1..N_CLASSES {
             if n_of_class[class] < OWN_BOOK_GROUPS && class > 2 {
@@ -356,7 +356,7 @@ impl Sorted {
         Self { groups, starts }
     }
 
-    /// Numbers and groups of all books that have any.
+    /// The groups of all codebooks that have any.
     fn books(&self) -> impl Iterator<Item = &[u32]> {
         self.starts.windows(2).map(|range| &self.groups[range[0]..range[1]]).filter(|groups| !groups.is_empty())
     }
@@ -387,15 +387,15 @@ impl<'a> CodedReader<'a> {
         Ok(Self { heads, lengths, sizes, streams: Bytes::new(bytes.take(n_streams)?) })
     }
 
-    /// Reads the symbols of the next codebook. `place` gets its alphabet and gives how many symbols this has, and where
-    /// they go.
-    fn take<'s>(&mut self, place: impl FnOnce(Alphabet) -> (usize, &'s mut [u8])) -> Result<Alphabet> {
+    /// Reads the symbols of the next codebook. `destination` gets the alphabet and returns the number of symbols and
+    /// where to write them.
+    fn take<'s>(&mut self, destination: impl FnOnce(Alphabet) -> (usize, &'s mut [u8])) -> Result<Alphabet> {
         let (head, heads) = self.heads.split_first().ok_or_else(|| Error::corrupt("chunk has too few codebooks"))?;
         self.heads = heads;
         let number = usize::from(u16::from_le_bytes(*head) >> SIZE_BITS);
         let alphabet =
             *Alphabet::ALL.get(number).ok_or_else(|| Error::corrupt("chunk has symbols of an unknown alphabet"))?;
-        let (n_symbols, symbols) = place(alphabet);
+        let (n_symbols, symbols) = destination(alphabet);
         let n_bits = u32::from(u16::from_le_bytes(*head)) & ((1 << SIZE_BITS) - 1);
         let lengths = packed::unpack(self.lengths.take(packed_bytes(*head))?, n_bits, n_symbols)?;
         let (sizes, after) = self
@@ -410,7 +410,7 @@ impl<'a> CodedReader<'a> {
         Ok(alphabet)
     }
 
-    /// Reads symbols that do not stand for the bytes of groups.
+    /// Reads symbols that are single bytes: classes or literals.
     fn take_bytes(&mut self, n_symbols: usize, symbols: &mut [u8]) -> Result<()> {
         match self.take(|_| (n_symbols, symbols))? {
             Alphabet::Singles => Ok(()),
@@ -418,7 +418,7 @@ impl<'a> CodedReader<'a> {
         }
     }
 
-    /// Whether all was used.
+    /// Checks that all codebooks and streams were used.
     fn finish(self) -> Result<()> {
         if self.heads.is_empty() && self.sizes.is_empty() {
             Ok(())
@@ -428,12 +428,12 @@ impl<'a> CodedReader<'a> {
     }
 }
 
-/// Bytes of the packed lengths of a codebook.
+/// Size in bytes of the packed lengths of a codebook.
 fn packed_bytes(head: [u8; 2]) -> usize {
     usize::from(u16::from_le_bytes(head) & ((1 << SIZE_BITS) - 1)).div_ceil(8)
 }
 
-struct PutTogether<'a, 'w, T> {
+struct JoinGroups<'a, 'w, T> {
     classes: &'a [u8],
     bytes: &'a [u8],
     low: &'a [u8],
@@ -442,14 +442,14 @@ struct PutTogether<'a, 'w, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> Job for PutTogether<'_, '_, T> {
+impl<T: Real> Kernel for JoinGroups<'_, '_, T> {
     type Output = Result<()>;
 
     #[inline(always)]
     fn run(mut self) -> Result<()> {
         let mut block = [0; BLOCK];
         let mut low = self.low;
-        // The last low bits are moved to where there are bytes behind them.
+        // The last low bits are copied, since the decoder reads up to 8 bytes beyond them.
         let mut last = [0; 4 * GROUP + 8];
         let blocks = self.classes.chunks(BLOCK / GROUP).zip(self.bytes.chunks(BLOCK));
         for (out, (classes, bytes)) in self.out.chunks_mut(BLOCK).zip(blocks) {
@@ -461,10 +461,10 @@ impl<T: Real> Job for PutTogether<'_, '_, T> {
                 }
                 let n_low = groups::low_bytes(class);
                 if low.len() >= n_low + 8 {
-                    groups::put_together(class, bytes, low, group);
+                    groups::join(class, bytes, low, group);
                 } else {
                     last[..n_low].copy_from_slice(&low[..n_low]);
-                    groups::put_together(class, bytes, &last, group);
+                    groups::join(class, bytes, &last, group);
                 }
                 low = &low[n_low..];
                 let n_wide: u8 = bytes.iter().map(|byte| u8::from(*byte == WIDE)).sum();
@@ -506,7 +506,7 @@ mod tests {
             }
         }
         assert!(class_symbols(&[0; 100_000]).len() < 17);
-        // A run without end, and classes outside of those that exist.
+        // A run that never ends, and classes that do not exist.
         assert!(read_classes(&[1; 200], &mut [0; 1000]).is_err());
         assert!(read_classes(&[N_DIGITS + 1], &mut [0]).is_err());
         assert!(read_classes(&[N_DIGITS + 128], &mut [0]).is_err());

@@ -1,7 +1,7 @@
-//! Adaptive binary arithmetic coding: for masks, parameters and histograms, and under the models of `mix.rs`
+//! Adaptive binary arithmetic coding of masks, parameters and histograms, and of the decisions of `mix.rs`
 //! (docs/format.md, 7.3).
 //!
-//! Whatever is coded is written once, as a function over a [`BitCoder`], and runs both ways.
+//! Each kind of data has one function, generic over [`BitCoder`], that both encodes and decodes it.
 
 use crate::error::{Error, Result};
 
@@ -27,7 +27,7 @@ pub(crate) trait BitCoder {
     }
 }
 
-/// The interval [low, high] of a binary arithmetic coder; bytes leave as soon as both ends agree on them.
+/// The interval [low, high] of a binary arithmetic coder; leading bytes are written once they are equal in both ends.
 #[derive(Debug)]
 struct Interval {
     low: u32,
@@ -37,7 +37,7 @@ struct Interval {
 impl Interval {
     const ALL: Self = Self { low: 0, high: u32::MAX };
 
-    /// The last number of the part that stands for 1.
+    /// The last number of the subinterval of bit 1.
     #[inline(always)]
     fn split(&self, p_one: u32) -> u32 {
         let range = u64::from(self.high - self.low);
@@ -65,24 +65,24 @@ impl Interval {
     }
 }
 
-/// Appends to a buffer; [`Encoder::finish`] must be called.
+/// Appends to a buffer; [`BinaryEncoder::finish`] must be called.
 #[derive(Debug)]
-pub(crate) struct Encoder<'a> {
+pub(crate) struct BinaryEncoder<'a> {
     interval: Interval,
     out: &'a mut Vec<u8>,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> BinaryEncoder<'a> {
     pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         Self { interval: Interval::ALL, out }
     }
 
-    /// Writes as many bytes as tell the last interval from all others: a decoder reads zeros beyond the end.
+    /// Writes the fewest bytes that identify the last interval; a decoder reads zeros beyond the end.
     pub(crate) fn finish(self) {
         let Interval { low, high } = self.interval;
         if low > 0 {
             let mut n = 1;
-            // The least number with n leading bytes and zeros behind that is not below `low`.
+            // The least number not below `low` whose bytes after the first n are zero.
             let cut = |n: u32| (u64::from(low) + (1 << (32 - 8 * n)) - 1) >> (32 - 8 * n) << (32 - 8 * n);
             while n < 4 && cut(n) > u64::from(high) {
                 n += 1;
@@ -92,7 +92,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-impl BitCoder for Encoder<'_> {
+impl BitCoder for BinaryEncoder<'_> {
     #[inline(always)]
     fn code(&mut self, bit: bool, p_one: u32) -> bool {
         let split = self.interval.split(p_one);
@@ -107,14 +107,14 @@ impl BitCoder for Encoder<'_> {
 
 /// Reads from a slice; beyond its end there are zeros.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
+pub(crate) struct BinaryDecoder<'a> {
     interval: Interval,
     window: u32,
     bytes: &'a [u8],
     n_missing: usize,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> BinaryDecoder<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let mut decoder = Self { interval: Interval::ALL, window: 0, bytes, n_missing: 0 };
         (0..4).for_each(|_| decoder.next_byte());
@@ -135,12 +135,13 @@ impl<'a> Decoder<'a> {
         self.window = self.window << 8 | u32::from(byte);
     }
 
-    /// Whether more was read than an encoder leaves out: then the bytes are damaged, and what was decoded is noise.
+    /// Whether more bytes were read beyond the end than an encoder omits. Then the bytes are damaged, and the decoded
+    /// bits are noise.
     pub(crate) fn is_past_end(&self) -> bool {
         self.n_missing > 4
     }
 
-    /// Checks that the bytes were used up, and no more than that.
+    /// Checks that exactly all bytes were read.
     pub(crate) fn finish(self) -> Result<()> {
         if self.bytes.is_empty() && !self.is_past_end() {
             Ok(())
@@ -150,7 +151,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-impl BitCoder for Decoder<'_> {
+impl BitCoder for BinaryDecoder<'_> {
     #[inline(always)]
     fn code(&mut self, _bit: bool, p_one: u32) -> bool {
         let split = self.interval.split(p_one);
@@ -164,7 +165,7 @@ impl BitCoder for Decoder<'_> {
     }
 }
 
-/// The probability of a 1 among the bits seen so far, quick to learn at first and slower later.
+/// The estimated probability of a 1, which adapts fast at first and slower later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdaptiveBit {
     p_one: u16,
@@ -178,7 +179,7 @@ impl Default for AdaptiveBit {
 }
 
 impl AdaptiveBit {
-    /// Beyond this many bits the probability follows at a constant rate.
+    /// After this many bits the rate of adaptation is constant.
     const MAX_SEEN: u8 = 60;
 
     #[inline(always)]
@@ -265,13 +266,13 @@ mod tests {
     #[test]
     fn numbers_come_back() {
         let mut bytes = Vec::new();
-        let mut encoder = Encoder::new(&mut bytes);
+        let mut encoder = BinaryEncoder::new(&mut bytes);
         let mut model = NumberModel::default();
         for n in numbers() {
             model.code_signed(&mut encoder, n);
         }
         encoder.finish();
-        let mut decoder = Decoder::new(&bytes);
+        let mut decoder = BinaryDecoder::new(&bytes);
         let mut model = NumberModel::default();
         for n in numbers() {
             assert_eq!(model.code_signed(&mut decoder, 0), n);
@@ -283,14 +284,14 @@ mod tests {
     fn likely_bits_cost_little_and_all_ends_decode() {
         for n in 0..300 {
             let mut bytes = Vec::new();
-            let mut encoder = Encoder::new(&mut bytes);
+            let mut encoder = BinaryEncoder::new(&mut bytes);
             let mut model = AdaptiveBit::default();
             for i in 0..n {
                 encoder.bit(&mut model, i % 97 == 5);
             }
             encoder.finish();
             assert!(bytes.len() <= 6, "{n}: {}", bytes.len());
-            let mut decoder = Decoder::new(&bytes);
+            let mut decoder = BinaryDecoder::new(&bytes);
             let mut model = AdaptiveBit::default();
             for i in 0..n {
                 assert_eq!(decoder.bit(&mut model, false), i % 97 == 5);
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn damage_ends_in_an_error_or_in_numbers() {
         let bytes = [0x5a; 40];
-        let mut decoder = Decoder::new(&bytes);
+        let mut decoder = BinaryDecoder::new(&bytes);
         let mut model = NumberModel::default();
         for _ in 0..10_000 {
             model.code_signed(&mut decoder, 0);

@@ -1,9 +1,9 @@
-//! Which token is how likely in which context: counts become a few static distributions, stored in as few bits as pay
-//! (docs/format.md, 7.7).
+//! The probability of each token in each context: counts of tokens are clustered into a few static distributions, which
+//! are stored compactly (docs/format.md, 7.7).
 //!
-//! What matters is the size of the tables, since chunks may be small: a distribution is stored as logarithms of its
-//! frequencies, each predicted from its neighbours and from a distribution stored before it, and only as precisely as
-//! pays for the number of codes at hand.
+//! Chunks may be small, so the size of the tables matters. A distribution is stored as logarithms of its frequencies,
+//! each predicted from its neighbours and from the previous distribution, with a precision that depends on the number
+//! of codes.
 
 use super::binary::{AdaptiveBit, BitCoder, NumberModel};
 use super::tokens::{ALPHABET, N_DIRECT, N_RAW};
@@ -17,8 +17,8 @@ pub(crate) type Counts = [u32; ALPHABET];
 /// Logarithms and costs in bits have this many fractional bits.
 pub(crate) const COST_BITS: u32 = 16;
 
-/// Fractions of the logarithms of 1 to 2, each of the middle of its interval: integers, so that the same is chosen
-/// on every machine.
+/// Fractional parts of the logarithms of 1 to 2, each at the middle of its interval. They are integers, so that every
+/// machine makes the same choices.
 static LOG2_FRACTIONS: [u16; 1 << LOG2_INDEX_BITS] = {
     let mut all = [0; 1 << LOG2_INDEX_BITS];
     let mut i = 0;
@@ -76,14 +76,16 @@ pub(crate) fn cost_bits(counts: &[Counts]) -> u64 {
 
 /// A model has at most this many distributions, so that their tables stay in the second-level cache.
 pub(crate) const MAX_DISTRIBUTIONS: usize = 48;
-/// What a distribution costs to store, about, and how much of that is for each of its tokens.
+/// Estimated cost of storing a distribution, and the part of it per token.
 const DISTRIBUTION_COST: u64 = 60 << COST_BITS;
 const TOKEN_COST: u64 = 5 << (COST_BITS - 1);
-/// What it costs that a context has another distribution than expected.
+/// Cost of storing that a context has another distribution than predicted.
 const MAP_COST: u64 = 7 << COST_BITS;
-/// Of clusters sorted by their mean token those at most this far apart may merge. More was not found to gain anything.
+/// Clusters, sorted by mean token, may merge if they are at most this many positions apart. More gained nothing in
+/// experiments.
 const REACH: usize = 2;
-/// Within groups, so much less than a table costs must be lost by merging: there may be closer matches in other groups.
+/// Within groups, a merge must lose this many times less than a table costs, since other groups may have closer
+/// matches.
 const CAUTION: u64 = 4;
 
 /// Contexts that share a distribution.
@@ -92,7 +94,7 @@ struct Cluster {
     counts: Counts,
     n_used: usize,
     n_tokens: u64,
-    /// What the tokens cost, without a table.
+    /// Cost of the tokens, without a table.
     cost: u64,
     /// The cluster that this one has merged into, or itself.
     parent: u8,
@@ -105,7 +107,7 @@ impl Cluster {
         Self { counts: *counts, n_used, n_tokens, cost, parent }
     }
 
-    /// What tokens cost, and how many different ones there are.
+    /// The cost of tokens, and the number of different ones.
     #[inline(always)]
     fn cost(counts: impl Iterator<Item = u32>) -> (u64, u64) {
         let (mut n, mut n_tokens, mut sum) = (0, 0, 0);
@@ -117,7 +119,7 @@ impl Cluster {
         (x_log2_x(n) - sum, n_tokens)
     }
 
-    /// What merging two clusters saves, with tables `caution` times cheaper than they are.
+    /// The gain of merging two clusters if tables were `caution` times cheaper.
     fn gain(&self, other: &Self, caution: u64) -> i64 {
         let n_used = self.n_used.max(other.n_used);
         let counts = self.counts[..n_used].iter().zip(&other.counts).map(|(a, b)| a + b);
@@ -126,10 +128,10 @@ impl Cluster {
         (self.cost + other.cost + table / caution) as i64 - cost as i64
     }
 
-    /// What tokens cost that are coded as if they were of this cluster.
+    /// The cost of tokens if they are coded with the distribution of this cluster.
     fn cost_of(&self, counts: &Counts) -> u64 {
         let log_n = log2(self.counts.iter().sum()) + (1 << COST_BITS);
-        // With half a token more of each kind, so that those that do not occur here have a price.
+        // Adds half a token of each kind, so that tokens that do not occur have a finite cost.
         let cost = |(&count, &own): (&u32, &u32)| u64::from(count) * u64::from(log_n.saturating_sub(log2(2 * own + 1)));
         counts[..n_used(counts)].iter().zip(&self.counts).map(cost).sum()
     }
@@ -141,19 +143,19 @@ impl Cluster {
     }
 }
 
-/// Merges clusters at most `reach` apart in `order`, the pair that gains most first, as long as anything is gained or
-/// more than `cap` are left. Those that merge into others leave `order`.
+/// Merges clusters at most `reach` positions apart in `order`, the pair with the largest gain first, while there is a
+/// gain or more than `cap` clusters are left. Clusters that merged into others are removed from `order`.
 fn merge_clusters(clusters: &mut [Cluster], order: &mut Vec<u8>, reach: usize, cap: usize, caution: u64) {
-    // Gains of pairs by their first places, since most pairs come up again and again while others merge.
+    // Caches the gains of pairs by their initial positions, since most pairs do not change when others merge.
     let n = order.len();
-    let mut place: Vec<usize> = (0..n).collect();
+    let mut position: Vec<usize> = (0..n).collect();
     let mut gains: Vec<Option<i64>> = vec![None; n * n];
     loop {
         let mut best = (if order.len() > cap { i64::MIN } else { 0 }, 0, 0);
         for i in 0..order.len() {
             for j in i + 1..order.len().min(i + 1 + reach) {
                 let [a, b] = [i, j].map(|i| &clusters[usize::from(order[i])]);
-                let gain = *gains[place[i] * n + place[j]].get_or_insert_with(|| a.gain(b, caution));
+                let gain = *gains[position[i] * n + position[j]].get_or_insert_with(|| a.gain(b, caution));
                 if gain > best.0 {
                     best = (gain, i, j);
                 }
@@ -168,10 +170,10 @@ fn merge_clusters(clusters: &mut [Cluster], order: &mut Vec<u8>, reach: usize, c
         counts.iter_mut().zip(&clusters[from].counts).for_each(|(sum, count)| *sum += count);
         clusters[usize::from(into)] = Cluster::new(&counts, into);
         clusters[from].parent = into;
-        place.remove(j);
+        position.remove(j);
         for k in 0..n {
-            gains[place[i] * n + k] = None;
-            gains[k * n + place[i]] = None;
+            gains[position[i] * n + k] = None;
+            gains[k * n + position[i]] = None;
         }
     }
 }
@@ -215,8 +217,8 @@ impl Distribution {
         Self { levels, step_log, frequencies: frequencies(&levels) }
     }
 
-    /// Chooses levels for counts, given the distribution before: not always the nearest ones, since those that are
-    /// cheaper to store often cost the tokens less than they save.
+    /// Chooses levels for counts, given the previous distribution. They are not always the nearest ones: others may
+    /// save more in the table than they cost in tokens.
     fn fit(counts: &Counts, before: Option<&Self>) -> Self {
         let n_used = n_used(counts);
         let n: u32 = counts.iter().sum();
@@ -232,7 +234,7 @@ impl Distribution {
         for (token, &count) in counts[..n_used].iter().enumerate() {
             let predicted = shape.predict(token);
             levels[token] = match count {
-                // It may be missing by chance. Then it is cheaper to let it occur than to say that it does not.
+                // The token may be missing by chance. Then a frequency of 1 is cheaper than storing that it is missing.
                 0 if expected_count(n, predicted) < 2 * 16 => predicted as u8,
                 0 => 0,
                 _ => Self::choose_level(count, n, predicted, step_log),
@@ -242,7 +244,8 @@ impl Distribution {
         Self::new(levels, step_log)
     }
 
-    /// The level for a token that is `count` of `n` that is cheapest, together with what it costs itself.
+    /// The level with the lowest total cost, of tokens and of the level itself, for a token that occurs `count` times
+    /// among `n`.
     fn choose_level(count: u32, n: u32, predicted: i32, step_log: u32) -> u8 {
         let log = log2(count) as i32 - log2(n) as i32 + (SCALE_BITS << COST_BITS) as i32;
         let exact = 1 + div_round(log, COST_BITS - LEVELS_PER_OCTAVE.ilog2());
@@ -263,14 +266,14 @@ impl Distribution {
         level_at(predicted, steps, step_log) as u8
     }
 
-    /// That of a token that is the only one.
+    /// The distribution of a single token.
     pub(crate) fn certain(token: usize) -> Self {
         let mut levels = [0; ALPHABET];
         levels[token] = 1;
         Self::new(levels, STEP_LOG)
     }
 
-    /// Of all tokens; they sum to [`SCALE`].
+    /// The frequencies of all tokens; they sum to [`SCALE`].
     pub(crate) fn frequencies(&self) -> &[u16; ALPHABET] {
         &self.frequencies
     }
@@ -285,19 +288,19 @@ fn div_round(x: i32, n: u32) -> i32 {
     (x + (1 << n >> 1)) >> n
 }
 
-/// The level so many steps from the predicted one.
+/// The level that is `steps` from the predicted one.
 fn level_at(predicted: i32, steps: i32, step_log: u32) -> i32 {
     (predicted + (steps << step_log)).clamp(1, MAX_LEVEL)
 }
 
-/// What the frequency of a level has above 1, in units of 2^-8.
+/// The frequency of a level minus 1, in units of 2^-8.
 fn excess(level: u8) -> u64 {
     let above = usize::from(level.max(1) - 1);
     let frequency = OCTAVE[above % OCTAVE.len()] << (above / OCTAVE.len()) >> (16 - EXCESS_BITS);
     u64::from(frequency - (1 << EXCESS_BITS))
 }
 
-/// How many of `n` tokens a token of some level stands for, in 1/16.
+/// The expected count of a token of some level among `n`, in 1/16.
 fn expected_count(n: u32, level: i32) -> i64 {
     let frequency = (1 << EXCESS_BITS) + excess(level as u8);
     ((u64::from(n) * frequency) >> (SCALE_BITS + EXCESS_BITS - 4)) as i64
@@ -313,7 +316,7 @@ fn frequencies(levels: &Levels) -> [u16; ALPHABET] {
     let mut given = 0;
     for (frequency, &level) in all.iter_mut().zip(levels).filter(|(_, level)| **level != 0) {
         so_far += excess(level);
-        // Where all levels are 1, the first token gets everything.
+        // If all levels are 1, the first token gets the rest.
         let share = (so_far * rest).checked_div(sum).unwrap_or(rest) - given;
         *frequency = (1 + share) as u16;
         given += share;
@@ -331,10 +334,10 @@ struct Shape {
 impl Shape {
     /// The density before the first token.
     const START: i32 = 160;
-    /// Densities fall by so much where nothing is known of them.
+    /// The assumed decrease of densities where nothing is known.
     const FALL: i32 = 10;
 
-    /// For the distribution after `before`, which is likely to be of a similar shape.
+    /// Predicts from `before`, the previous distribution, which probably has a similar shape.
     fn new(before: Option<&Distribution>) -> Self {
         let mut shape = Self { own: [Self::START; ALPHABET], reference: [0; ALPHABET] };
         (0..ALPHABET).for_each(|token| shape.push(token, before.map_or(0, |before| before.levels[token])));
@@ -343,7 +346,7 @@ impl Shape {
 
     /// The number of codes of a token, as levels.
     fn width(token: usize) -> i32 {
-        // The magnitude 8 is missing from the first token that is not direct.
+        // The first token that is not direct lacks magnitude 8.
         LEVELS_PER_OCTAVE * (N_RAW[token] as i32 - i32::from(token == N_DIRECT))
     }
 
@@ -364,7 +367,7 @@ impl Shape {
 
     fn predict(&self, token: usize) -> i32 {
         let slope = self.reference[token] - Self::near(&self.reference, token);
-        // Not all of it, since these distributions differ and small counts are chance.
+        // Only a part of the difference, since distributions differ and small counts are noisy.
         (Self::near(&self.own, token) + ((3 * slope) >> 2) + Self::width(token)).clamp(1, MAX_LEVEL)
     }
 
@@ -378,7 +381,7 @@ impl Shape {
 
 // ---- The model and its bytes ----
 
-/// Which contexts have which distributions.
+/// The distributions, and which contexts use them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     map: Vec<u8>,
@@ -401,7 +404,7 @@ impl Model {
         }
         order.sort_by_cached_key(|&i| clusters[usize::from(i)].mean_token());
         merge_clusters(&mut clusters, &mut order, REACH, MAX_DISTRIBUTIONS, 1);
-        // In this order each distribution is much like the one before it, and those of a group rise.
+        // In this order each distribution resembles the previous one, and mean tokens within a group increase.
         order.sort_by_cached_key(|&i| clusters[usize::from(i)].mean_token());
 
         let mut map = Vec::with_capacity(counts.len());
@@ -412,7 +415,7 @@ impl Model {
                 root = clusters[usize::from(root)].parent;
             }
             let predicted = predict_number(&map, per_group, merged.len());
-            // Contexts of few tokens are where chance put them; to say so would cost more than it is worth.
+            // The best cluster of a context with few tokens is noise; storing it would cost more than it saves.
             let cost = |number: usize| clusters[usize::from(order[number])].cost_of(counts);
             let is_worth_it = |&number: &usize| number != predicted && cost(predicted) > cost(number) + MAP_COST;
             let number = order.iter().position(|&i| i == root).filter(is_worth_it).unwrap_or(predicted);
@@ -442,7 +445,7 @@ impl Model {
         debug_assert!(written.is_ok_and(|written| written == *self));
     }
 
-    /// Reads the model of so many contexts.
+    /// Reads the model of `n_contexts` contexts.
     pub(crate) fn read(coder: &mut impl BitCoder, n_contexts: usize, per_group: usize) -> Result<Self> {
         Self::code(coder, &Self::default(), n_contexts, per_group)
     }
@@ -474,7 +477,7 @@ impl Model {
     }
 }
 
-/// The distribution expected of the next context: as far above that of the last one as in the group before.
+/// The distribution predicted for the next context: as far above that of the last one as in the previous group.
 fn predict_number(map: &[u8], per_group: usize, n_distributions: usize) -> usize {
     let at = |i: usize| i64::from(map[i]);
     let n = map.len();
@@ -487,14 +490,14 @@ fn predict_number(map: &[u8], per_group: usize, n_distributions: usize) -> usize
     predicted.clamp(0, n_distributions as i64 - 1) as usize
 }
 
-/// What is learnt from one distribution to the next.
+/// Adaptive models that are shared by all distributions.
 #[derive(Default)]
 struct TableCoder {
     last_token: NumberModel,
     step_log: NumberModel,
-    /// By whether the two tokens above occur, and whether the token did in the distribution before.
+    /// Context: whether the next two tokens occur, and whether the token occurs in the previous distribution.
     occurs: [AdaptiveBit; 8],
-    /// By whether the token is the second of a pair, and by how far the one before was off.
+    /// Context: whether the token is the second of a pair, and the prediction error of the previous one.
     steps: [NumberModel; 6],
 }
 
@@ -554,7 +557,7 @@ impl TableCoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::binary::{Decoder, Encoder};
+    use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
     use crate::codec::entropy::tokens::tests::Random;
     use crate::codec::entropy::tokens::token_of;
 
@@ -571,17 +574,17 @@ mod tests {
 
     fn write(model: &Model, per_group: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut encoder = Encoder::new(&mut bytes);
+        let mut encoder = BinaryEncoder::new(&mut bytes);
         model.write(&mut encoder, per_group);
         encoder.finish();
         bytes
     }
 
-    /// Fits a model, checks that it comes back from its bytes, and returns it and their number.
+    /// Fits a model, checks its round trip, and returns it with its size in bytes.
     fn fit_and_check(counts: &[Counts], per_group: usize) -> (Model, usize) {
         let model = Model::fit(counts, per_group);
         let bytes = write(&model, per_group);
-        let mut decoder = Decoder::new(&bytes);
+        let mut decoder = BinaryDecoder::new(&bytes);
         assert_eq!(Model::read(&mut decoder, counts.len(), per_group).unwrap(), model);
         decoder.finish().unwrap();
 
@@ -701,7 +704,7 @@ mod tests {
                     bytes
                 }
             };
-            let mut decoder = Decoder::new(&bytes);
+            let mut decoder = BinaryDecoder::new(&bytes);
             match Model::read(&mut decoder, 40, 10).and_then(|model| decoder.finish().map(|()| model)) {
                 Ok(model) => {
                     assert!(

@@ -1,4 +1,4 @@
-//! Entropy coders: codes to bytes and back, whatever the codes mean.
+//! Entropy coders: codes to bytes and back.
 
 pub(crate) mod binary;
 pub(crate) mod histogram;

@@ -1,7 +1,8 @@
 //! rANS: tokens under static distributions, coded by 4 or 16 states (docs/format.md, 7.7).
 //!
-//! Each lane has a state, lanes take turns, and the words of all are one sequence. A lane that has nothing to code in a
-//! turn codes a token that is certain, which changes nothing. Sixteen states are one vector where there is AVX-512.
+//! Each lane has a state. Lanes take turns, and their 16-bit words form one sequence. A lane that has nothing to code
+//! in a turn codes a token of probability 1, which does not change its state. With AVX-512, sixteen states are one
+//! vector.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +18,7 @@ use crate::num::simd::Isa;
 /// States lie in 2^16..2^32; below, a word is read.
 pub(crate) const LEAST_STATE: u32 = 1 << 16;
 
-/// The distribution of a context; that behind the last one is certain of token 0.
+/// The distribution of a context. The one after the last gives token 0 probability 1.
 fn distribution_of(model: &Model, context: usize) -> u8 {
     if context % CONTEXTS >= MASKED_CONTEXT { model.distributions().len() as u8 } else { model.map()[context] }
 }
@@ -27,7 +28,7 @@ fn distribution_of(model: &Model, context: usize) -> u8 {
 /// A token and its context, counted through all groups: the context is the low byte.
 pub(crate) type Symbol = u16;
 
-/// What a lane codes that has nothing to code.
+/// The symbol of a lane that has nothing to code.
 pub(crate) const IDLE: Symbol = MASKED_CONTEXT as Symbol;
 
 /// Frequency and start of every symbol, in the low and the high half.
@@ -55,7 +56,7 @@ impl EncodeTable {
     }
 }
 
-/// Collects words last to first.
+/// Collects words in reverse order.
 #[derive(Debug)]
 pub(crate) struct WordWriter {
     words: Vec<u16>,
@@ -63,9 +64,9 @@ pub(crate) struct WordWriter {
 }
 
 impl WordWriter {
-    /// Has room for the words of so many symbols.
+    /// Has room for the words of `n_symbols` symbols.
     pub(crate) fn new(n_symbols: usize) -> Self {
-        // One more than that, so that a word that is not wanted can be written anyway.
+        // One more, so that a word can be stored unconditionally.
         Self { words: scratch::take(n_symbols + 1), first: n_symbols + 1 }
     }
 
@@ -82,8 +83,8 @@ impl WordWriter {
     }
 }
 
-/// Encodes the symbols of N lanes, `symbols.len() / N` each, one lane after the other. What is decoded last is encoded
-/// first: steps come last to first, too.
+/// Encodes the symbols of N lanes, `symbols.len() / N` each, one lane after the other. The symbol that is decoded last
+/// is encoded first, so steps are in reverse order, too.
 #[inline(always)]
 pub(crate) fn encode<const N: usize>(
     states: &mut [u32],
@@ -118,7 +119,7 @@ fn encode_each<const N: usize>(states: &mut [u32; N], symbols: &[Symbol], table:
 fn encode_step(state: &mut u32, entry: u32, words: &mut WordWriter) {
     let (frequency, start) = (entry & 0xffff, entry >> 16);
     let mut x = *state;
-    // That is x >= frequency * 2^20, which may be 2^32.
+    // That is x >= frequency * 2^20, computed without overflow: the product may be 2^32.
     let is_full = x >> (32 - SCALE_BITS) >= frequency;
     words.put_if(is_full, x as u16);
     x >>= if is_full { 16 } else { 0 };
@@ -127,8 +128,8 @@ fn encode_step(state: &mut u32, entry: u32, words: &mut WordWriter) {
 
 // ---- Decoding ----
 
-/// Tables of all distributions after one another, and of one that is certain of token 0. Each has 4096 entries: the
-/// token in bits 0..8, its frequency less 1 in bits 8..20, and the distance from its start in bits 20..32.
+/// Tables of all distributions, and of one that gives token 0 probability 1. Each has 4096 entries: the token in bits
+/// 0..8, its frequency less 1 in bits 8..20, and the distance from its start in bits 20..32.
 #[derive(Debug)]
 pub(crate) struct DecodeTable {
     entries: Vec<u32>,
@@ -149,15 +150,16 @@ impl DecodeTable {
     }
 }
 
-/// Places of [`Contexts::numbers`]: a power of two.
-const PLACES: usize = 64;
+/// Slots of [`Contexts::numbers`]: a power of two.
+const N_SLOTS: usize = 64;
 
 /// What decodes the tokens of one group of contexts.
 pub(crate) struct Contexts<'a> {
     entries: &'a [u32],
-    /// Number of the distribution of each context, which has its place two further; all of them exist.
-    numbers: [u8; PLACES],
-    /// What a token adds to the sums of the next code and of the one after that, per magnitude and as such.
+    /// The distribution of each context; context c is at index c + 2. All of these distributions exist.
+    numbers: [u8; N_SLOTS],
+    /// What a token adds to the sums of the next code and of the one after that: per unit of magnitude, and for each
+    /// token.
     #[cfg(target_arch = "x86_64")]
     weights: [u32; 2],
     token_weights: [[u32; 2]; 256],
@@ -165,8 +167,8 @@ pub(crate) struct Contexts<'a> {
 
 impl<'a> Contexts<'a> {
     pub(crate) fn new(table: &'a DecodeTable, model: &Model, group: usize, weights: [u32; 2]) -> Self {
-        let number = |place: usize| {
-            let context = (place + PLACES - 2) % PLACES;
+        let number = |index: usize| {
+            let context = (index + N_SLOTS - 2) % N_SLOTS;
             distribution_of(model, group * CONTEXTS + context.min(CONTEXTS - 1))
         };
         Self {
@@ -295,10 +297,10 @@ impl Lane {
     #[inline(always)]
     fn decode(&mut self, sum: u32, contexts: &Contexts<'_>) -> u32 {
         let sum = sum + self.next;
-        // As `context_of`, and two more.
+        // `context_of(sum)` + 2.
         let zeros = sum.leading_zeros();
-        let place = (58 + (sum << (zeros & 31) >> 30)).wrapping_sub(2 * zeros) as usize % PLACES;
-        let slot = usize::from(contexts.numbers[place]) << SCALE_BITS | (self.state & (SCALE - 1)) as usize;
+        let index = (58 + (sum << (zeros & 31) >> 30)).wrapping_sub(2 * zeros) as usize % N_SLOTS;
+        let slot = usize::from(contexts.numbers[index]) << SCALE_BITS | (self.state & (SCALE - 1)) as usize;
         debug_assert!(slot < contexts.entries.len());
         // SAFETY: numbers are those of distributions that the table has, of 2^SCALE_BITS entries each.
         let entry = unsafe { *contexts.entries.get_unchecked(slot) };
@@ -375,9 +377,9 @@ mod avx512 {
                 let sum = _mm512_add_epi32(*row, next);
                 // Exponent and leading bit of a float are those of its integer.
                 let float = _mm512_cvt_roundepu32_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(sum);
-                let place = _mm512_srli_epi32::<22>(_mm512_castps_si512(float));
+                let index = _mm512_srli_epi32::<22>(_mm512_castps_si512(float));
                 // Low bytes only; of an index the six low bits count.
-                let number = _mm512_maskz_permutexvar_epi8(0x1111_1111_1111_1111, place, numbers);
+                let number = _mm512_maskz_permutexvar_epi8(0x1111_1111_1111_1111, index, numbers);
                 // The bits of a state above the slot are taken away.
                 let slot = _mm512_ternarylogic_epi32::<0xf8>(
                     _mm512_slli_epi32::<{ SCALE_BITS }>(number),

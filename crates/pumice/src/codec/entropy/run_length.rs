@@ -1,14 +1,14 @@
-//! Runs of equal symbols as two sequences, values and lengths, each of which suits a Huffman code of its own
-//! (docs/format.md, 8.4).
+//! Run-length coding: runs of equal symbols become two sequences, values and lengths, each with a Huffman code of its
+//! own (docs/format.md, 8.4).
 //!
 //! There is one value for each run. The length of a run less 1 is a number in base 128, least significant digit first;
-//! all digits but the last have 128 added. So lengths have an alphabet of 256 symbols, most runs one of these, and no
-//! run more than a few. A run ends where a digit is below 128: where runs begin is a matter of sums, which a GPU has.
+//! all digits but the last have 128 added. So lengths have an alphabet of 256 symbols, and most runs need one of them.
+//! The last digit of a run is below 128, so a GPU can find the starts of runs by prefix sums.
 
 use crate::error::{Error, Result};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 
-/// The digits of lengths are below this; those that go on have it added.
+/// The base of the digits of lengths; all digits but the last have it added.
 const BASE: u64 = 128;
 
 /// A symbol.
@@ -19,13 +19,13 @@ impl Symbol for u16 {}
 /// The number of runs.
 pub(crate) fn n_runs<T: Symbol>(symbols: &[T]) -> usize {
     struct Count<'a, T>(&'a [T]);
-    impl<T: Symbol> Job for Count<'_, T> {
+    impl<T: Symbol> Kernel for Count<'_, T> {
         type Output = usize;
 
         #[inline(always)]
         fn run(self) -> usize {
             let Some(after_first) = self.0.get(1..) else { return 0 };
-            // Sums that fit into the type of a symbol are vectors of it.
+            // Sums that fit into the type of a symbol are computed in vectors of it.
             let pairs = self.0.chunks(BLOCK).zip(after_first.chunks(BLOCK));
             1 + pairs.map(|(a, b)| a.iter().zip(b).map(|(a, b)| u8::from(a != b)).sum::<u8>() as usize).sum::<usize>()
         }
@@ -47,7 +47,7 @@ struct Encode<'a, T> {
     lengths: &'a mut Vec<u8>,
 }
 
-impl<T: Symbol> Job for Encode<'_, T> {
+impl<T: Symbol> Kernel for Encode<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -84,11 +84,11 @@ fn ends_of_runs<T: Symbol>(before: &[T], after: &[T]) -> u64 {
         (Some(before), Some(after)) => (0..BLOCK).for_each(|i| differs[i] = u8::from(before[i] != after[i])),
         _ => differs.iter_mut().zip(before.iter().zip(after)).for_each(|(d, (a, b))| *d = u8::from(a != b)),
     }
-    // Where runs are long, most blocks have no end.
+    // If runs are long, most blocks contain no end of a run.
     if differs.iter().fold(0, |any, d| any | d) == 0 {
         return 0;
     }
-    // The lowest bits of eight bytes are brought together in the highest byte of a product.
+    // The multiplication gathers the lowest bits of eight bytes in the highest byte.
     let bits =
         differs.as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56);
     bits.enumerate().fold(0, |all, (i, byte)| all | byte << (8 * i))
@@ -106,12 +106,12 @@ struct Decode<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Symbol> Job for Decode<'_, T> {
+impl<T: Symbol> Kernel for Decode<'_, T> {
     type Output = Result<()>;
 
     #[inline(always)]
     fn run(self) -> Result<()> {
-        /// Runs up to this length are written as if they had it.
+        /// Shorter runs are written with this length; later runs overwrite the excess.
         const SHORT: usize = 32;
         let wrong = || Error::corrupt("runs have the wrong lengths");
         let mut digits = self.lengths.iter().map(|&digit| u64::from(digit));
@@ -124,7 +124,7 @@ impl<T: Symbol> Job for Decode<'_, T> {
                 digit = digits.next().ok_or_else(wrong)?;
                 unit = unit.checked_mul(BASE).ok_or_else(wrong)?;
                 let more = (digit % BASE).checked_mul(unit).ok_or_else(wrong)?;
-                // A number has one form only: no zeros in front.
+                // A number has only one representation, without leading zeros.
                 length = length.checked_add(more).filter(|_| digit != 0).ok_or_else(wrong)?;
             }
             let n = usize::try_from(length).ok().filter(|n| *n <= rest.len()).ok_or_else(wrong)?;

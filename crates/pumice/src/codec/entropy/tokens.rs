@@ -13,8 +13,8 @@ pub(crate) const N_DIRECT: usize = 2 * MAX_DIRECT as usize + 1;
 pub(crate) fn token_of(code: i32) -> u8 {
     let magnitude = code.unsigned_abs();
     let direct = (code << 1 ^ code >> 31) as u32;
-    // A float has the exponent and the two bits below the leading one side by side. With at most 24 leading bits kept
-    // the conversion is exact, and unlike a count of leading zeros it is a vector instruction everywhere.
+    // In a float, the exponent and the two bits below the leading one are adjacent. With at most 24 leading bits kept,
+    // the conversion is exact, and unlike counting leading zeros, it is a vector instruction on all machines.
     let cut = if magnitude >> 24 != 0 { 0xff } else { 0 };
     let float = ((magnitude & !cut) as i32 as f32).to_bits();
     let octaves = (float >> 21).wrapping_sub(4 * (127 + 3) - N_DIRECT as u32);
@@ -27,7 +27,7 @@ pub(crate) fn n_raw(token: u8) -> u32 {
     N_RAW[usize::from(token)]
 }
 
-/// The raw bits of a code: those of the magnitude that the token does not tell, and then the sign.
+/// The raw bits of a code: the bits of the magnitude that the token does not determine, then the sign.
 #[inline(always)]
 pub(crate) fn raw_of(code: i32, token: u8) -> u32 {
     (code.unsigned_abs() << 1 | u32::from(code < 0)) & ((1 << n_raw(token)) - 1)
@@ -72,10 +72,10 @@ static FIRST_CODE: [i32; 256] = {
     all
 };
 
-/// Places of tokens that have raw bits, among at most [`Large::MOST`]. They are found without branches, which could not
-/// be predicted.
+/// Positions of tokens that have raw bits, among at most [`Large::MOST`]. The search has no branches, since these would
+/// be mispredicted.
 struct Large {
-    places: [u8; Self::MOST],
+    positions: [u8; Self::MOST],
     n: usize,
 }
 
@@ -84,17 +84,17 @@ impl Large {
 
     #[inline(always)]
     fn find(tokens: impl Iterator<Item = u32>) -> Self {
-        let mut all = Self { places: [0; Self::MOST], n: 0 };
+        let mut all = Self { positions: [0; Self::MOST], n: 0 };
         for (i, token) in (0..Self::MOST as u8).zip(tokens) {
-            all.places[all.n % Self::MOST] = i;
+            all.positions[all.n % Self::MOST] = i;
             all.n += usize::from(token >= N_DIRECT as u32);
         }
         all
     }
 
     #[inline(always)]
-    fn places(&self) -> &[u8] {
-        &self.places[..self.n]
+    fn positions(&self) -> &[u8] {
+        &self.positions[..self.n]
     }
 }
 
@@ -127,7 +127,7 @@ impl<'a> RawWriter<'a> {
     #[inline(always)]
     pub(crate) fn put_all(&mut self, codes: &[i32], symbols: &[u16]) {
         for (codes, symbols) in codes.chunks(Large::MOST).zip(symbols.chunks(Large::MOST)) {
-            for &i in Large::find(symbols.iter().map(|symbol| u32::from(symbol >> 8))).places() {
+            for &i in Large::find(symbols.iter().map(|symbol| u32::from(symbol >> 8))).positions() {
                 let token = (symbols[i as usize] >> 8) as u8;
                 self.put(raw_of(codes[i as usize], token), n_raw(token));
             }
@@ -168,7 +168,7 @@ impl<'a> RawReader<'a> {
     #[inline(always)]
     pub(crate) fn get_all(&mut self, tokens: &[u32], codes: &mut [i32]) {
         for (codes, tokens) in codes.chunks_mut(Large::MOST).zip(tokens.chunks(Large::MOST)) {
-            for &i in Large::find(tokens.iter().copied()).places() {
+            for &i in Large::find(tokens.iter().copied()).positions() {
                 let token = tokens[i as usize] as u8;
                 codes[i as usize] = code_of(token, self.get(n_raw(token)));
             }
@@ -184,7 +184,7 @@ impl<'a> RawReader<'a> {
             last[..rest.len()].copy_from_slice(rest);
             last
         });
-        // Whole bytes only; the bits above them come again with the next refill.
+        // Advances by whole bytes only; the next refill reads the remaining bits again.
         self.bits |= u64::from_le_bytes(next) << self.n_bits;
         let n_bytes = (63 - self.n_bits) / 8;
         self.at += n_bytes as usize;

@@ -1,9 +1,9 @@
-//! Chooses, from a sample of the chunk, along which axes to take differences, and the view that serves them best.
+//! Chooses, from a sample of the chunk, the axes along which to take differences, and the tile grid.
 //!
-//! The cost of a candidate is the sum of group widths over sampled runs of 64 values, which is what planes will take.
-//! Only integers are compared, so every backend chooses alike.
+//! The cost of a candidate is the sum of group widths over sampled runs of 64 values, which estimates the size of the
+//! bit planes. Only integers are compared, so every backend makes the same choice.
 
-use super::geometry::{Predictor, View, X, XX, Y, Z};
+use super::geometry::{Predictor, TileGrid, X, XX, Y, Z};
 use crate::num::{Int, Value};
 
 /// Values in a sampled run.
@@ -13,27 +13,27 @@ pub(crate) const MAX_LAG: usize = 16;
 /// Runs sampled from a chunk, at most.
 pub(crate) const MAX_RUNS: usize = 40;
 
-/// A predictor and the view it works in.
-pub(crate) type Choice = (Predictor, View);
+/// A predictor and the tiles it works in.
+pub(crate) type Choice = (Predictor, TileGrid);
 
 /// Integers of a run and of the values before it.
 pub(crate) type Run<I> = [I; MAX_LAG + RUN];
 
-/// One way to predict, and how to code it if it wins.
+/// A predictor that is compared with others.
 pub(crate) struct Candidate {
-    /// Distances in the chunk of the rows or planes that are subtracted first; 0 for none.
+    /// Distances in the chunk to the row and the plane that are subtracted first; 0 for none.
     pub(crate) across: [usize; 2],
     pub(crate) choice: Choice,
     cost: u64,
 }
 
-/// What is compared in a chunk of these extents, and where.
+/// The candidates for a chunk of some extents, and where to sample.
 pub(crate) struct Sampling {
-    /// In order of preference among equals; those that subtract the same rows stand together.
+    /// At equal cost the first one wins. Those that subtract the same rows are next to each other.
     pub(crate) candidates: Vec<Candidate>,
-    /// Values before any run that some candidate needs.
+    /// How many values before a run the candidates need.
     reach: usize,
-    /// Values by which starts of runs may differ.
+    /// Distance of the first possible start of a run from the last.
     span: usize,
     n_runs: usize,
 }
@@ -44,8 +44,8 @@ impl Sampling {
         let candidates = candidates(extents);
         let reach = MAX_LAG + candidates.iter().map(|c| c.across[0] + c.across[1]).max().unwrap_or(0);
         if n_values < reach + RUN {
-            // Too little to sample: differences along the fastest axis are never far off.
-            let choice = (Predictor::new(X), View::new(extents, extents.len(), 0, 0));
+            // Too few values to sample: differences along the fastest axis are a safe choice.
+            let choice = (Predictor::new(X), TileGrid::new(extents, extents.len(), 0, 0));
             return Self { candidates: vec![Candidate { across: [0; 2], choice, cost: 0 }], reach, span: 0, n_runs: 0 };
         }
         Self { candidates, reach, span: n_values - reach - RUN, n_runs: MAX_RUNS.min(1 + n_values / RUN / 4) }
@@ -54,19 +54,19 @@ impl Sampling {
     /// Index in the chunk of the first value of each run; none where there is just one candidate.
     pub(crate) fn starts(&self) -> impl Iterator<Item = usize> + use<> {
         let Self { reach, span, n_runs, .. } = *self;
-        // Spread evenly, and off the regular grid that round extents would make.
+        // Evenly spread; the division keeps starts from falling on the same column in each row.
         (0..n_runs).map(move |run| reach + (span as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize)
     }
 }
 
-/// Gives the quantised (or exact) integers of consecutive values of the chunk, from `first` on. A trait and not a
-/// closure, since closures are not always inlined into the functions that have an instruction set.
-pub(crate) trait Sample<T: Value> {
+/// Gives the quantised (or exact) integers of consecutive values of the chunk, from `first` on. This is a trait and not
+/// a closure, because closures are not always inlined into functions compiled for an instruction set.
+pub(crate) trait RunSource<T: Value> {
     fn run(&self, first: usize) -> Run<T::Int>;
 }
 
 #[inline(always)]
-pub(crate) fn choose<T: Value>(extents: &[usize], sample: &impl Sample<T>) -> Choice {
+pub(crate) fn choose<T: Value>(extents: &[usize], sample: &impl RunSource<T>) -> Choice {
     let mut sampling = Sampling::new(extents);
     for start in sampling.starts() {
         let first = start - MAX_LAG;
@@ -91,23 +91,23 @@ pub(crate) fn choose<T: Value>(extents: &[usize], sample: &impl Sample<T>) -> Ch
     best.expect("there are candidates").choice
 }
 
-/// What a candidate of this lag and cost is judged by. A lag is coded by the slower path, so it must be worth it.
+/// The cost by which candidates are compared. Lags above 1 take a slower path, so they must gain at least 1/16.
 pub(crate) fn price(lag: usize, cost: u64) -> u64 {
     if lag > 1 { cost + cost / 16 } else { cost }
 }
 
-/// In order of preference among equals: the simpler first.
+/// The simpler ones come first, since the first wins at equal cost.
 fn candidates(extents: &[usize]) -> Vec<Candidate> {
     let rank = extents.len();
-    let line = View::new(extents, rank, 0, 0);
+    let line = TileGrid::new(extents, rank, 0, 0);
     let mut all = Vec::with_capacity(16);
-    let mut add = |across: [usize; 2], predictor: Predictor, view: View| {
-        all.push(Candidate { across, choice: (predictor, view), cost: 0 });
+    let mut add = |across: [usize; 2], predictor: Predictor, grid: TileGrid| {
+        all.push(Candidate { across, choice: (predictor, grid), cost: 0 });
     };
     add([0; 2], Predictor::new(X), line);
     add([0; 2], Predictor::new(0), line);
     add([0; 2], Predictor::new(X | XX), line);
-    // Axes with something to predict from, fastest first, with the number of trailing axes they come after.
+    // Axes of more than one value, fastest first, each with the number of axes that follow it, and its stride.
     let mut axes = Vec::with_capacity(rank);
     let mut stride = 1;
     for (n_after, extent) in extents.iter().rev().enumerate() {
@@ -123,10 +123,10 @@ fn candidates(extents: &[usize]) -> Vec<Candidate> {
     }
     for &(n_after, stride) in axes.iter().skip(1) {
         if stride <= MAX_LAG {
-            // Rows so short (the components of a vector, say) that tiles of rows would be mostly padding.
+            // Rows this short (such as the components of a vector) would make tiles of mostly padding.
             add([0; 2], Predictor { axes: X, lag: stride }, line);
         } else {
-            let plane = View::new(extents, n_after, rank - n_after, 0);
+            let plane = TileGrid::new(extents, n_after, rank - n_after, 0);
             add([stride, 0], Predictor::new(Y), plane);
             add([stride, 0], Predictor::new(X | Y), plane);
         }
@@ -136,7 +136,7 @@ fn candidates(extents: &[usize]) -> Vec<Candidate> {
     {
         // Leading axes beyond the third are a batch.
         let z_end = axes.get(3).map_or(rank, |(n_after, _)| *n_after);
-        let volume = View::new(extents, y_after, z_after - y_after, z_end - z_after);
+        let volume = TileGrid::new(extents, y_after, z_after - y_after, z_end - z_after);
         add([y_stride, z_stride], Predictor::new(Y | Z), volume);
         add([y_stride, z_stride], Predictor::new(X | Y | Z), volume);
     }
@@ -177,7 +177,7 @@ fn cost<T: Value>(run: &Run<T::Int>, predictor: Predictor) -> u64 {
 mod tests {
     use super::*;
 
-    impl<F: Fn(usize) -> i32> Sample<f32> for F {
+    impl<F: Fn(usize) -> i32> RunSource<f32> for F {
         fn run(&self, first: usize) -> Run<i32> {
             std::array::from_fn(|i| self(first + i))
         }

@@ -1,7 +1,6 @@
-//! How a chunk is seen as boxes and cut into tiles (docs/format.md, 6.1 and 6.2).
+//! How a chunk is reshaped to at most three axes and a batch, and cut into tiles (docs/format.md, 6.1 and 6.2).
 //!
-//! A [`View`] merges the chunk's axes into at most three plus a batch; its tiles hold at most [`TILE_VALUES`] values
-//! and are independent of each other.
+//! A [`TileGrid`] merges the chunk's axes. Its tiles hold at most [`TILE_VALUES`] values and are coded independently.
 
 use std::ops::Range;
 
@@ -13,7 +12,7 @@ const TILE_VALUES_LOG2: u8 = 12;
 const MAX_TILE_YZ_LOG2: u8 = 9;
 const MIN_TILE_X_LOG2: u8 = 3;
 
-/// Which differences are taken.
+/// Along which axes differences are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Predictor {
     /// Bits 0, 1, 2: x, y, z; bit 3: x a second time.
@@ -49,7 +48,7 @@ impl Predictor {
 
 /// The chunk as `[nb][nz][ny][nx]`, and its tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct TileGrid {
     pub(crate) x_axes: u8,
     pub(crate) y_axes: u8,
     pub(crate) z_axes: u8,
@@ -62,15 +61,15 @@ pub(crate) struct View {
     nx: usize,
 }
 
-impl View {
-    /// Merges axes, and picks the tile shape that the encoder uses for such a box.
+impl TileGrid {
+    /// Merges axes, and picks the tile shape that the encoder uses for the resulting extents.
     pub(crate) fn new(extents: &[usize], x_axes: usize, y_axes: usize, z_axes: usize) -> Self {
-        let mut view = Self::merged(extents, x_axes as u8, y_axes as u8, z_axes as u8);
+        let mut grid = Self::merged(extents, x_axes as u8, y_axes as u8, z_axes as u8);
         let log2 = |n: usize| n.next_power_of_two().trailing_zeros() as u8;
-        // Rows of at least 32 values. Given few planes or rows, the tile grows along the axes that are long.
-        let z = log2(view.nz);
-        let y = log2(view.ny);
-        (view.tile_z_log2, view.tile_y_log2) = match (view.nz, view.ny) {
+        // Rows have at least 32 values. If there are few planes or rows, the tile is longer along the other axes.
+        let z = log2(grid.nz);
+        let y = log2(grid.ny);
+        (grid.tile_z_log2, grid.tile_y_log2) = match (grid.nz, grid.ny) {
             (1, 1) => (0, 0),
             (1, _) => (0, y.min(7)),
             _ => {
@@ -78,8 +77,8 @@ impl View {
                 (z.min(if tile_y == 4 { 3 } else { 7 - tile_y }), tile_y)
             }
         };
-        view.tile_x_log2 = TILE_VALUES_LOG2 - view.tile_z_log2 - view.tile_y_log2;
-        view
+        grid.tile_x_log2 = TILE_VALUES_LOG2 - grid.tile_z_log2 - grid.tile_y_log2;
+        grid
     }
 
     fn merged(extents: &[usize], x_axes: u8, y_axes: u8, z_axes: u8) -> Self {
@@ -110,8 +109,8 @@ impl View {
         if !valid {
             return Err(Error::corrupt("chunk names tiles that do not fit its shape"));
         }
-        let view = Self::merged(extents, x_axes, y_axes, z_axes);
-        Ok(Self { tile_x_log2, tile_y_log2, tile_z_log2, ..view })
+        let grid = Self::merged(extents, x_axes, y_axes, z_axes);
+        Ok(Self { tile_x_log2, tile_y_log2, tile_z_log2, ..grid })
     }
 
     /// Extents of the box: batch, z, y, x.
@@ -124,8 +123,8 @@ impl View {
         self.nb * along(self.nz, self.tile_z_log2) * along(self.ny, self.tile_y_log2) * along(self.nx, self.tile_x_log2)
     }
 
-    /// The part of the view, as ranges of (batch, z, y, x), that holds a box of the chunk. Where axes are merged it is
-    /// the span of the box, so it may hold more.
+    /// The part of the grid, as ranges of (batch, z, y, x), that contains a box of the chunk. Where axes are merged, it
+    /// spans from the first to the last value of the box, so it may contain more.
     pub(crate) fn part(&self, extents: &[usize], wanted: &[Range<usize>]) -> [Range<usize>; 4] {
         let n_batch = extents.len() - usize::from(self.x_axes + self.y_axes + self.z_axes);
         let mut axes = extents.iter().zip(wanted);
@@ -163,7 +162,7 @@ impl View {
 /// Where a tile lies in its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile {
-    /// Position of its first value in the view: batch, z, y, x.
+    /// Position of its first value: batch, z, y, x.
     pub(crate) start: [usize; 4],
     /// Index in the chunk of its first value.
     pub(crate) offset: usize,
@@ -175,14 +174,14 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// Whether it has values in a part of the view.
+    /// Whether the tile has values in this part of the grid.
     #[inline(always)]
     pub(crate) fn touches(&self, part: &[Range<usize>; 4]) -> bool {
         let extents = [1, self.ez, self.ey, self.ex];
         (0..4).all(|i| self.start[i] < part[i].end && part[i].start < self.start[i] + extents[i])
     }
 
-    /// Values of a row with its padding.
+    /// Length of a row with its padding.
     #[inline(always)]
     pub(crate) fn row(&self) -> usize {
         self.ex.next_multiple_of(8)
@@ -192,7 +191,7 @@ impl Tile {
         self.ez * self.ey * self.ex
     }
 
-    /// Linear indices, padding included.
+    /// Number of linear indices: values and padding.
     #[inline(always)]
     pub(crate) fn n_codes(&self) -> usize {
         self.ez * self.ey * self.row()
@@ -221,8 +220,8 @@ mod tests {
     #[test]
     fn tile_shapes() {
         let shape = |extents: &[usize], x, y, z| {
-            let view = View::new(extents, x, y, z);
-            (1 << view.tile_z_log2, 1 << view.tile_y_log2, 1 << view.tile_x_log2)
+            let grid = TileGrid::new(extents, x, y, z);
+            (1 << grid.tile_z_log2, 1 << grid.tile_y_log2, 1 << grid.tile_x_log2)
         };
         assert_eq!(shape(&[100_000], 1, 0, 0), (1, 1, 4096));
         assert_eq!(shape(&[721, 1440], 1, 1, 0), (1, 128, 32));
@@ -235,21 +234,21 @@ mod tests {
     #[test]
     fn tiles_cover_every_value_once() {
         for (extents, axes) in [(vec![3, 17, 33], [1, 1, 1]), (vec![2, 3, 5, 70], [1, 2, 0]), (vec![5000], [1, 0, 0])] {
-            let view = View::new(&extents, axes[0], axes[1], axes[2]);
+            let grid = TileGrid::new(&extents, axes[0], axes[1], axes[2]);
             let mut seen = vec![0; extents.iter().product()];
-            for tile in view.tiles() {
+            for tile in grid.tiles() {
                 for (at, _) in tile.rows() {
                     seen[at..at + tile.ex].iter_mut().for_each(|n| *n += 1);
                 }
             }
             assert!(seen.iter().all(|n| *n == 1));
             let wanted: Vec<Range<usize>> = extents.iter().map(|n| n / 2..n / 2 + 1).collect();
-            let part = view.part(&extents, &wanted);
+            let part = grid.part(&extents, &wanted);
             let middle = extents.iter().fold(0, |at, n| at * n + n / 2);
-            let holding = view.tiles().filter(|t| t.touches(&part)).collect::<Vec<_>>();
+            let holding = grid.tiles().filter(|t| t.touches(&part)).collect::<Vec<_>>();
             assert_eq!(holding.len(), 1);
             assert!(holding[0].rows().any(|(at, _)| (at..at + holding[0].ex).contains(&middle)));
-            assert_eq!(view.tiles().count(), view.n_tiles());
+            assert_eq!(grid.tiles().count(), grid.n_tiles());
         }
     }
 }

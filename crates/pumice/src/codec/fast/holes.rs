@@ -1,4 +1,4 @@
-//! What a quantised tile cannot hold as integers: masks of fill values, and escapes (docs/format.md, 6.2).
+//! Values of a quantised tile that have no integer: masks of fill values, and escapes (docs/format.md, 6.2).
 
 use super::geometry::{TILE_VALUES, Tile};
 use super::planes::{read_mask, too_short};
@@ -77,7 +77,7 @@ impl Mask {
         Ok((mask, body))
     }
 
-    /// Puts `fill` wherever the mask is set.
+    /// Writes `fill` wherever the mask is set.
     pub(crate) fn apply<T: Copy>(&self, tile: &Tile, fill: T, out: &mut [T]) {
         for (to, at) in tile.rows() {
             for x in (0..tile.ex).step_by(SUPER) {
@@ -124,7 +124,7 @@ impl<'a> Escapes<'a> {
         self.indices.as_chunks().0.iter().map(|b| usize::from(u16::from_le_bytes(*b)))
     }
 
-    /// Puts the values in their places.
+    /// Writes the values to their positions.
     pub(crate) fn apply<T: Real>(&self, tile: &Tile, out: &mut [T]) {
         for (at, value) in self.indices().zip(self.values.chunks_exact(size_of::<T>())) {
             let to = chunk_index(tile, at);

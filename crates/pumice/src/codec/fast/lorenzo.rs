@@ -2,9 +2,10 @@
 //!
 //! The N-dimensional Lorenzo residual is the first difference taken along each axis in turn, with zeros outside the
 //! tile; restoring is the partial sum along each axis. The kernels keep one row and one plane of intermediate
-//! differences, so that each value is loaded and stored once. There is one kernel each way; what it reads or writes
-//! (values, or integers for tiles that need care) and the axes are parameters. Predictors that the encoder does not
-//! choose, and lags, go pass by pass (`difference_passes`, `sum_passes`), which is also what the kernels are tested against.
+//! differences, so that each value is loaded and stored once. There is one kernel for each direction. Its parameters
+//! are the axes, and whether it reads or writes values or, for tiles with holes, integers. Lags, and predictors that
+//! the encoder never chooses, take one pass per axis (`difference_passes`, `sum_passes`); tests compare the kernels
+//! with these passes.
 #![allow(unsafe_code)]
 
 use super::geometry::{Predictor, TILE_VALUES, Tile, X, XX, Y, Z};
@@ -12,8 +13,8 @@ use crate::num::simd::{MAX_LANES, Simd, prefetch, prefetch_write};
 use crate::num::{Int, Value};
 use crate::plan::Quantizer;
 
-/// Intermediate differences: one row, and one plane whose rows are padded to whole vectors. Rows may be overrun by a
-/// vector.
+/// Intermediate differences: one row, and one plane whose rows are padded to whole vectors. Kernels may write one
+/// vector beyond the end of a row.
 #[repr(align(64))]
 pub(crate) struct Carry<T: Value> {
     row: [T::Int; TILE_VALUES + MAX_LANES],
@@ -30,7 +31,7 @@ impl<T: Value> Carry<T> {
     }
 }
 
-/// Codes or integers of one tile by linear index, with room to overrun.
+/// Codes or integers of one tile by linear index, with room for a vector beyond the end.
 pub(crate) type Codes<T> = [<T as Value>::Int; TILE_VALUES + 64];
 
 /// Runs `$kernel` for the axes of a predictor, or `$otherwise` if there is no kernel for it.
@@ -71,16 +72,16 @@ macro_rules! with_axes {
     };
 }
 
-/// What a tile is quantised with.
+/// Quantiser and base of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Quantization<'a, T: Value> {
     pub(crate) quantizer: &'a Quantizer<T>,
     pub(crate) base: T::Int,
 }
 
-/// Quantises a tile and writes the codes of its residuals; asks for the memory of the tile that starts at `next`, since
-/// its many short rows are more streams than the hardware follows. Returns false, with `codes` undefined, if some value
-/// cannot be quantised or there is no kernel for the predictor: then the tile must be coded the careful way.
+/// Quantises a tile and writes the codes of its residuals; prefetches the tile that starts at `next`, because it has
+/// more rows than the hardware prefetcher tracks. Returns false, with `codes` undefined, if some value cannot be
+/// quantised or there is no kernel for the predictor. The caller then codes the tile with holes.
 ///
 /// # Safety
 /// The machine has instruction set S; `tile` lies within `values`.
@@ -101,7 +102,7 @@ pub(crate) unsafe fn quantize_differences<S: Simd<T>, T: Value>(
     }
 }
 
-/// The codes of the residuals of integers, by linear index, that already have the base subtracted.
+/// Writes the codes of the residuals of `integers`, which are stored by linear index, with the base already subtracted.
 ///
 /// # Safety
 /// The machine has instruction set S.
@@ -124,8 +125,8 @@ pub(crate) unsafe fn difference_integers<S: Simd<T>, T: Value>(
     }
 }
 
-/// Inverse of [`quantize_differences`]: codes to values in place of the tile in `out`. `EXACT` tiles hold ordered bits
-/// instead of quantised integers. Returns false if there is no kernel for the predictor.
+/// Inverse of [`quantize_differences`]: turns codes into the values of the tile in `out`. `EXACT` tiles have integers
+/// in the order of the values' bits instead of quantised ones. Returns false if there is no kernel for the predictor.
 ///
 /// # Safety
 /// The machine has instruction set S; `tile` lies within `out`.
@@ -153,7 +154,7 @@ pub(crate) unsafe fn sum_restore<S: Simd<T>, T: Value, const EXACT: bool>(
 /// # Safety
 /// As [`Simd`]; `at + lanes` stays within the row.
 trait Input<S: Simd<T>, T: Value> {
-    /// Turns to a row: `line` is its distance from the tile's first value in the chunk, `linear` its linear index.
+    /// Starts a row: `line` is its distance from the tile's first value in the chunk, `linear` its linear index.
     unsafe fn turn_to(&mut self, line: usize, linear: usize);
     /// The next whole vector of the row; `None` if some value cannot be quantised.
     unsafe fn whole(&self, at: usize) -> Option<S::I>;
@@ -161,7 +162,7 @@ trait Input<S: Simd<T>, T: Value> {
     unsafe fn rest(&self, at: usize, rest: usize) -> Option<S::I>;
 }
 
-/// Values, quantised on the way.
+/// Values, quantised as they are loaded.
 struct Values<S: Simd<T>, T: Value> {
     values: *const T,
     row: *const T,
@@ -195,7 +196,8 @@ impl<S: Simd<T>, T: Value> Values<S, T> {
         }
     }
 
-    /// Rounds and checks one vector. See `quantize.rs` for the proof; `Quantizer::quantize` is the same for one value.
+    /// Rounds and checks one vector. See `quantize.rs` for the proof. `Quantizer::quantize` does the same for one
+    /// value.
     #[inline(always)]
     unsafe fn quantize(&self, x: S::F) -> Option<S::I> {
         // SAFETY: the caller has S.
@@ -262,9 +264,10 @@ impl<S: Simd<T>, T: Value> Input<S, T> for Integers<T> {
     }
 }
 
-/// Differences of one vector; the state is what the next vectors of the row, the next row and the next plane need.
+/// Takes differences vector by vector. The state is what the next vectors of the row, the next row and the next plane
+/// need.
 struct Differences<S: Simd<T>, T: Value> {
-    /// The vector before, and its first difference.
+    /// The previous vector, and its first difference.
     before: S::I,
     before_first: S::I,
     row: *mut T::Int,
@@ -322,8 +325,8 @@ unsafe fn difference_kernel<S: Simd<T>, T: Value, In: Input<S, T>, const AXES: u
     if AXES & Z != 0 {
         carry.plane[..tile.ey * padded_row].fill(T::Int::default());
     }
-    // SAFETY: the caller's contract. Codes are written at most MAX_LANES beyond the tile's last, where the array has
-    // room; what a row writes beyond its end, the next row overwrites.
+    // SAFETY: the caller's contract. Codes are written at most MAX_LANES beyond the tile's last code, where the array
+    // has room. The next row overwrites what a row writes beyond its end.
     unsafe {
         let zero = S::splat_int(T::Int::default());
         for z in 0..tile.ez {
@@ -382,7 +385,7 @@ unsafe fn sum_kernel<S: Simd<T>, T: Value, const EXACT: bool, const AXES: u8>(
     if AXES & Z != 0 {
         carry.plane[..tile.ey * padded_row].fill(T::Int::default());
     }
-    // Quantised integers are restored through MAGIC, which rides along with the base.
+    // Quantised integers become floats by MAGIC, which is added together with the base.
     let base = if EXACT { base } else { base.add(T::MAGIC.bits()) };
     // SAFETY: the caller's contract. Codes are read at most MAX_LANES beyond the tile's last, where the array has room.
     unsafe {
@@ -423,7 +426,7 @@ unsafe fn sum_kernel<S: Simd<T>, T: Value, const EXACT: bool, const AXES: u8>(
 
 /// Sums of one vector: the inverse of [`Differences`].
 struct Sums<S: Simd<T>, T: Value> {
-    /// Sum along x so far, base included, in all lanes; likewise of the first sums for second differences.
+    /// The sum along x so far, base included, in all lanes; and for second differences, the sum of first sums.
     sum: S::I,
     sum_first: S::I,
     row: *mut T::Int,
@@ -455,7 +458,7 @@ impl<S: Simd<T>, T: Value> Sums<S, T> {
             }
             let local = S::prefix_sum(d);
             let q = S::add_int(local, self.sum);
-            // From the local sum: keeps the chain between vectors to a single addition.
+            // Adds the sum of this vector only, so that vectors depend on each other by a single addition.
             self.sum = S::add_int(self.sum, S::broadcast_last(local));
             q
         }
@@ -531,7 +534,7 @@ mod tests {
     use super::*;
     use crate::num::simd::portable::Portable;
 
-    /// Every predictor, kernel against passes, on tiles of awkward extents.
+    /// Compares the kernels with the passes, for every predictor, on tiles of odd extents.
     #[test]
     fn kernels_equal_passes() {
         let mut state = 1_u64;

@@ -16,49 +16,49 @@ use crate::num::Real;
 use crate::num::simd::portable::Portable;
 use crate::num::simd::{Isa, MAX_LANES, SLACK, Simd};
 use crate::plan::Quantizer;
-use choose::{Run, Sample, choose};
-use geometry::{Predictor, TILE_VALUES, Tile, View};
-use tile::{Decoder, Encoder, Workspace};
+use choose::{Run, RunSource, choose};
+use geometry::{Predictor, TILE_VALUES, Tile, TileGrid};
+use tile::{TileDecoder, TileEncoder, Workspace};
 
 const PARAMETER_BYTES: usize = 8;
 const TILES_PER_ANCHOR: usize = 32;
 
-/// Most bytes of the payload of a chunk of so many values in so many tiles.
+/// Upper limit of the payload size of a chunk of `n_values` in `n_tiles`.
 pub(crate) fn max_payload_bytes(n_values: usize, n_tiles: usize, value_bytes: usize) -> usize {
     directory_bytes(n_tiles) + 4 * n_tiles + n_values * value_bytes
 }
 
-/// Bytes in front of the tiles.
+/// Size of all that precedes the tile bodies.
 pub(crate) fn directory_bytes(n_tiles: usize) -> usize {
     (PARAMETER_BYTES + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR) + 2 * n_tiles).next_multiple_of(4)
 }
 
 /// The first bytes of a payload.
-pub(crate) fn parameters(predictor: Predictor, view: [u8; 6]) -> [u8; PARAMETER_BYTES] {
-    let [x_axes, y_axes, z_axes, tile_x, tile_y, tile_z] = view;
+pub(crate) fn parameters(predictor: Predictor, grid: [u8; 6]) -> [u8; PARAMETER_BYTES] {
+    let [x_axes, y_axes, z_axes, tile_x, tile_y, tile_z] = grid;
     [predictor.to_byte(), x_axes, y_axes, z_axes, tile_x, tile_y, tile_z, 0]
 }
 
-/// Reads and checks the first bytes of the payload of a chunk; also returns those after them.
-pub(crate) fn read_parameters<'a>(payload: &'a [u8], extents: &[usize]) -> Result<(Predictor, View, &'a [u8])> {
+/// Reads and checks the first bytes of a payload; also returns the bytes that follow.
+pub(crate) fn read_parameters<'a>(payload: &'a [u8], extents: &[usize]) -> Result<(Predictor, TileGrid, &'a [u8])> {
     let (parameters, rest) = payload.split_first_chunk::<PARAMETER_BYTES>().ok_or_else(short)?;
-    let [predictor, view @ .., reserved] = *parameters;
+    let [predictor, grid @ .., reserved] = *parameters;
     if reserved != 0 {
         return Err(Error::corrupt("chunk has a reserved byte set"));
     }
-    Ok((Predictor::from_byte(predictor)?, View::from_bytes(view, extents)?, rest))
+    Ok((Predictor::from_byte(predictor)?, TileGrid::from_bytes(grid, extents)?, rest))
 }
 
 pub(crate) fn short() -> Error {
     Error::corrupt("chunk is shorter than its directory")
 }
 
-/// The codec of the preset `fast`, and what others fall back to.
+/// The codec of the preset `fast`, and the fallback of the other presets.
 pub(crate) struct Fast;
 
 impl<T: Real> ChunkCodec<T> for Fast {
     const ID: CodecId = CodecId::Fast;
-    /// Without a quantiser values are stored exactly.
+    /// Without a quantiser, values are stored exactly.
     type Settings<'a>
         = Option<Quantizer<T>>
     where
@@ -119,12 +119,12 @@ fn decode_on<T: Real>(isa: Isa, job: &Decode<'_, T>, out: &mut [T]) -> Result<()
     }
 }
 
-// The same code, compiled once for each instruction set: everything it calls is inlined here.
+// The same code, compiled once for each instruction set: everything that it calls is inlined here.
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn encode_avx2<T: Real>(job: &Encode<'_, T>, out: &mut Vec<u8>) {
-    // SAFETY: the instruction set is there, by this function's own contract.
+    // SAFETY: the caller guarantees the instruction set.
     unsafe { job.run::<T::Avx2>(out) }
 }
 
@@ -156,18 +156,18 @@ impl<T: Real> Encode<'_, T> {
     /// The machine has instruction set S.
     #[inline(always)]
     unsafe fn run<S: Simd<T>>(&self, out: &mut Vec<u8>) {
-        let (predictor, view) = choose(self.chunk.extents, &Sampler { job: self, isa: PhantomData::<S> });
-        let n_tiles = view.n_tiles();
+        let (predictor, grid) = choose(self.chunk.extents, &Sampler { job: self, isa: PhantomData::<S> });
+        let n_tiles = grid.n_tiles();
         let start = out.len();
-        out.extend_from_slice(&parameters(predictor, view.to_bytes()));
+        out.extend_from_slice(&parameters(predictor, grid.to_bytes()));
         let anchors_at = out.len();
         let words_at = anchors_at + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR);
         let bodies_at = start + directory_bytes(n_tiles);
         out.resize(bodies_at, 0);
 
-        let encoder = Encoder { predictor, quantizer: self.quantizer, fills: self.chunk.fills };
+        let encoder = TileEncoder { predictor, quantizer: self.quantizer, fills: self.chunk.fills };
         let mut work = Workspace::new();
-        let mut tiles = view.tiles().enumerate().peekable();
+        let mut tiles = grid.tiles().enumerate().peekable();
         while let Some((i, tile)) = tiles.next() {
             let next = tiles.peek().map_or(tile.offset, |(_, next)| next.offset);
             let body_at = out.len();
@@ -175,7 +175,7 @@ impl<T: Real> Encode<'_, T> {
                 let anchor = u32::try_from((body_at - bodies_at) / 4).expect("chunks are limited to 16 GiB");
                 out[anchors_at + i / TILES_PER_ANCHOR * 4..][..4].copy_from_slice(&anchor.to_le_bytes());
             }
-            // SAFETY: the caller has S; the view's tiles lie within the chunk.
+            // SAFETY: the caller has S; the grid's tiles lie within the chunk.
             unsafe { encoder.encode::<S>(self.values, &tile, next, &mut work, out) };
             let words = u16::try_from((out.len() - body_at) / 4).expect("a tile is never larger than raw");
             out[words_at + 2 * i..][..2].copy_from_slice(&words.to_le_bytes());
@@ -183,13 +183,13 @@ impl<T: Real> Encode<'_, T> {
     }
 }
 
-/// Samples of a chunk, taken with instruction set S, which the machine has.
+/// Samples a chunk with instruction set S, which the machine has.
 struct Sampler<'a, S, T> {
     job: &'a Encode<'a, T>,
     isa: PhantomData<S>,
 }
 
-impl<S: Simd<T>, T: Real> Sample<T> for Sampler<'_, S, T> {
+impl<S: Simd<T>, T: Real> RunSource<T> for Sampler<'_, S, T> {
     #[inline(always)]
     fn run(&self, first: usize) -> Run<T::Int> {
         let mut run: Run<T::Int> = [T::Int::default(); _];
@@ -204,7 +204,7 @@ impl<S: Simd<T>, T: Real> Sample<T> for Sampler<'_, S, T> {
             undecided |= unsafe { quantizer.quantize_run::<S>(&values[at..at + MAX_LANES], run[at..].as_mut_ptr()) };
         }
         if undecided != 0 {
-            // What cannot be quantised repeats the integer before it, as it will when coded.
+            // A value that cannot be quantised gets the integer before it, as `quantize_with_holes` does.
             let mut last = T::Int::default();
             for (q, x) in run.iter_mut().zip(values) {
                 last = quantizer.quantize(*x).unwrap_or(last);
@@ -222,18 +222,18 @@ impl<T: Real> Decode<'_, T> {
     unsafe fn run<S: Simd<T>>(&self, out: &mut [T]) -> Result<()> {
         let &ChunkContext { extents, wanted, step, fills, .. } = self.chunk;
         let directory = Directory::read_from(self.payload, extents)?;
-        let decoder = Decoder { predictor: directory.predictor, step, fills };
+        let decoder = TileDecoder { predictor: directory.predictor, step, fills };
         let mut work = Workspace::new();
         let mut at = 0;
-        let part = wanted.map(|wanted| directory.view.part(extents, wanted));
-        let mut tiles = directory.view.tiles().enumerate().peekable();
+        let part = wanted.map(|wanted| directory.grid.part(extents, wanted));
+        let mut tiles = directory.grid.tiles().enumerate().peekable();
         while let Some((i, tile)) = tiles.next() {
             let next = tiles.peek().map_or(tile.offset, |(_, next)| next.offset);
             let body = directory.body(i, &mut at)?;
             if part.as_ref().is_some_and(|part| !tile.touches(part)) {
                 continue;
             }
-            // SAFETY: the caller has S; the view's tiles lie within the chunk.
+            // SAFETY: the caller has S; the grid's tiles lie within the chunk.
             unsafe { decode_tile::<S, T>(&decoder, body, &directory, at, (&tile, next), &mut work, out)? };
         }
         if at != directory.bodies.len() {
@@ -243,13 +243,14 @@ impl<T: Real> Decode<'_, T> {
     }
 }
 
-/// Decodes a tile whose body ends at `end` of the bodies; near the end of the payload, from a copy with room behind.
+/// Decodes a tile whose body ends at offset `end`. A body near the end of the payload is first copied, since the
+/// decoder may read up to `SLACK` bytes beyond it.
 ///
 /// # Safety
 /// The machine has instruction set S; `tile` lies within `out`.
 #[inline(always)]
 unsafe fn decode_tile<S: Simd<T>, T: Real>(
-    decoder: &Decoder<'_, T>,
+    decoder: &TileDecoder<'_, T>,
     body: &[u8],
     directory: &Directory<'_>,
     end: usize,
@@ -268,10 +269,10 @@ unsafe fn decode_tile<S: Simd<T>, T: Real>(
     unsafe { decoder.decode::<S>(&copy[..body.len()], tile, next, work, out) }
 }
 
-/// The front of a payload, checked.
+/// Everything in front of the tile bodies, checked.
 struct Directory<'a> {
     predictor: Predictor,
-    view: View,
+    grid: TileGrid,
     anchors: &'a [[u8; 4]],
     tile_words: &'a [[u8; 2]],
     bodies: &'a [u8],
@@ -279,15 +280,15 @@ struct Directory<'a> {
 
 impl<'a> Directory<'a> {
     fn read_from(payload: &'a [u8], extents: &[usize]) -> Result<Self> {
-        let (predictor, view, rest) = read_parameters(payload, extents)?;
-        let n_tiles = view.n_tiles();
+        let (predictor, grid, rest) = read_parameters(payload, extents)?;
+        let n_tiles = grid.n_tiles();
         let (anchors, rest) = rest.split_at_checked(4 * n_tiles.div_ceil(TILES_PER_ANCHOR)).ok_or_else(short)?;
         let (tile_words, rest) = rest.split_at_checked(2 * n_tiles).ok_or_else(short)?;
         let (padding, bodies) = rest.split_at_checked(2 * (n_tiles % 2)).ok_or_else(short)?;
         if padding.iter().any(|b| *b != 0) {
             return Err(Error::corrupt("chunk has a reserved byte set"));
         }
-        Ok(Self { predictor, view, anchors: anchors.as_chunks().0, tile_words: tile_words.as_chunks().0, bodies })
+        Ok(Self { predictor, grid, anchors: anchors.as_chunks().0, tile_words: tile_words.as_chunks().0, bodies })
     }
 
     /// The body of tile `i`, which starts at `at`; moves `at` to its end.
@@ -309,7 +310,7 @@ impl<'a> Directory<'a> {
 mod tests {
     use super::*;
 
-    /// Fields that between them need every kind of tile, width and predictor.
+    /// Fields that together need every kind of tile, width and predictor.
     fn fields<T: Real>() -> Vec<(Vec<usize>, Vec<T>)> {
         let mut state = 7_u64;
         let mut random = move || {

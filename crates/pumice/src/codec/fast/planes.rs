@@ -1,7 +1,7 @@
-//! Codes of a tile <-> hierarchical fixed-length bit planes (docs/format.md, 6.2).
+//! Bit planes of the codes of a tile, with a two-level directory of their widths (docs/format.md, 6.2).
 //!
-//! Groups of 8 codes have a width each; the widths of 8 groups are stored as their least, and the differences to it as
-//! bit planes again, so that smooth stretches cost two bits per group and empty supergroups one bit per 64 values.
+//! Each group of 8 codes has a width. The widths of 8 groups are stored as their minimum and, again as bit planes, the
+//! differences from it. Smooth data then costs two bits per group, and an empty supergroup one bit per 64 values.
 #![allow(unsafe_code)]
 
 use super::geometry::TILE_VALUES;
@@ -24,10 +24,10 @@ pub(crate) struct Planes {
     least: [u8; MAX_SUPER],
 }
 
-/// What encoding found.
+/// What the encoder wrote.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// Some code is wider than quantised values can make it; nothing was written.
+    /// Some code is wider than the limit; nothing was written.
     TooWide,
     /// All codes are 0; nothing was written.
     Nothing,
@@ -47,8 +47,8 @@ impl Planes {
         }
     }
 
-    /// Appends mask, headers, width differences and planes of `n_codes` codes. Codes after them are overwritten by 0. Refuses
-    /// codes of more than `max_width` bits.
+    /// Appends mask, headers, width differences and planes of `n_codes` codes. Overwrites the codes after them by 0.
+    /// Returns [`Content::TooWide`] if a code has more than `max_width` bits.
     ///
     /// # Safety
     /// The machine has instruction set S.
@@ -110,7 +110,7 @@ impl Planes {
         max_width: u32,
     ) -> Option<u64> {
         let mut mask = 0;
-        // The high bit of a byte is set here by a width above the limit.
+        // A width above the limit sets the high bit of its byte.
         let mut over = 0;
         let headroom = EACH * (0x7F - u64::from(max_width));
         let mut n_present = 0;
@@ -121,7 +121,7 @@ impl Planes {
             }
             mask |= 1 << s;
             over |= widths + headroom;
-            // Groups that do not exist must neither lower the least nor have a difference.
+            // Groups beyond the last must neither lower the minimum nor differ from it.
             let exists =
                 if s + 1 == n_super && n_groups_in_last < 8 { (1 << (8 * n_groups_in_last)) - 1 } else { u64::MAX };
             // SAFETY: the caller has S.
@@ -161,7 +161,7 @@ impl Planes {
         let (mut n_planes, planes) = unsafe { self.decode_widths::<S, T>(body, n_present)? };
         let n_groups_in_last = (n_codes - (n_super - 1) * SUPER) / 8;
         if n_groups_in_last < 8 && mask >> (n_super - 1) != 0 {
-            // Groups that do not exist have the least width in the header, no difference to it, and no planes.
+            // Groups beyond the last have the minimum as their width, and no planes.
             let least = body[n_present - 1] & MAX_LEAST;
             let widths = &mut self.widths[n_present - 1][n_groups_in_last..];
             if widths.iter().any(|w| *w != least) {
@@ -190,7 +190,7 @@ impl Planes {
         Ok(())
     }
 
-    /// Widths of the `n_present` supergroups with planes; returns their sum and what follows.
+    /// Reads the widths of the `n_present` supergroups with planes; returns their sum and the rest of the body.
     ///
     /// # Safety
     /// As [`Planes::decode`].
@@ -218,7 +218,7 @@ impl Planes {
                 self.widths[8 * block + i] = widths.to_le_bytes();
                 n_planes += sum_of_bytes(widths);
                 widest |= widths;
-                // A byte above the limit sets its high bit here.
+                // A byte above the limit sets its high bit.
                 widest |= (widths & (EACH * 0x7F)) + EACH * (0x7F - T::Int::BITS as u64);
                 if widest & (EACH * 0x80) != 0 {
                     return Err(Error::corrupt("tile has a group wider than its type"));

@@ -1,8 +1,9 @@
 //! The body of one tile: base, masks, escapes and planes (docs/format.md, 6.2).
 //!
-//! Encoding tries the fused kernel first. A tile with values that cannot be quantised (fill values, NaN, spikes, or a bound
-//! finer than the type) is coded again the careful way: masks for fill values, escapes for single values, and where
-//! escapes are many the exact integers of the values instead of quantised ones. What would not shrink is stored raw.
+//! Encoding tries the fused kernel first. A tile with values that cannot be quantised (fill values, NaN, spikes, or a
+//! bound finer than the type) is coded again with holes: masks mark fill values, escapes store single values. If there
+//! are too many escapes, the tile stores all values exactly, as integers in the order of their bits. A tile that would
+//! not shrink is stored raw.
 #![allow(unsafe_code)]
 
 use super::geometry::{Predictor, TILE_VALUES, Tile};
@@ -24,17 +25,17 @@ const NO_PLANES: u8 = 16;
 const MASK_0: u8 = 32;
 const ESCAPES: u8 = 128;
 
-/// Most fill values a stream may have.
+/// The most fill values that a stream may have.
 pub(crate) const MAX_FILLS: usize = 2;
 
-/// A tile with more escapes than one value in this many is stored exactly instead.
+/// A tile with more than one escape per this many values is stored exactly instead.
 const VALUES_PER_ESCAPE: usize = 16;
 
-/// Working space of the tile coder, reused from tile to tile. Laid out so that each array starts on a line of the cache.
+/// Working space of the tile coder, reused from tile to tile. Each array starts at a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Workspace<T: Value> {
     codes: Codes<T>,
-    /// Integers of a tile that is coded carefully.
+    /// Integers of a tile that is not coded by the fused kernel.
     integers: Codes<T>,
     carry: Carry<T>,
     planes: Planes,
@@ -53,17 +54,17 @@ impl<T: Value> Workspace<T> {
     }
 }
 
-/// What the encoder knows besides the values.
-pub(crate) struct Encoder<'a, T> {
+/// Encodes tiles; the fields are the same for all tiles of a chunk.
+pub(crate) struct TileEncoder<'a, T> {
     pub(crate) predictor: Predictor,
     /// `None`: every value is stored exactly.
     pub(crate) quantizer: Option<Quantizer<T>>,
     pub(crate) fills: &'a [T],
 }
 
-impl<T: Real> Encoder<'_, T> {
+impl<T: Real> TileEncoder<'_, T> {
     /// Appends the body of one tile, a multiple of 4 bytes; nothing for a tile of zeros. `next` is the offset of the
-    /// tile that will follow.
+    /// next tile, which is prefetched.
     ///
     /// # Safety
     /// The machine has instruction set S; `tile` lies within `values`.
@@ -89,7 +90,7 @@ impl<T: Real> Encoder<'_, T> {
                 let with = Quantization { quantizer, base };
                 if lorenzo::quantize_differences::<S, T>(values, tile, next, self.predictor, with, carry, codes) {
                     write_base::<T>(QUANTISED, base, out);
-                    // Eight integers in a difference, and zigzag.
+                    // A residual sums up to eight integers (3 bits); zigzag adds the sign bit.
                     let max_width = T::MANTISSA_BITS - 1 + 3 + 1;
                     if finish_planes::<S, T>(planes, codes, tile, max_width, start, out) {
                         store_raw_if_smaller(values, tile, start, out);
@@ -107,7 +108,7 @@ impl<T: Real> Encoder<'_, T> {
     /// Whether some value of the tile is a fill value that the quantiser might take for an ordinary one.
     ///
     /// # Safety
-    /// As [`Encoder::encode`].
+    /// As [`TileEncoder::encode`].
     #[inline(always)]
     unsafe fn has_fill<S: Simd<T>>(&self, values: &[T], tile: &Tile) -> bool {
         self.fills.iter().filter(|fill| !fill.is_nan()).any(|fill| {
@@ -119,14 +120,14 @@ impl<T: Real> Encoder<'_, T> {
         })
     }
 
-    /// Without differences there is nothing to gain from a base: zero is the centre of most such data.
+    /// The base of a tile. Without differences it is 0, since such data is mostly centred there.
     #[inline(always)]
     fn base(&self, first: T::Int) -> T::Int {
         if self.predictor.axes == 0 { T::Int::default() } else { first }
     }
 
     /// # Safety
-    /// As [`Encoder::encode`].
+    /// As [`TileEncoder::encode`].
     #[inline(always)]
     unsafe fn encode_carefully<S: Simd<T>>(
         &self,
@@ -159,7 +160,7 @@ impl<T: Real> Encoder<'_, T> {
         }
     }
 
-    /// Integers that keep every bit; returns the base.
+    /// Replaces values by integers in the order of their bits, which lose nothing; returns the base.
     fn exact_integers(&self, values: &[T], tile: &Tile, work: &mut Workspace<T>, out: &mut Vec<u8>) -> T::Int {
         for (from, to) in tile.rows() {
             for (q, value) in work.integers[to..].iter_mut().zip(&values[from..from + tile.ex]) {
@@ -171,11 +172,11 @@ impl<T: Real> Encoder<'_, T> {
         base
     }
 
-    /// Quantises what can be; leaves fill values and escapes as holes, bridged by their neighbour. Returns the first
-    /// integer and, per fill value, which indices are masked; `None` if escapes are too many.
+    /// Quantises a tile with holes: fill values and escapes get the integer of a neighbour. Returns the first integer
+    /// and a mask for each fill value, or `None` if there are too many escapes.
     ///
     /// # Safety
-    /// As [`Encoder::encode`].
+    /// As [`TileEncoder::encode`].
     #[inline(always)]
     unsafe fn quantize_with_holes<S: Simd<T>>(
         &self,
@@ -200,8 +201,8 @@ impl<T: Real> Encoder<'_, T> {
                     holes |= equal;
                 }
                 let integers = &mut work.integers[at..];
-                // SAFETY: the caller has S. What is written beyond the row, the next row overwrites; the array has
-                // room behind the last.
+                // SAFETY: the caller has S. The next row overwrites what this one writes beyond its end; the array has
+                // room beyond the last row.
                 let undecided = unsafe { quantizer.quantize_run::<S>(values, integers.as_mut_ptr()) } & !holes;
                 for i in bits_of(undecided) {
                     match quantizer.quantize(values[i]) {
@@ -231,7 +232,7 @@ impl<T: Real> Encoder<'_, T> {
                 }
             }
         }
-        // A tile of holes only: any constant will do.
+        // In a tile of holes only, any constant will do.
         Some((first.unwrap_or_default(), masks))
     }
 
@@ -260,7 +261,7 @@ impl<T: Real> Encoder<'_, T> {
     }
 }
 
-/// A bit for each of at most 64 values, set where it is `fill`, bit for bit.
+/// A bit for each of at most 64 values, set where the value equals `fill` bit for bit.
 ///
 /// # Safety
 /// The machine has instruction set S.
@@ -280,7 +281,7 @@ unsafe fn equal_bits<S: Simd<T>, T: Value>(values: &[T], fill: T) -> u64 {
     }
 }
 
-/// Asks for the memory of the tile that starts at `next`, taken to be as large as this one.
+/// Prefetches the tile that starts at `next`, as if it had the extents of this one.
 #[inline(always)]
 fn prefetch_tile<T>(values: &[T], tile: &Tile, next: usize) {
     for (at, _) in tile.rows() {
@@ -291,7 +292,7 @@ fn prefetch_tile<T>(values: &[T], tile: &Tile, next: usize) {
     }
 }
 
-/// Flags and base; other flags are added as their fields are written.
+/// Writes flags and base. Other flags are added when their fields are written.
 #[inline(always)]
 fn write_base<T: Real>(kind: u8, base: T::Int, out: &mut Vec<u8>) {
     let base = base.to_i64();
@@ -303,8 +304,8 @@ fn write_base<T: Real>(kind: u8, base: T::Int, out: &mut Vec<u8>) {
     }
 }
 
-/// Planes, padding and the flags about them. A tile of zeros is taken back altogether, and so is one that has a wider
-/// code than `max_width`: then returns false.
+/// Writes planes, padding and their flags. Removes the body again if all codes are zero. If a code is wider than
+/// `max_width`, removes it and returns false.
 ///
 /// # Safety
 /// The machine has instruction set S.
@@ -334,7 +335,7 @@ unsafe fn finish_planes<S: Simd<T>, T: Real>(
     true
 }
 
-/// Replaces the body by the values themselves where that is not larger.
+/// Replaces the body by the values themselves if those are not larger.
 #[inline(always)]
 fn store_raw_if_smaller<T: Real>(values: &[T], tile: &Tile, start: usize, out: &mut Vec<u8>) {
     let raw_bytes = 4 + tile.n_values() * size_of::<T>();
@@ -347,15 +348,15 @@ fn store_raw_if_smaller<T: Real>(values: &[T], tile: &Tile, start: usize, out: &
     }
 }
 
-/// What the decoder knows besides the body.
-pub(crate) struct Decoder<'a, T> {
+/// Decodes tiles; the fields are the same for all tiles of a chunk.
+pub(crate) struct TileDecoder<'a, T> {
     pub(crate) predictor: Predictor,
     pub(crate) step: Option<T>,
     pub(crate) fills: &'a [T],
 }
 
-impl<T: Real> Decoder<'_, T> {
-    /// Decodes the body of one tile into its place in `out`.
+impl<T: Real> TileDecoder<'_, T> {
+    /// Decodes the body of one tile to its position in `out`.
     ///
     /// # Safety
     /// The machine has instruction set S; `tile` lies within `out`; `SLACK` bytes behind `body` are readable.
@@ -420,7 +421,7 @@ impl<T: Real> Decoder<'_, T> {
     }
 
     /// # Safety
-    /// As [`Decoder::decode`].
+    /// As [`TileDecoder::decode`].
     #[inline(always)]
     unsafe fn restore<S: Simd<T>>(
         &self,
@@ -459,7 +460,7 @@ impl<T: Real> Decoder<'_, T> {
         Ok(())
     }
 
-    /// Checks masks and escapes and returns what follows them.
+    /// Checks masks and escapes; returns the rest of the body.
     #[cold]
     fn holes_end<'a>(&self, flags: u8, mut rest: &'a [u8], tile: &Tile) -> Result<&'a [u8]> {
         if flags & KIND != QUANTISED {

@@ -1,5 +1,5 @@
-//! Means of bins, small boxes that a chunk is cut into, and their way back to blocks of equal values (docs/format.md,
-//! 14.4).
+//! Means of bins, the small boxes that a chunk is cut into, and restoring all values of a bin as its mean
+//! (docs/format.md, 14.4).
 
 use crate::num::Real;
 
@@ -8,26 +8,26 @@ pub(crate) fn extents_of(extents: &[usize], bin: &[usize]) -> Vec<usize> {
     extents.iter().zip(bin).map(|(n, factor)| n.div_ceil(*factor)).collect()
 }
 
-/// Calls `f` with the place of each row of a chunk, and with that of the row of bins that it belongs to.
+/// Calls `f` with the offset of each row of a chunk, and with the offset of the row of bins that it belongs to.
 fn for_each_row(extents: &[usize], bin: &[usize], mut f: impl FnMut(usize, usize)) {
     let bins = extents_of(extents, bin);
     let last = extents.len() - 1;
     let n_rows: usize = extents[..last].iter().product();
     for row in 0..n_rows {
-        let (mut rest, mut place, mut stride) = (row, 0, bins[last]);
+        let (mut rest, mut position, mut stride) = (row, 0, bins[last]);
         for axis in (0..last).rev() {
-            place += rest % extents[axis] / bin[axis] * stride;
+            position += rest % extents[axis] / bin[axis] * stride;
             rest /= extents[axis];
             stride *= bins[axis];
         }
-        f(row * extents[last], place);
+        f(row * extents[last], position);
     }
 }
 
 /// The mean of the valid values of each bin, in type T; `None` where a bin has none.
 ///
-/// It is the sum in binary64, in C order, divided by their number; where the sum is beyond binary64, the sum of the
-/// quotients.
+/// The mean is the sum in binary64, in C order, divided by the number of values. If the sum overflows, it is the sum of
+/// the quotients.
 pub(crate) fn means<T: Real>(values: &[T], is_valid: &[bool], extents: &[usize], bin: &[usize]) -> Vec<Option<T>> {
     let n_bins = extents_of(extents, bin).iter().product();
     let (width, factor) = (extents[extents.len() - 1], bin[bin.len() - 1]);
@@ -47,7 +47,7 @@ pub(crate) fn means<T: Real>(values: &[T], is_valid: &[bool], extents: &[usize],
                 means[to + x / factor] += values[at + x].to_f64() / f64::from(counts[to + x / factor]);
             }
         });
-        // Rounding must not carry a mean of finite values beyond them.
+        // Rounding must not move the mean outside of the range of the values.
         means.iter_mut().for_each(|mean| *mean = mean.clamp(-f64::MAX, f64::MAX));
     }
     means.iter().zip(&counts).map(|(mean, n)| (*n > 0).then(|| T::from_f64(*mean))).collect()
@@ -65,7 +65,7 @@ pub(crate) fn all_marked(marks: &[bool], extents: &[usize], bin: &[usize]) -> Ve
     all
 }
 
-/// Gives each value that of its bin.
+/// Sets each value to that of its bin.
 pub(crate) fn spread<T: Copy>(means: &[T], extents: &[usize], bin: &[usize], out: &mut [T]) {
     let (width, factor) = (extents[extents.len() - 1], bin[bin.len() - 1]);
     for_each_row(extents, bin, |at, from| {

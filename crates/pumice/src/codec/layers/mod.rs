@@ -1,5 +1,6 @@
-//! Layers around any codec, for bounds that are not one number for the whole chunk: relative to each value
-//! ([`pointwise`]), or with boxes of their own ([`regions`]) around which only means of bins are kept ([`bins`]).
+//! Layers around any codec, for bounds that are not one number for the whole chunk: bounds relative to each value
+//! ([`pointwise`]), and bounds of single boxes ([`regions`]), around which values may be replaced by means of bins
+//! ([`bins`]).
 
 pub(crate) mod bins;
 pub(crate) mod pointwise;
@@ -27,8 +28,8 @@ struct Nested<'a, T> {
 }
 
 impl<'a, T: Real> Nested<'a, T> {
-    /// The payload at the front of `bytes`, checked to be able to hold the values of `chunk`. Only codecs of lower numbers
-    /// than `below` are allowed, so that layers cannot be nested without end.
+    /// Reads a nested payload from `bytes` and checks that it is long enough for the values of `chunk`. Only codecs of
+    /// lower numbers than `below` are allowed, so that nesting ends.
     fn read_from(bytes: &mut Bytes<'a>, below: CodecId, chunk: &ChunkContext<'_, T>) -> Result<Self> {
         let codec = CodecId::from_byte(bytes.u8()?)?;
         if codec as u8 >= below as u8 {
@@ -43,13 +44,13 @@ impl<'a, T: Real> Nested<'a, T> {
         Ok(Self { codec, step, payload })
     }
 
-    /// Decodes it, with its own step.
+    /// Decodes the nested payload with its own step.
     fn decode(&self, chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         decode(self.codec, self.payload, &ChunkContext { step: self.step, ..*chunk }, out)
     }
 }
 
-/// A payload has the size that its frame says, so that nothing was cut off: what ends early contradicts itself.
+/// Reports the early end of a payload as corruption: its frame has the right size, so nothing was cut off.
 fn within_payload(error: Error) -> Error {
     if error.kind() == ErrorKind::Truncated { Error::corrupt(error.to_string()) } else { error }
 }

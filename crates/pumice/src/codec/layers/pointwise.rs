@@ -1,12 +1,13 @@
-//! The layer for bounds relative to each value, |x - x'| <= e|x| (docs/format.md, 14.1): logarithms of the magnitudes,
-//! coded by the preset's own codec under an absolute bound, with signs, zeros and fill values beside them. Where an
-//! absolute bound holds as well, the values themselves under a bound that serves most of them, if that is smaller.
+//! The layer for bounds relative to each value, |x - x'| <= e|x| (docs/format.md, 14.1): the preset's own codec
+//! compresses the logarithms of the magnitudes under an absolute bound; signs, zeros and fill values are stored
+//! separately. If there is an absolute bound as well, the layer also tries the values themselves under a bound that
+//! suits most of them, and keeps the smaller payload.
 //!
-//! Whatever the arithmetic, the bound holds: the encoder decodes its own payload, and each value that fails the check
-//! of `bounds.rs` is stored exactly.
+//! The bound does not depend on rounding errors: the encoder decodes its own payload, and stores each value exactly
+//! that fails the check of `bounds.rs`.
 
 use super::{Nested, within_payload, write_nested};
-use crate::codec::entropy::binary::{Decoder, Encoder};
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::masks;
 use crate::codec::shared::padding;
 use crate::codec::{self, ChunkCodec, ChunkContext, CodecId, pipeline};
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::{Bytes, varint};
 use crate::num::logarithm::{MAX_CENTRE, exp2, log2};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{DType, Int, Real};
 use crate::plan::{Check, Coding, Limit, Quantizer};
 
@@ -26,12 +27,12 @@ const IS_SECOND_FILL: u8 = 1 << 4;
 const HAS_PATCHES: u8 = 1 << 5;
 const KNOWN_FLAGS: u8 = (1 << 6) - 1;
 
-/// Largest factor that logarithms are coded for; beyond, a tighter one holds.
+/// The largest factor that logarithms are coded for; larger ones are lowered to it.
 const MOST_POINTWISE: f64 = (1 << 20) as f64;
-/// A payload below this share of the values is not compared with exact coding.
+/// A payload smaller than this share of the values is not compared with exact coding.
 pub(crate) const GOOD_SHARE: usize = 4;
 
-/// What stands among the logarithms for a zero, and for a fill value.
+/// The numbers that replace the logarithms of a zero and of a fill value.
 fn markers<T: Real>() -> [T; 2] {
     let bits = match T::DTYPE {
         DType::F32 => 0x7fc0_5a00,
@@ -40,7 +41,7 @@ fn markers<T: Real>() -> [T; 2] {
     [1, 2].map(|i| T::from_bits_u64(bits + i))
 }
 
-/// The layer. It cannot code values whose logarithms T cannot hold well enough.
+/// The layer. It cannot code values whose logarithms do not have enough precision in T.
 pub(crate) struct Pointwise;
 
 impl<T: Real> ChunkCodec<T> for Pointwise {
@@ -68,10 +69,10 @@ impl<T: Real> ChunkCodec<T> for Pointwise {
     }
 }
 
-/// What the magnitudes of some values are.
+/// Range of the magnitudes of some values.
 #[derive(Clone, Copy, Debug)]
 struct Magnitudes {
-    /// Of finite values that are neither 0 nor fill values; `least` is above `most` if there are none.
+    /// The range over finite values that are neither 0 nor fill values; `least` is above `most` if there are none.
     least: f64,
     most: f64,
     n_zeros: usize,
@@ -82,7 +83,7 @@ struct FindMagnitudes<'a, T> {
     kinds: &'a [u8],
 }
 
-impl<T: Real> Job for FindMagnitudes<'_, T> {
+impl<T: Real> Kernel for FindMagnitudes<'_, T> {
     type Output = Magnitudes;
 
     #[inline(always)]
@@ -106,7 +107,7 @@ impl<T: Real> Job for FindMagnitudes<'_, T> {
     }
 }
 
-/// Values to be coded under a limit that is pointwise.
+/// Values to be coded under a pointwise limit.
 pub(crate) struct Layer<'a, T> {
     values: &'a [T],
     kinds: Vec<u8>,
@@ -116,7 +117,7 @@ pub(crate) struct Layer<'a, T> {
     chunk: &'a ChunkContext<'a, T>,
 }
 
-/// What a payload holds beside the coded numbers.
+/// The parts of a payload besides the coded numbers.
 #[derive(Default)]
 struct Extras {
     flags: u8,
@@ -126,7 +127,7 @@ struct Extras {
 }
 
 impl<'a, T: Real> Layer<'a, T> {
-    /// Looks at the values, of which there are some; `coding` is for the absolute part of the limit.
+    /// Analyses the values, of which there is at least one; `coding` is for the absolute part of the limit.
     pub(crate) fn new(
         values: &'a [T],
         limit: &'a Limit,
@@ -138,14 +139,14 @@ impl<'a, T: Real> Layer<'a, T> {
         Self { values, kinds, magnitudes, limit, coding, chunk }
     }
 
-    /// Whether what keeps the absolute bound keeps the other one, too.
+    /// Whether the absolute bound implies the relative one.
     pub(crate) fn absolute_suffices(&self) -> bool {
         let Magnitudes { least, n_zeros, .. } = self.magnitudes;
         let share = self.limit.pointwise * (1.0 - 1e-6) * least;
         n_zeros == 0 && self.coding.step.is_some() && self.limit.abs <= share
     }
 
-    /// The payload of logarithms, unless T cannot hold them well enough.
+    /// The payload of logarithms, unless they do not have enough precision in T.
     fn encode_logarithms(&self) -> Option<Vec<u8>> {
         let Magnitudes { least, most, .. } = self.magnitudes;
         let (centre, largest) = if least <= most {
@@ -155,10 +156,11 @@ impl<'a, T: Real> Layer<'a, T> {
         } else {
             (0, 1.0)
         };
-        // What the absolute bound is for the largest value holds for all of them.
+        // The absolute bound divided by the largest magnitude is a relative bound that implies the absolute one for all
+        // values.
         let share = self.limit.pointwise.min(MOST_POINTWISE).min(self.limit.abs / most.max(f64::MIN_POSITIVE));
         let bound = log2_of_one_plus(share);
-        // Roundings of the logarithm and of the restored value to T.
+        // Rounding errors of the logarithm and of the restored value in T.
         let unit = f64::from_bits(u64::from(1023 - T::MANTISSA_BITS) << 52);
         let slack = largest.max(1.0) * unit + 2.0 * unit;
         let tolerance = bound - slack;
@@ -179,8 +181,8 @@ impl<'a, T: Real> Layer<'a, T> {
         Some(payload)
     }
 
-    /// The payload of the values themselves under an absolute bound, if there is one: the bound itself if few values
-    /// need a tighter one, else one that serves all.
+    /// The payload of the values themselves, if there is an absolute bound: under this bound if few values need a
+    /// tighter one, else under one that is tight enough for all.
     fn encode_values(&self) -> Option<Vec<u8>> {
         let few = self.values.len() / 256;
         if !self.limit.abs.is_finite() || self.magnitudes.n_zeros > few || self.magnitudes.least > self.magnitudes.most
@@ -196,7 +198,7 @@ impl<'a, T: Real> Layer<'a, T> {
         Some(self.finish(self.values, Extras::default(), &coding, self.chunk.fills))
     }
 
-    /// Codes numbers and puts all that is wrong when they are decoded beside them.
+    /// Codes numbers, decodes them again, and adds patches for all values that are wrong.
     fn finish(&self, numbers: &[T], mut extras: Extras, coding: &Coding<T>, fills: &[T]) -> Vec<u8> {
         let mut inner = Vec::new();
         let chunk = ChunkContext { step: coding.step, fills, ..*self.chunk };
@@ -215,20 +217,20 @@ impl<'a, T: Real> Layer<'a, T> {
             out.extend_from_slice(&(extras.centre as i16).to_le_bytes());
         }
         if extras.flags & (HAS_SIGNS | HAS_SECOND_FILL | HAS_PATCHES) != 0 {
-            let mut places = Vec::new();
-            let mut coder = Encoder::new(&mut places);
+            let mut position_bytes = Vec::new();
+            let mut coder = BinaryEncoder::new(&mut position_bytes);
             let never = "writing does not fail";
             for mask in [&mut extras.signs, &mut extras.second_fills].into_iter().flatten() {
                 masks::code_kinds(&mut coder, mask, &masks::chunk_dims(self.chunk.extents), 1, |_| false).expect(never);
             }
             if !patches.is_empty() {
-                masks::code_places(&mut coder, &patches, self.values.len(), self.values.len()).expect(never);
+                masks::code_positions(&mut coder, &patches, self.values.len(), self.values.len()).expect(never);
             }
             coder.finish();
-            varint::write_to(places.len() as u64, &mut out);
-            out.extend_from_slice(&places);
-            for place in patches {
-                T::extend_le_bytes(&self.values[place..=place], &mut out);
+            varint::write_to(position_bytes.len() as u64, &mut out);
+            out.extend_from_slice(&position_bytes);
+            for position in patches {
+                T::extend_le_bytes(&self.values[position..=position], &mut out);
             }
         }
         write_nested(codec, coding.step, &inner, &mut out);
@@ -237,7 +239,7 @@ impl<'a, T: Real> Layer<'a, T> {
 
     fn find_signs(&self, extras: &mut Extras) {
         let mut signs: Vec<u8> = self.values.iter().map(|x| u8::from(x.bits().to_i64() < 0)).collect();
-        // Where a sign does not count it is that of the value before, which costs least.
+        // Where the sign is irrelevant, the previous one is repeated, which costs least.
         let mut last = self.kinds.iter().zip(&signs).find(|(kind, _)| **kind == 0).map_or(0, |(_, sign)| *sign);
         for (sign, kind) in signs.iter_mut().zip(&self.kinds) {
             last = if *kind == 0 { *sign } else { last };
@@ -265,13 +267,13 @@ impl<'a, T: Real> Layer<'a, T> {
     }
 }
 
-/// log2(1 + e), or somewhat less.
+/// A lower estimate of log2(1 + e).
 fn log2_of_one_plus(e: f64) -> f64 {
     if e < 1.0 / 1024.0 { (e - e * e / 2.0) * std::f64::consts::LOG2_E } else { log2(1.0 + e) }
 }
 
 impl Extras {
-    /// Numbers to values.
+    /// Turns numbers into values.
     fn restore<T: Real>(&self, fills: &[T], numbers: &mut [T]) {
         if self.flags & IS_LOGARITHMIC == 0 {
             return;
@@ -292,7 +294,7 @@ struct ToLogarithms<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> Job for ToLogarithms<'_, T> {
+impl<T: Real> Kernel for ToLogarithms<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -302,7 +304,7 @@ impl<T: Real> Job for ToLogarithms<'_, T> {
             let size = x.to_f64().abs();
             let logarithm = T::from_f64(log2(size) - self.centre);
             let is_finite = size < f64::INFINITY;
-            // What is neither will be patched.
+            // Other values are patched later.
             let logarithm = if is_finite { logarithm } else { T::default() };
             let logarithm = if size == 0.0 { zero } else { logarithm };
             *out = if *kind == 0 { logarithm } else { fill };
@@ -350,7 +352,7 @@ fn restored<T: Real, const N_TERMS: usize>(
     if number.bits() == markers[1] { fill } else { x }
 }
 
-impl<T: Real> Job for FromLogarithms<'_, T> {
+impl<T: Real> Kernel for FromLogarithms<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -362,7 +364,7 @@ impl<T: Real> Job for FromLogarithms<'_, T> {
     }
 }
 
-/// Places of the values that must be stored exactly.
+/// Positions of the values that must be stored exactly.
 struct FindFailures<'a, T> {
     values: &'a [T],
     kinds: &'a [u8],
@@ -374,13 +376,13 @@ impl<T: Real> FindFailures<'_, T> {
     #[inline(always)]
     fn is_right(&self, i: usize) -> bool {
         let (x, y) = (self.values[i], self.restored[i]);
-        // Not 0 and finite; for all others bits count.
+        // Values that are finite and not 0 are compared with the bound, all others bit for bit.
         let is_plain = (self.kinds[i] == 0) & (x.fabs() > T::default()) & (x.fsub(x) == T::default());
         (x.bits() == y.bits()) | (is_plain & self.check.accepts(x, y))
     }
 }
 
-impl<T: Real> Job for FindFailures<'_, T> {
+impl<T: Real> Kernel for FindFailures<'_, T> {
     type Output = Vec<usize>;
 
     #[inline(always)]
@@ -422,23 +424,28 @@ fn decode<T: Real>(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -
     }
     let (mut patches, mut patch_values): (_, &[u8]) = (Vec::new(), &[]);
     if extras.flags & (HAS_SIGNS | HAS_SECOND_FILL | HAS_PATCHES) != 0 {
-        let n_places = varint::read_from(&mut bytes)?;
-        let n_places = n_places.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
-        let mut coder = Decoder::new(bytes.take(n_places)?);
+        let n_position_bytes = varint::read_from(&mut bytes)?;
+        let n_position_bytes =
+            n_position_bytes.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
+        let mut coder = BinaryDecoder::new(bytes.take(n_position_bytes)?);
         let mut read_mask = |flag: u8| {
             let mut mask = vec![0; out.len()];
             let n_fills = 1;
             match extras.flags & flag {
                 0 => Ok(None),
-                _ => {
-                    masks::code_kinds(&mut coder, &mut mask, &masks::chunk_dims(extents), n_fills, Decoder::is_past_end)
-                        .map(|()| Some(mask))
-                }
+                _ => masks::code_kinds(
+                    &mut coder,
+                    &mut mask,
+                    &masks::chunk_dims(extents),
+                    n_fills,
+                    BinaryDecoder::is_past_end,
+                )
+                .map(|()| Some(mask)),
             }
         };
         (extras.signs, extras.second_fills) = (read_mask(HAS_SIGNS)?, read_mask(HAS_SECOND_FILL)?);
         if extras.flags & HAS_PATCHES != 0 {
-            patches = masks::code_places(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
+            patches = masks::code_positions(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
         }
         coder.finish()?;
         patch_values = bytes.take(patches.len() * size_of::<T>())?;
@@ -451,8 +458,8 @@ fn decode<T: Real>(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -
     }
     nested.decode(&inner, out)?;
     extras.restore(fills, out);
-    for (place, value) in patches.iter().zip(patch_values.chunks_exact(size_of::<T>())) {
-        T::copy_from_le_bytes(value, &mut out[*place..=*place]);
+    for (position, value) in patches.iter().zip(patch_values.chunks_exact(size_of::<T>())) {
+        T::copy_from_le_bytes(value, &mut out[*position..=*position]);
     }
     Ok(())
 }

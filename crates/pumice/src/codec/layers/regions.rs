@@ -1,15 +1,14 @@
 //! The layer for boxes with bounds of their own (docs/format.md, 14.3), and for the means of bins around them (14.4).
 //!
-//! A payload holds the background, in which values that boxes cover are replaced by something that costs nothing, and
-//! then box after box, each an array of its own, in an order in which the last one that covers a value keeps all bounds
-//! that hold there. It says itself where the boxes lie within the chunk, so that nothing but the payload is needed to
-//! decode it.
+//! A payload holds the background, in which values covered by boxes are replaced by cheap ones, and then the boxes,
+//! each as an array of its own. Boxes are ordered such that the last one that covers a value keeps all bounds that hold
+//! there. The payload says where the boxes lie within the chunk, so a decoder needs nothing else.
 
 use std::ops::Range;
 
 use super::bins;
 use super::{Nested, within_payload, write_nested};
-use crate::codec::entropy::binary::{Decoder, Encoder};
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId, pipeline};
 use crate::error::{Error, Result};
@@ -25,15 +24,15 @@ const HAS_FILLS: u8 = 1 << 2;
 const HAS_EXACT: u8 = 1 << 3;
 const KNOWN_FLAGS: u8 = (1 << 4) - 1;
 
-/// A box within a chunk and what must hold in it.
+/// A box within a chunk, and its limit.
 struct Part {
     block: Block,
     limit: Limit,
 }
 
-/// The boxes within a chunk, in an order in which each keeps the limits of those before it that it overlaps.
+/// The boxes within a chunk, ordered such that each keeps the limits of all earlier boxes that it overlaps.
 fn parts_of<T: Real>(chunk: &Block, plan: &Plan<T>) -> Vec<Part> {
-    // Where only means are kept around the boxes, their bound says nothing about values.
+    // With bins, the bound of the background limits the error of means, not of values.
     let nothing = Limit { abs: f64::INFINITY, pointwise: f64::INFINITY };
     let background = if plan.bin.is_empty() { plan.limit() } else { nothing };
     let mut parts = Vec::new();
@@ -61,17 +60,17 @@ fn parts_of<T: Real>(chunk: &Block, plan: &Plan<T>) -> Vec<Part> {
     parts
 }
 
-/// Whether a chunk, a box of the array, needs this layer.
+/// Whether a chunk, given as a box of the array, needs this layer.
 pub(crate) fn apply<T: Real>(chunk: &Block, plan: &Plan<T>) -> bool {
     chunk.n_values() > 0 && (!plan.bin.is_empty() || !parts_of(chunk, plan).is_empty())
 }
 
-/// The layer. Its payload counts only where it is not larger than the values.
+/// The layer. Its payload is used only if it is not larger than the values.
 pub(crate) struct Regions;
 
 impl<T: Real> ChunkCodec<T> for Regions {
     const ID: CodecId = CodecId::Regions;
-    /// The box of the array that the chunk is.
+    /// The chunk as a box of the array.
     type Settings<'a>
         = (&'a Block, &'a Plan<T>)
     where
@@ -128,7 +127,7 @@ fn encode<T: Real>(values: &[T], block: &Block, plan: &Plan<T>, chunk: &ChunkCon
         append_nested(&inside, limit, &coding, &part, out);
         scratch::give(inside);
     }
-    // As for the codecs themselves: a reader relies on that size before it allocates.
+    // As in the codecs: a reader relies on this size before it allocates.
     padding::pad(out, start, values.len());
 }
 
@@ -150,7 +149,7 @@ fn largest<T: Real>(values: &[T], fills: &[T]) -> f64 {
     values.iter().filter(counts).fold(0.0, |most, x| x.to_f64().abs().max(most))
 }
 
-/// What is around the boxes of a chunk.
+/// The background: the chunk around its boxes.
 struct Background<'a, T> {
     values: &'a [T],
     is_covered: &'a [bool],
@@ -176,8 +175,8 @@ impl<T: Real> Background<'_, T> {
             (0..self.values.len()).filter(|i| !is_valid[*i] && !is_fill(*i) && !self.is_covered[*i]).collect();
         let never = "writing does not fail";
         if kinds.is_some() || !exact.is_empty() {
-            let mut places = Vec::new();
-            let mut coder = Encoder::new(&mut places);
+            let mut position_bytes = Vec::new();
+            let mut coder = BinaryEncoder::new(&mut position_bytes);
             if let Some(kinds) = &mut kinds {
                 flags |= HAS_FILLS;
                 let dims = masks::chunk_dims(self.chunk.extents);
@@ -185,13 +184,13 @@ impl<T: Real> Background<'_, T> {
             }
             if !exact.is_empty() {
                 flags |= HAS_EXACT;
-                masks::code_places(&mut coder, &exact, self.values.len(), self.values.len()).expect(never);
+                masks::code_positions(&mut coder, &exact, self.values.len(), self.values.len()).expect(never);
             }
             coder.finish();
-            varint::write_to(places.len() as u64, &mut out);
-            out.extend_from_slice(&places);
-            for place in exact {
-                T::extend_le_bytes(&self.values[place..=place], &mut out);
+            varint::write_to(position_bytes.len() as u64, &mut out);
+            out.extend_from_slice(&position_bytes);
+            for position in exact {
+                T::extend_le_bytes(&self.values[position..=position], &mut out);
             }
         }
         let extents = bins::extents_of(self.chunk.extents, &plan.bin);
@@ -207,8 +206,8 @@ impl<T: Real> Background<'_, T> {
     }
 }
 
-/// Replaces values that are free to be anything: by the one before in the row, or the first one after, or, in rows
-/// that are all free, by the row before.
+/// Replaces values that may be anything: by the previous value of the row, or by the first one after them, or, if the
+/// whole row is free, by the previous row.
 fn bridge<T: Copy + Default>(values: &mut [T], is_free: &[bool], extents: &[usize]) {
     let width = extents.last().copied().unwrap_or(1);
     let first = is_free.iter().position(|free| !free).map_or(T::default(), |i| values[i]);
@@ -287,20 +286,21 @@ fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &ChunkContext<
     }
     let (mut kinds, mut exact, mut exact_values): (_, _, &[u8]) = (None, Vec::new(), &[]);
     if flags & (HAS_FILLS | HAS_EXACT) != 0 {
-        let n_places = varint::read_from(bytes)?;
-        let n_places = n_places.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
-        let mut coder = Decoder::new(bytes.take(n_places)?);
+        let n_position_bytes = varint::read_from(bytes)?;
+        let n_position_bytes =
+            n_position_bytes.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
+        let mut coder = BinaryDecoder::new(bytes.take(n_position_bytes)?);
         if flags & HAS_FILLS != 0 {
             let mut found = vec![0; out.len()];
             let dims = masks::chunk_dims(chunk.extents);
-            masks::code_kinds(&mut coder, &mut found, &dims, chunk.fills.len(), Decoder::is_past_end)?;
+            masks::code_kinds(&mut coder, &mut found, &dims, chunk.fills.len(), BinaryDecoder::is_past_end)?;
             if found.iter().any(|kind| usize::from(*kind) > chunk.fills.len()) {
-                return Err(Error::corrupt("chunk has fill values, and the stream has none"));
+                return Err(Error::corrupt("chunk has fill values, but the stream has none"));
             }
             kinds = Some(found);
         }
         if flags & HAS_EXACT != 0 {
-            exact = masks::code_places(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
+            exact = masks::code_positions(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
         }
         coder.finish()?;
         exact_values = bytes.take(exact.len() * size_of::<T>())?;
@@ -317,8 +317,8 @@ fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &ChunkContext<
             *x = chunk.fills[usize::from(kind) - 1];
         }
     }
-    for (place, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
-        T::copy_from_le_bytes(value, &mut out[*place..=*place]);
+    for (position, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
+        T::copy_from_le_bytes(value, &mut out[*position..=*position]);
     }
     Ok(())
 }

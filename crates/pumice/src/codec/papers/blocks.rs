@@ -1,26 +1,25 @@
-//! Blocks of 32 quantised values, each predicted by the one before it and the first of each block by 0: the first two
-//! stages of cuSZp2 and CereSZ-II (docs/format.md, 10.1). Nothing is carried from one block to the next, so that each
-//! can be decoded by itself.
+//! Blocks of 32 quantised values, each predicted by the previous one, and the first of each block by 0: the first two
+//! stages of cuSZp2 and CereSZ-II (docs/format.md, 10.1). Blocks do not depend on each other.
 
 use crate::codec::shared::dims::Dims;
 use crate::codec::shared::integers::{self, Exceptions};
 use crate::error::Result;
 use crate::exec::scratch;
 use crate::io::{Bytes, varint};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::{Quantizer, quantize};
 
 /// Values in a block; the last block of a chunk may have fewer.
 pub(crate) const BLOCK: usize = 32;
 
-/// Integers that all lie within this of 0 are taken as they are, as in the papers, where they have 32 bits.
+/// If all integers lie within this of 0, no origin is subtracted, as in the papers.
 const MAX_ORIGIN: u64 = 1 << 29;
 
 /// A chunk as differences.
 pub(crate) struct Blocks {
     origin: i64,
-    /// Of each integer and the one before it in its block. Their magnitudes are below 2^31.
+    /// Each integer minus the previous one of its block. Magnitudes are below 2^31.
     pub(crate) deltas: Vec<i32>,
     exceptions: Exceptions,
 }
@@ -51,14 +50,14 @@ impl Blocks {
 }
 
 /// The start of a payload, as it is read.
-pub(crate) struct Front<'a> {
+pub(crate) struct BlocksPrefix<'a> {
     pub(crate) origin: i64,
     exceptions: Exceptions,
     exact_values: &'a [u8],
 }
 
-impl<'a> Front<'a> {
-    /// Bytes that it has at least.
+impl<'a> BlocksPrefix<'a> {
+    /// Its smallest size in bytes.
     pub(crate) const MIN_BYTES: usize = 2;
 
     pub(crate) fn read_from<T: Real>(
@@ -71,13 +70,13 @@ impl<'a> Front<'a> {
         Ok(Self { origin: (varint::read_from(bytes)? as i64).unzigzag(), exceptions, exact_values })
     }
 
-    /// Puts the exceptions in their places.
+    /// Writes the exceptions to their positions.
     pub(crate) fn restore_exceptions<T: Real>(&self, fills: &[T], out: &mut [T]) {
         self.exceptions.restore(self.exact_values, fills, out);
     }
 }
 
-/// Four axes of a chunk in its own order: the last three, and all before them as one.
+/// A chunk as four axes in its own order: the last three, and all others merged.
 fn axes(extents: &[usize]) -> Dims {
     let (slow, fast) = extents.split_at(extents.len().saturating_sub(3));
     let mut dims = [1; 4];
@@ -91,7 +90,7 @@ struct Predict<'a> {
     added: i32,
 }
 
-impl Job for Predict<'_> {
+impl Kernel for Predict<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -100,7 +99,7 @@ impl Job for Predict<'_> {
             let mut integers = [0; BLOCK];
             integers[..block.len()].copy_from_slice(block);
             block[0] = integers[0].wrapping_add(self.added);
-            // Both sides of a difference have the same added to them.
+            // The origin cancels out in a difference.
             for (delta, i) in block.iter_mut().zip(0..BLOCK).skip(1) {
                 *delta = integers[i].wrapping_sub(integers[i - 1]);
             }

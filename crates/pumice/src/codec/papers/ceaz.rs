@@ -1,12 +1,12 @@
-//! The codec of the preset `ceaz`: quantisation codes under codewords made beforehand from many arrays, or under the
-//! chunk's own where its distribution is another (docs/format.md, 13).
+//! The codec of the preset `ceaz`: quantisation codes under offline codewords, made beforehand from many arrays, or
+//! under the chunk's own codewords if its distribution differs (docs/format.md, 13).
 //!
-//! Which of these is decided as in CEAZ, by how far the standard deviations of both distributions are apart. A chunk is
-//! what is an update window there, but decodes alone: what is kept are always the offline codewords, never those of the
-//! window before, and so bytes do not depend on the order in which windows are worked on.
+//! As in CEAZ, the difference of the standard deviations of both distributions decides. A chunk is an update window of
+//! the paper, but decodes independently: the alternative to new codewords are always the offline ones, never those of
+//! the previous window. So the bytes do not depend on the order of the windows.
 
-use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
-use crate::codec::entropy::binary::{Decoder, Encoder};
+use super::quant_codes::{CodesPrefix, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::entropy::huffman::Lengths;
 use crate::codec::shared::padding;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
@@ -17,8 +17,8 @@ use crate::num::Real;
 use crate::plan::Quantizer;
 use std::sync::OnceLock;
 
-/// The standard deviations may differ by this much for codewords to be kept (tau 0), and for the cheaper way to make new
-/// ones (tau 1).
+/// Limits of the difference of standard deviations: up to tau 0 codewords are kept, up to tau 1 new ones are made by
+/// the cheaper method.
 const KEEP: f64 = 5.18;
 const UPDATE: f64 = 9.69;
 
@@ -26,11 +26,11 @@ const UPDATE: f64 = 9.69;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Codewords {
-    /// The offline ones are kept.
+    /// The offline codewords.
     Offline = 0,
     /// Made from symbols in an approximate order.
     Updated = 1,
-    /// The best there are.
+    /// Made by the optimal method.
     Rebuilt = 2,
 }
 
@@ -56,8 +56,8 @@ impl Codewords {
     }
 }
 
-/// The standard deviation of a code. No more than one rounding after another of numbers that are exact: the same on
-/// every machine.
+/// The standard deviation of a code. Each operation is correctly rounded and the order is fixed, so all machines get
+/// the same result.
 pub(crate) fn deviation(counts: &[u32; N_CODES]) -> f64 {
     let sum =
         |f: fn(u128) -> u128| -> u128 { (0..).zip(counts).map(|(code, &count)| f(code) * u128::from(count)).sum() };
@@ -75,7 +75,7 @@ pub(crate) fn chi(counts: &[u32; N_CODES]) -> f64 {
 
 // ---- Offline codewords ----
 
-/// Codewords made beforehand: every code has one.
+/// Offline codewords: every code has one.
 pub(crate) struct Offline {
     pub(crate) deviation: f64,
     pub(crate) lengths: Lengths,
@@ -94,7 +94,7 @@ impl Offline {
     /// Codewords for codes of these counts, each taken to occur at least once, as bytes.
     pub(crate) fn write(counts: &[u32; N_CODES], out: &mut Vec<u8>) {
         out.extend_from_slice(&((deviation(counts) / DEVIATION_UNIT) as u32).to_le_bytes());
-        let mut coder = Encoder::new(out);
+        let mut coder = BinaryEncoder::new(out);
         Lengths::fit(&counts.map(|count| count.max(1)), MAX_BITS).write(&mut coder);
         coder.finish();
     }
@@ -102,7 +102,7 @@ impl Offline {
     fn read(bytes: &[u8]) -> Result<Self> {
         let mut bytes = Bytes::new(bytes);
         let deviation = f64::from(u32::from_le_bytes(bytes.array()?)) * DEVIATION_UNIT;
-        let mut coder = Decoder::new(bytes.rest());
+        let mut coder = BinaryDecoder::new(bytes.rest());
         let lengths = Lengths::read(&mut coder, N_CODES)?;
         coder.finish()?;
         Ok(Self { deviation, lengths })
@@ -111,8 +111,8 @@ impl Offline {
 
 // ---- Codewords from an approximate order ----
 
-/// Codes that occur, rare ones first, as if the distribution were symmetric and fell off from the middle: only pairs of
-/// codes equally far away are compared (the paper's algorithm 1).
+/// Codes that occur, rare ones first, assuming that the distribution is symmetric and falls off from the middle: only
+/// pairs of codes at the same distance are compared (the paper's algorithm 1).
 fn approximately_sorted(counts: &[u32; N_CODES]) -> Vec<u16> {
     let used: Vec<u16> = (0..N_CODES as u16).filter(|code| counts[usize::from(*code)] != 0).collect();
     let Some(last) = used.len().checked_sub(1) else { return used };
@@ -130,14 +130,14 @@ fn approximately_sorted(counts: &[u32; N_CODES]) -> Vec<u16> {
     sorted
 }
 
-/// Huffman's tree by two queues, as if symbols came in the order of their counts, then cut to the longest code allowed.
+/// Huffman's tree by two queues, assuming that symbols are sorted by count, then limited to the longest code allowed.
 fn lengths_in_order(order: &[u16], counts: &[u32; N_CODES]) -> Lengths {
     let mut bits = vec![Lengths::NO_CODE; N_CODES];
     if order.len() < 2 {
         order.iter().for_each(|code| bits[usize::from(*code)] = 0);
         return Lengths::new(bits).expect("a code of a single symbol is complete");
     }
-    // Nodes are leaves in their order, then pairs in theirs: two queues behind each other.
+    // Nodes are first the leaves, then the pairs, each in order: two queues in one array.
     let n = order.len();
     let mut weights: Vec<u64> = order.iter().map(|code| u64::from(counts[usize::from(*code)])).collect();
     let mut parents = vec![0; 2 * n - 1];
@@ -157,7 +157,8 @@ fn lengths_in_order(order: &[u16], counts: &[u32; N_CODES]) -> Lengths {
     (0..2 * n - 2).rev().for_each(|node| depths[node] = depths[parents[node]] + 1);
     let mut n_codes = vec![0; n.max(MAX_BITS as usize + 1)];
     depths[..n].iter().for_each(|depth| n_codes[*depth] += 1);
-    // Two leaves that are too deep: one takes the place of their parent, the other shares that of a leaf further up.
+    // Moves two leaves that are too deep: one replaces their parent, the other becomes the sibling of a leaf further
+    // up.
     for depth in (MAX_BITS as usize + 1..n_codes.len()).rev() {
         while n_codes[depth] > 0 {
             let above = (1..depth - 1).rev().find(|&above| n_codes[above] > 0).expect("1024 leaves have room");
@@ -210,16 +211,16 @@ impl<T: Real> ChunkCodec<T> for Ceaz {
         let codewords = bytes.u8()?;
         let codewords = Codewords::ALL.into_iter().find(|known| *known as u8 == codewords);
         let codewords = codewords.ok_or_else(|| Error::corrupt("chunk has unknown codewords"))?;
-        let mut front = Front::read_from::<T>(&mut bytes, extents, fills.len())?;
+        let mut prefix = CodesPrefix::read_from::<T>(&mut bytes, extents, fills.len())?;
         let own = match codewords {
             Codewords::Offline => None,
-            _ => Some(Lengths::read(&mut front.coder, N_CODES)?),
+            _ => Some(Lengths::read(&mut prefix.coder, N_CODES)?),
         };
         let lengths = own.as_ref().unwrap_or_else(|| &Offline::get().lengths);
         let mut codes = scratch::take(out.len());
-        read_symbols(&mut front.coder, lengths, &mut bytes, &mut codes)?;
-        front.check_end(&bytes, payload.len(), out.len())?;
-        front.restore(&codes, step, fills, out);
+        read_symbols(&mut prefix.coder, lengths, &mut bytes, &mut codes)?;
+        prefix.check_end(&bytes, payload.len(), out.len())?;
+        prefix.restore(&codes, step, fills, out);
         scratch::give(codes);
         Ok(())
     }
@@ -235,7 +236,7 @@ pub(crate) fn write<T: Real>(
     out: &mut Vec<u8>,
 ) {
     let (mut parameters, mut body) = (Vec::new(), Vec::new());
-    let mut coder = Encoder::new(&mut parameters);
+    let mut coder = BinaryEncoder::new(&mut parameters);
     all.write_outliers(&mut coder);
     let lengths = codewords.lengths(counts);
     if codewords != Codewords::Offline {

@@ -1,11 +1,11 @@
 //! The codec of the preset `ceresz2`: blocks of 32 differences under one static Huffman codebook of 2000 symbols, by the
 //! rules of CereSZ-II (docs/format.md, 11; docs/papers.md says where it deviates).
 //!
-//! The codebook was built offline and is part of the format: `cargo research codebook` made it. Whatever is not among its
-//! symbols is unpredictable and stored as it is. Where streams, masks and unpredictable values of each part of a chunk
-//! begin is computed from their sizes before any of them is read, so that all parts are decoded at the same time.
+//! The codebook was built offline and is part of the format: `cargo research codebook` made it. A difference that has
+//! no symbol is unpredictable and stored raw. The offsets of streams, masks and unpredictable values of each part of a
+//! chunk are computed from their sizes before any of them is read, so that all parts are decoded in parallel.
 
-use super::blocks::{BLOCK, Blocks, Front, restore_block};
+use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
 use super::mesh::Mesh;
 use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
@@ -13,19 +13,19 @@ use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::Bytes;
 use crate::num::Real;
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
 use std::sync::LazyLock;
 
 /// Symbols of the codebook, and the difference that the first of them stands for.
 pub(crate) const N_SYMBOLS: usize = 2000;
 const FIRST: i32 = -1000;
-/// What an unpredictable value has in its stream: the symbol of difference 0.
+/// The symbol of an unpredictable value: that of difference 0.
 const NOTHING: u16 = -FIRST as u16;
-/// The longest code: 2000 symbols that are all coded leave 0.2 % of the code space to the rarest.
+/// The longest code. Even 2000 symbols of this length take only 0.2 % of the code space.
 pub(crate) const MAX_CODE_BITS: u32 = 20;
 
-/// Blocks whose flags share a word: 1024 values.
+/// Blocks whose flags share a 32-bit integer: 1024 values.
 const CELL: usize = 32;
 /// Values that are coded by one worker: whole blocks of streams, and whole cells.
 const SPAN: usize = 32 * huffman::BLOCK;
@@ -53,7 +53,7 @@ fn n_cells(n_values: usize) -> usize {
     n_values.div_ceil(CELL * BLOCK)
 }
 
-/// The symbols of a chunk, and beside them what has none.
+/// The symbols of a chunk, and its unpredictable values.
 pub(crate) struct Symbols {
     pub(crate) symbols: Vec<u16>,
     /// For each cell a bit for each block: whether it has unpredictable values.
@@ -79,7 +79,7 @@ struct Symbolise<'a> {
     to: &'a mut Symbols,
 }
 
-impl Job for Symbolise<'_> {
+impl Kernel for Symbolise<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -88,9 +88,9 @@ impl Job for Symbolise<'_> {
         for (i, (deltas, symbols)) in self.deltas.chunks(BLOCK).zip(symbols.chunks_mut(BLOCK)).enumerate() {
             let mut mask = 0_u32;
             for (k, (delta, symbol)) in deltas.iter().zip(symbols).enumerate() {
-                let place = delta.wrapping_sub(FIRST) as u32;
-                let is_symbol = place < N_SYMBOLS as u32;
-                *symbol = if is_symbol { place as u16 } else { NOTHING };
+                let position = delta.wrapping_sub(FIRST) as u32;
+                let is_symbol = position < N_SYMBOLS as u32;
+                *symbol = if is_symbol { position as u16 } else { NOTHING };
                 mask |= u32::from(!is_symbol) << k;
             }
             if mask == 0 {
@@ -114,7 +114,7 @@ impl<T: Real> ChunkCodec<T> for Ceresz2 {
         T: 'a;
 
     fn min_payload_bytes(n_values: usize) -> usize {
-        Front::MIN_BYTES + CODEBOOK_ID_BYTES + 4 * n_cells(n_values) + 2 * huffman::n_streams(n_values)
+        BlocksPrefix::MIN_BYTES + CODEBOOK_ID_BYTES + 4 * n_cells(n_values) + 2 * huffman::n_streams(n_values)
     }
 
     fn encode(
@@ -155,9 +155,9 @@ impl<T: Real> ChunkCodec<T> for Ceresz2 {
         let &ChunkContext { extents, fills, workers, .. } = chunk;
         let step = chunk.needed_step()?;
         let mut bytes = Bytes::new(payload);
-        let front = Front::read_from(&mut bytes, extents, out.len(), fills)?;
+        let prefix = BlocksPrefix::read_from(&mut bytes, extents, out.len(), fills)?;
         if bytes.u64()? != codebook().id() {
-            return Err(Error::corrupt("chunk has a codebook that is not that of the format"));
+            return Err(Error::corrupt("chunk has a codebook that the format does not have"));
         }
         let n_blocks = out.len().div_ceil(BLOCK);
         let flags = words(bytes.take(4 * n_cells(out.len()))?);
@@ -190,7 +190,7 @@ impl<T: Real> ChunkCodec<T> for Ceresz2 {
                 flags: &flags[cells.clone()],
                 masks: &masks[first_masks[cells.start]..first_masks[cells.end]],
                 unpredictable: &unpredictable[4 * first_unpredictable[cells.start]..4 * first_unpredictable[cells.end]],
-                origin: front.origin,
+                origin: prefix.origin,
                 step,
                 out,
             }
@@ -203,7 +203,7 @@ impl<T: Real> ChunkCodec<T> for Ceresz2 {
             scratch::give(symbols);
             Ok(())
         })?;
-        front.restore_exceptions(fills, out);
+        prefix.restore_exceptions(fills, out);
         Ok(())
     }
 }
@@ -235,7 +235,7 @@ struct Restore<'s, 'a, T> {
     span: &'s mut DecodeSpan<'a, T>,
 }
 
-impl<T: Real> Job for Restore<'_, '_, T> {
+impl<T: Real> Kernel for Restore<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -290,7 +290,7 @@ mod tests {
         let bits = codebook().lengths().bits();
         assert_eq!(bits.len(), N_SYMBOLS);
         assert!(bits.iter().all(|n_bits| (1..=MAX_CODE_BITS as u8).contains(n_bits)));
-        // Nothing is as frequent as no difference.
+        // Difference 0 has the shortest code.
         assert!(bits.iter().all(|n_bits| *n_bits >= bits[usize::from(NOTHING)]));
     }
 
@@ -301,7 +301,7 @@ mod tests {
             let values: Vec<f32> = (0..100).map(|i| if i % 32 < 16 { first as f32 } else { 0.0 }).collect();
             let bytes = payload(&values, &[]);
             assert_eq!(back(&bytes, 100, &[]).unwrap(), values, "{first}");
-            // What is unpredictable: the start of four blocks, and in three of these the way back.
+            // Unpredictable are the starts of four blocks, and in three of these the difference back.
             let n_unpredictable =
                 4 * usize::from(!(-1000..1000).contains(&first)) + 3 * usize::from(!(-1000..1000).contains(&-first));
             let n_masks = if n_unpredictable == 0 { 0 } else { n_unpredictable.min(4) };

@@ -1,16 +1,16 @@
 //! The codec of the presets `cuszp2-plain` and `cuszp2-outlier`: blocks of 32 differences in fixed-length bit planes, by
 //! the rules of cuSZp2 (docs/format.md, 10; docs/papers.md says where it deviates).
 //!
-//! A header byte for each block gives the size of its body, so where bodies begin is known from sums of sizes before any
-//! of them is read. The paper's GPU has a single pass of look-back for these sums; here spans of blocks are summed up
-//! each by itself, then the sums of spans are, and then all spans are coded at the same time.
+//! A header byte for each block gives the size of its body, so a prefix sum of sizes gives the offsets before any body
+//! is read. The paper computes it on a GPU in a single pass with look-back. Here each span of blocks is summed on its
+//! own, then the sums of spans, and then all spans are coded in parallel.
 
-use super::blocks::{BLOCK, Blocks, Front, restore_block};
+use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
 use crate::io::Bytes;
 use crate::num::Real;
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use std::ops::Range;
 pub(crate) enum Mode {
     /// In as many bits as the others.
     Plain,
-    /// In bytes of its own, where that makes the block smaller.
+    /// In bytes of its own, if that makes the block smaller.
     Outlier,
 }
 
@@ -28,7 +28,7 @@ const WIDTH_BITS: u32 = 5;
 const HAS_OUTLIER: u8 = 1 << 7;
 /// Blocks that are coded by one worker.
 const SPAN: usize = 1 << 12;
-/// Bytes of a plane, which has a bit for each value, and of the signs.
+/// Size in bytes of a bit plane, and of the signs.
 const PLANE_BYTES: usize = BLOCK / 8;
 
 /// The codec of the presets `cuszp2-plain` and `cuszp2-outlier`.
@@ -42,7 +42,7 @@ impl<T: Real> ChunkCodec<T> for Cuszp2 {
         T: 'a;
 
     fn min_payload_bytes(n_values: usize) -> usize {
-        Front::MIN_BYTES + n_values.div_ceil(BLOCK)
+        BlocksPrefix::MIN_BYTES + n_values.div_ceil(BLOCK)
     }
 
     fn encode(
@@ -74,7 +74,7 @@ impl<T: Real> ChunkCodec<T> for Cuszp2 {
         let &ChunkContext { extents, wanted, fills, workers, .. } = chunk;
         let step = chunk.needed_step()?;
         let mut bytes = Bytes::new(payload);
-        let front = Front::read_from(&mut bytes, extents, out.len(), fills)?;
+        let prefix = BlocksPrefix::read_from(&mut bytes, extents, out.len(), fills)?;
         let headers = bytes.take(out.len().div_ceil(BLOCK))?;
         let mut bodies = bytes.rest();
         let range = blocks_of(extents, wanted, headers.len());
@@ -88,7 +88,7 @@ impl<T: Real> ChunkCodec<T> for Cuszp2 {
             let clip = |block: usize| block.clamp(first, first + headers.len()) - first;
             let range = clip(range.start)..clip(range.end);
             if !range.is_empty() {
-                spans.push(DecodeSpan { headers, bodies: own, range, origin: front.origin, step, out });
+                spans.push(DecodeSpan { headers, bodies: own, range, origin: prefix.origin, step, out });
             }
         }
         if !bodies.is_empty() {
@@ -99,7 +99,7 @@ impl<T: Real> ChunkCodec<T> for Cuszp2 {
             Ok(())
         };
         workers.for_each(&mut spans, run)?;
-        front.restore_exceptions(fills, out);
+        prefix.restore_exceptions(fills, out);
         Ok(())
     }
 }
@@ -110,10 +110,10 @@ fn blocks_of(extents: &[usize], wanted: Option<&[Range<usize>]>, n_blocks: usize
     if wanted.iter().any(Range::is_empty) {
         return 0..0;
     }
-    let place = |corner: &dyn Fn(&Range<usize>) -> usize| {
+    let position = |corner: &dyn Fn(&Range<usize>) -> usize| {
         wanted.iter().zip(extents).fold(0, |at, (range, extent)| at * extent + corner(range))
     };
-    place(&|range| range.start) / BLOCK..place(&|range| range.end - 1) / BLOCK + 1
+    position(&|range| range.start) / BLOCK..position(&|range| range.end - 1) / BLOCK + 1
 }
 
 /// Bytes of the body of a block.
@@ -130,12 +130,12 @@ fn outlier_bytes(header: u8) -> usize {
     usize::from(header >> WIDTH_BITS & 3) + 1
 }
 
-/// Sums up sizes, and refuses headers that none has.
+/// Sums up sizes, and rejects invalid headers.
 struct SpanBytes<'a> {
     headers: &'a [u8],
 }
 
-impl Job for SpanBytes<'_> {
+impl Kernel for SpanBytes<'_> {
     type Output = Result<usize>;
 
     #[inline(always)]
@@ -156,7 +156,7 @@ struct EncodeSpan<'a> {
     bodies: Vec<u8>,
 }
 
-impl Job for &mut EncodeSpan<'_> {
+impl Kernel for &mut EncodeSpan<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -206,7 +206,7 @@ fn encode_block(deltas: &[i32; BLOCK], mode: Mode, bodies: &mut Vec<u8>) -> u8 {
 
 struct DecodeSpan<'a, T> {
     headers: &'a [u8],
-    /// As many bytes as the headers say.
+    /// The bodies, as long as the headers say.
     bodies: &'a [u8],
     /// The blocks that are wanted.
     range: Range<usize>,
@@ -215,7 +215,7 @@ struct DecodeSpan<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> Job for &mut DecodeSpan<'_, T> {
+impl<T: Real> Kernel for &mut DecodeSpan<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -258,7 +258,7 @@ fn decode_block(header: u8, body: &[u8]) -> [i32; BLOCK] {
     deltas
 }
 
-/// Bit p of number i becomes bit i of number p: squares of 16 by 16 bits change places, then those of 8 by 8 in each, and
+/// Bit p of number i becomes bit i of number p: squares of 16 by 16 bits are swapped, then those of 8 by 8 in each, and
 /// so on, each time in vectors of all rows.
 #[inline(always)]
 fn transpose(rows: &mut [u32; BLOCK]) {
@@ -334,7 +334,7 @@ mod tests {
         // Going down from -300: signs, and two bytes of the outlier.
         let ramp: Vec<f32> = (0..32).map(|i| -300.0 - i as f32).collect();
         assert_eq!(payload(&ramp, &[], Mode::Outlier), [0, 0, 0xa1, 255, 255, 255, 255, 44, 1, 254, 255, 255, 255]);
-        // A level: the others have no bits at all.
+        // A constant block: the other differences have no bits.
         assert_eq!(payload(&[300.0; 32], &[], Mode::Outlier), [0, 0, 0xa0, 0, 0, 0, 0, 44, 1]);
     }
 
@@ -360,7 +360,7 @@ mod tests {
                 assert_eq!(outlier.0 & HAS_OUTLIER != 0, outlier.1 < plain.1);
             }
         }
-        // The widest there are.
+        // The widest differences.
         let deltas: [i32; BLOCK] = std::array::from_fn(|i| if i % 2 == 0 { i32::MAX } else { -i32::MAX });
         let mut body = Vec::new();
         let header = encode_block(&deltas, Mode::Outlier, &mut body);
@@ -400,8 +400,8 @@ mod tests {
             let chunk = ChunkContext { wanted: Some(&wanted), step, ..ChunkContext::new(&extents) };
             Cuszp2::decode(&bytes, &chunk, &mut out).unwrap();
             for (i, (x, y)) in out.iter().zip(&whole).enumerate() {
-                let place = [i / 600, i / 30 % 20, i % 30];
-                let is_wanted = place.iter().zip(&wanted).all(|(i, range)| range.contains(i));
+                let position = [i / 600, i / 30 % 20, i % 30];
+                let is_wanted = position.iter().zip(&wanted).all(|(i, range)| range.contains(i));
                 assert!(x == y || !is_wanted && *x == 7.5);
             }
             let n_written = out.iter().filter(|x| **x != 7.5).count();
@@ -426,12 +426,12 @@ mod tests {
             for bit in 0..8 {
                 let mut bad = good.clone();
                 bad[at] ^= 1 << bit;
-                // Blocks that are not of the size their headers say are noticed; other values are not.
+                // The decoder notices wrong sizes of blocks, but not wrong values.
                 let is_header = (2..2 + values.len().div_ceil(BLOCK)).contains(&at);
                 assert!(back(&bad, 1000, &[]).is_err() || !is_header || bit >= 5, "{at} {bit}");
             }
         }
-        // Numbers that no encoder writes wrap.
+        // Integers that no encoder writes wrap around.
         let widest = [&[0, 0, 0xff][..], &[0xff; 4 + 4 + 4 * 31]].concat();
         assert_eq!(back(&widest, 32, &[]).unwrap().len(), 32);
     }

@@ -1,11 +1,11 @@
-//! The codec of the preset `cuszplus`: quantisation codes as in cuSZ+, under a Huffman code, or as runs where these are
-//! likely to be smaller (docs/format.md, 12).
+//! The codec of the preset `cuszplus`: quantisation codes as in cuSZ+, under a Huffman code, or as runs if these are
+//! probably smaller (docs/format.md, 12).
 //!
-//! The rule is the paper's: runs are coded where a Huffman code would probably take at most 1.09 bits for each code, since
-//! it cannot take less than 1. That average is not computed but bounded from below by the histogram.
+//! The rule is the paper's: runs are coded if a Huffman code would probably take at most 1.09 bits per code, since it
+//! cannot take less than 1. This average is not computed; the histogram gives a lower bound of it.
 
-use super::quant_codes::{Front, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
-use crate::codec::entropy::binary::Encoder;
+use super::quant_codes::{CodesPrefix, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
+use crate::codec::entropy::binary::BinaryEncoder;
 use crate::codec::entropy::histogram::{COST_BITS, x_log2_x};
 use crate::codec::entropy::huffman::Lengths;
 use crate::codec::entropy::run_length;
@@ -22,7 +22,7 @@ use crate::plan::Quantizer;
 #[repr(u8)]
 pub(crate) enum Workflow {
     Huffman = 0,
-    /// Runs as they are.
+    /// Raw runs.
     Runs = 1,
     /// Runs under Huffman codes: RLE+VLE.
     CodedRuns = 2,
@@ -31,7 +31,7 @@ pub(crate) enum Workflow {
 impl Workflow {
     pub(crate) const ALL: [Self; 3] = [Self::Huffman, Self::Runs, Self::CodedRuns];
 
-    /// What the rule says for codes of this histogram.
+    /// The workflow that the rule selects for this histogram.
     pub(crate) fn choose(counts: &[u32]) -> Self {
         if BitLength::of(counts).is_within(MOST_HUNDREDTHS) { Self::CodedRuns } else { Self::Huffman }
     }
@@ -40,9 +40,9 @@ impl Workflow {
 /// Runs are coded up to this average length of a Huffman code, in hundredths of a bit.
 const MOST_HUNDREDTHS: u64 = 109;
 
-/// Bounds of the average length of a Huffman code, from the histogram alone: its entropy and what any such code takes
-/// above that, at least and at most, given the probability p1 of the most likely symbol. In units of 2^-16 bits, and of all
-/// symbols together: integers, so that the same is chosen on every machine.
+/// Bounds of the average length of a Huffman code, from the histogram alone: its entropy, plus the least and the most
+/// redundancy of any such code, given the probability p1 of the most likely symbol. Both are integers, for all symbols
+/// together in units of 2^-16 bits, so that every machine makes the same choice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitLength {
     n: u64,
@@ -55,7 +55,7 @@ impl BitLength {
         let n: u32 = counts.iter().sum();
         let most = counts.iter().copied().max().unwrap_or(0);
         let entropy = x_log2_x(n).saturating_sub(counts.iter().map(|&count| x_log2_x(count)).sum());
-        // 1 - H(p1, 1 - p1), which holds above 0.4.
+        // 1 - H(p1, 1 - p1), which holds for p1 above 0.4.
         let of_two = x_log2_x(n).saturating_sub(x_log2_x(most) + x_log2_x(n - most));
         let n = u64::from(n);
         let is_likely = 5 * u64::from(most) > 2 * n;
@@ -100,7 +100,7 @@ impl<T: Real> ChunkCodec<T> for Cuszplus {
         let counts = all.counts();
         let workflow = match Workflow::choose(&counts) {
             Workflow::Huffman => Workflow::Huffman,
-            // The second stage is optional in the paper: it is left out where it gains nothing.
+            // The second stage is optional in the paper. It is omitted if it gains nothing.
             _ => [Workflow::CodedRuns, Workflow::Runs]
                 .into_iter()
                 .min_by_key(|workflow| {
@@ -121,15 +121,15 @@ impl<T: Real> ChunkCodec<T> for Cuszplus {
         let workflow = bytes.u8()?;
         let workflow = Workflow::ALL.into_iter().find(|known| *known as u8 == workflow);
         let workflow = workflow.ok_or_else(|| Error::corrupt("chunk has an unknown workflow"))?;
-        let mut front = Front::read_from::<T>(&mut bytes, extents, fills.len())?;
+        let mut prefix = CodesPrefix::read_from::<T>(&mut bytes, extents, fills.len())?;
         let mut codes = scratch::take(out.len());
-        let coder = &mut front.coder;
+        let coder = &mut prefix.coder;
         if workflow == Workflow::Huffman {
             let lengths = Lengths::read(coder, N_CODES)?;
             read_symbols(coder, &lengths, &mut bytes, &mut codes)?;
         } else {
             let mut number = crate::codec::entropy::binary::NumberModel::default();
-            // No run is empty, and each digit stands for at least one value.
+            // Runs are not empty, and each digit stands for at least one value.
             let mut count = || match number.code(coder, 0) {
                 n if n <= out.len() as u64 => Ok(n as usize),
                 _ => Err(Error::corrupt("chunk has more runs than values")),
@@ -152,8 +152,8 @@ impl<T: Real> ChunkCodec<T> for Cuszplus {
             }
             run_length::decode(&values, &digits, &mut codes)?;
         }
-        front.check_end(&bytes, payload.len(), out.len())?;
-        front.restore(&codes, step, fills, out);
+        prefix.check_end(&bytes, payload.len(), out.len())?;
+        prefix.restore(&codes, step, fills, out);
         scratch::give(codes);
         Ok(())
     }
@@ -174,7 +174,7 @@ pub(crate) fn write<T: Real>(
 /// Parameters and body of a payload.
 fn code(all: &QuantCodes, counts: &[u32; N_CODES], workflow: Workflow) -> (Vec<u8>, Vec<u8>) {
     let (mut parameters, mut body) = (Vec::new(), Vec::new());
-    let mut coder = Encoder::new(&mut parameters);
+    let mut coder = BinaryEncoder::new(&mut parameters);
     all.write_outliers(&mut coder);
     if workflow == Workflow::Huffman {
         let lengths = Lengths::fit(counts, MAX_BITS);

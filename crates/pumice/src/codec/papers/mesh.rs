@@ -1,5 +1,5 @@
-//! Where pieces of different sizes begin when they are put one behind the other: the spatial-aware offset computation of
-//! CereSZ-II, whose pieces lie on a mesh of processing elements without shared memory.
+//! Offsets of consecutive pieces of different sizes, by the spatial-aware offset computation of CereSZ-II, where the
+//! pieces lie on a mesh of processing elements without shared memory.
 //!
 //! ```text
 //! 1  reduce   each lane, all at the same time: the sum of its sizes goes to its first cell
@@ -7,8 +7,8 @@
 //! 3  scan     each lane, all at the same time: where each cell begins
 //! ```
 //!
-//! Lanes are the columns of a mesh that is at least as wide as high, and otherwise its rows: so that what is done one
-//! after the other in a lane is the shorter way. The result is the serial prefix sum, whatever the mesh.
+//! Lanes are the columns of a mesh that is at least as wide as high, otherwise its rows, so that the serial work within
+//! a lane is along the shorter side. The result is the serial prefix sum, whatever the mesh.
 
 /// Cells in rows and columns. Consecutive pieces lie in a lane.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    /// The mesh for so many pieces: as square as can be, and never higher than wide.
+    /// The mesh for this many pieces: nearly square, and never higher than wide.
     pub(crate) fn for_pieces(n: usize) -> Self {
         let width = n.isqrt() + usize::from(n.isqrt().pow(2) < n);
         Self { width, height: n.div_ceil(width.max(1)) }
@@ -29,7 +29,7 @@ impl Mesh {
         self.width.min(self.height).max(1)
     }
 
-    /// Where each piece begins, and behind these where the last one ends. Pieces are at most as many as cells.
+    /// The offset of each piece, and at last the end of the last one. There are at most as many pieces as cells.
     pub(crate) fn offsets(&self, sizes: &[u32]) -> Vec<usize> {
         debug_assert!(sizes.len() <= self.width * self.height);
         let lanes = || sizes.chunks(self.lane());
@@ -44,7 +44,7 @@ impl Mesh {
     }
 }
 
-/// Replaces numbers by `start` and the sum of all before them; returns that of all.
+/// Exclusive prefix sum from `start`, in place; returns the total.
 fn scan(numbers: &mut [usize], start: usize) -> usize {
     numbers.iter_mut().fold(start, |sum, number| sum + std::mem::replace(number, sum))
 }

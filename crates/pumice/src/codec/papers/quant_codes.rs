@@ -1,10 +1,10 @@
-//! Quantisation codes: dual quantisation and N-D Lorenzo differences as in cuSZ and its successors, 1024 codes and a few
-//! outliers beside them (docs/format.md, 12.1). What `cuszplus` and `ceaz` begin with.
+//! Quantisation codes: dual quantisation and N-D Lorenzo differences as in cuSZ and its successors, with 1024 codes and
+//! a few outliers (docs/format.md, 12.1). This is the first stage of `cuszplus` and `ceaz`.
 //!
-//! A difference out of range is an outlier; its code is that of a difference of 0, so that the decoder adds outliers to
-//! the codes and knows no cases afterwards. Values come back as partial sums along each axis.
+//! A difference out of range is an outlier; its code is that of a difference of 0, so the decoder adds outliers to the
+//! differences and then needs no case distinction. Values are restored by partial sums along each axis.
 
-use crate::codec::entropy::binary::{BitCoder, Decoder, NumberModel};
+use crate::codec::entropy::binary::{BinaryDecoder, BitCoder, NumberModel};
 use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, Symbol};
 use crate::codec::shared::dims::{AXES, Dims, X};
 use crate::codec::shared::integers::{self, Exceptions};
@@ -12,15 +12,15 @@ use crate::codec::shared::{masks, padding};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::{Bytes, varint};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::quantize::{Quantizer, restore};
 
-/// How many codes there are.
+/// Number of codes.
 pub(crate) const N_CODES: usize = 2 * RADIUS as usize;
 /// The code of a difference of 0.
 pub(crate) const RADIUS: i32 = 512;
-/// The longest code of a Huffman code of these.
+/// The longest Huffman code of a quantisation code.
 pub(crate) const MAX_BITS: u32 = 16;
 
 /// A chunk as codes.
@@ -29,13 +29,13 @@ pub(crate) struct QuantCodes {
     origin: i64,
     exceptions: Exceptions,
     pub(crate) codes: Vec<u16>,
-    /// Places of differences out of range, ascending, and these.
+    /// Positions of outliers, ascending, and their differences.
     outliers: Vec<usize>,
     outlier_values: Vec<i32>,
 }
 
-/// The axes that differences are taken along: the last three as they are, all before them part of the first of these, as
-/// cuSZ has it.
+/// The axes that differences are taken along: the last three, with all axes before them merged into the first of these,
+/// as in cuSZ.
 fn natural_dims(extents: &[usize]) -> Dims {
     let mut dims = [1; AXES];
     for (i, n) in extents.iter().rev().enumerate() {
@@ -53,12 +53,12 @@ impl QuantCodes {
         let mut codes = scratch::take(values.len());
         let mut outliers = Vec::new();
         simd::run(Codes { differences: &integers.values, codes: &mut codes, outliers: &mut outliers });
-        let outlier_values = outliers.iter().map(|&place| integers.values[place]).collect();
+        let outlier_values = outliers.iter().map(|&position| integers.values[position]).collect();
         scratch::give(integers.values);
         Self { dims, origin: integers.origin, exceptions: integers.exceptions, codes, outliers, outlier_values }
     }
 
-    /// Whether the format has room for the outliers.
+    /// Whether there are few enough outliers for the format.
     pub(crate) fn is_codable(&self) -> bool {
         self.outliers.len() <= most_outliers(self.codes.len())
     }
@@ -70,7 +70,7 @@ impl QuantCodes {
         counts
     }
 
-    /// Appends a payload of this kind: what is in front of the parameters, these, and the body.
+    /// Appends a payload of this kind: the bytes before the parameters, the parameters, and the body.
     pub(crate) fn write_payload<T: Real>(
         &self,
         kind: u8,
@@ -92,38 +92,38 @@ impl QuantCodes {
     /// Writes the outliers.
     pub(crate) fn write_outliers(&self, coder: &mut impl BitCoder) {
         let n = self.codes.len();
-        masks::code_places(coder, &self.outliers, n, n).expect("writing does not fail");
+        masks::code_positions(coder, &self.outliers, n, n).expect("writing does not fail");
         let mut model = NumberModel::default();
         self.outlier_values.iter().for_each(|&value| {
             model.code_signed(coder, i64::from(value));
         });
     }
 
-    /// Gives the buffer of codes back.
+    /// Returns the buffer of codes to the pool.
     pub(crate) fn give_back(self) {
         scratch::give(self.codes);
     }
 }
 
-/// A chunk with more outliers is left to other codecs: their places would take more memory than its values.
+/// A chunk with more outliers is left to other codecs: their positions would take more memory than its values.
 fn most_outliers(n_values: usize) -> usize {
     n_values / 8
 }
 
-/// What a decoder knows of a chunk before its codes.
-pub(crate) struct Front<'a> {
+/// The part of a payload before the codes, decoded.
+pub(crate) struct CodesPrefix<'a> {
     dims: Dims,
     origin: i64,
     exceptions: Exceptions,
     exact_values: &'a [u8],
-    /// The parameters, whose first are the outliers.
-    pub(crate) coder: Decoder<'a>,
+    /// The decoder of the parameters, which begin with the outliers.
+    pub(crate) coder: BinaryDecoder<'a>,
     outliers: Vec<usize>,
     outlier_values: Vec<i32>,
 }
 
-impl<'a> Front<'a> {
-    /// Reads all up to the outliers; what is left of `bytes` is the body.
+impl<'a> CodesPrefix<'a> {
+    /// Reads everything up to the outliers; the rest of `bytes` is the body.
     pub(crate) fn read_from<T: Real>(bytes: &mut Bytes<'a>, extents: &[usize], n_fills: usize) -> Result<Self> {
         let dims = natural_dims(extents);
         let n_values = dims.iter().product();
@@ -132,8 +132,8 @@ impl<'a> Front<'a> {
         let (exceptions, exact_values) = Exceptions::read_from::<T>(bytes, n_values, &dims, n_fills)?;
         let n_parameters = usize::try_from(varint::read_from(bytes)?)
             .map_err(|_| Error::corrupt("parameters are longer than their chunk"))?;
-        let mut coder = Decoder::new(bytes.take(n_parameters)?);
-        let outliers = masks::code_places(&mut coder, &[], n_values, most_outliers(n_values))?;
+        let mut coder = BinaryDecoder::new(bytes.take(n_parameters)?);
+        let outliers = masks::code_positions(&mut coder, &[], n_values, most_outliers(n_values))?;
         let mut model = NumberModel::default();
         let mut outlier_values = Vec::with_capacity(outliers.len());
         for _ in &outliers {
@@ -146,9 +146,9 @@ impl<'a> Front<'a> {
         Ok(Self { dims, origin, exceptions, exact_values, coder, outliers, outlier_values })
     }
 
-    /// The end of a payload: the parameters are used up, and what is left is filled up with zeros to the least size.
+    /// Checks the end of a payload: all parameters were read, and the rest is padding.
     pub(crate) fn check_end(&mut self, rest: &Bytes<'_>, payload_bytes: usize, n_values: usize) -> Result<()> {
-        std::mem::replace(&mut self.coder, Decoder::new(&[])).finish()?;
+        std::mem::replace(&mut self.coder, BinaryDecoder::new(&[])).finish()?;
         padding::check_end(rest, payload_bytes, n_values)
     }
 
@@ -156,8 +156,8 @@ impl<'a> Front<'a> {
     pub(crate) fn restore<T: Real>(&self, codes: &[u16], step: T, fills: &[T], out: &mut [T]) {
         let mut sums = scratch::take::<i32>(codes.len());
         sums.iter_mut().zip(codes).for_each(|(sum, code)| *sum = i32::from(*code) - RADIUS);
-        for (place, value) in self.outliers.iter().zip(&self.outlier_values) {
-            sums[*place] = sums[*place].wrapping_add(*value);
+        for (position, value) in self.outliers.iter().zip(&self.outlier_values) {
+            sums[*position] = sums[*position].wrapping_add(*value);
         }
         simd::run(PartialSums { values: &mut sums, dims: self.dims });
         simd::run(Restore { integers: &sums, origin: self.origin, step, out });
@@ -168,7 +168,7 @@ impl<'a> Front<'a> {
 
 // ---- Symbols under one codebook, in a payload ----
 
-/// Writes the code of symbols to the parameters and appends their streams to `body`.
+/// Writes the codebook of symbols to the parameters and appends their streams to `body`.
 pub(crate) fn write_symbols<T: Symbol>(
     coder: &mut impl BitCoder,
     symbols: &[T],
@@ -182,7 +182,7 @@ pub(crate) fn write_symbols<T: Symbol>(
 
 /// Reads as many symbols as `out` has, with the sizes of their streams from the parameters and the streams from `body`.
 pub(crate) fn read_symbols<T: Symbol>(
-    coder: &mut Decoder<'_>,
+    coder: &mut BinaryDecoder<'_>,
     lengths: &Lengths,
     body: &mut Bytes<'_>,
     out: &mut [T],
@@ -193,7 +193,7 @@ pub(crate) fn read_symbols<T: Symbol>(
     huffman::decode(bytes, &sizes, Classes::Same(0), &DecodeTables::new(std::slice::from_ref(lengths)), out)
 }
 
-/// Writes or reads the sizes of streams, each as what it is above the one before.
+/// Writes or reads the sizes of streams, each as the difference from the previous one.
 fn code_sizes<C: BitCoder>(coder: &mut C, sizes: &mut [u16]) -> Result<()> {
     let mut model = NumberModel::default();
     let mut before = 0;
@@ -213,7 +213,7 @@ struct Differences<'a> {
     dims: Dims,
 }
 
-impl Job for Differences<'_> {
+impl Kernel for Differences<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -243,7 +243,7 @@ struct PartialSums<'a> {
     dims: Dims,
 }
 
-impl Job for PartialSums<'_> {
+impl Kernel for PartialSums<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -275,7 +275,7 @@ struct Codes<'a> {
     outliers: &'a mut Vec<usize>,
 }
 
-impl Job for Codes<'_> {
+impl Kernel for Codes<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -305,7 +305,7 @@ struct Restore<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> Job for Restore<'_, T> {
+impl<T: Real> Kernel for Restore<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -339,7 +339,7 @@ mod tests {
             let mut native = all.clone();
             simd::run(Differences { values: &mut native, dims });
             assert_eq!(values, native);
-            // As the paper has it: each value less those before it, with alternating signs.
+            // As in the paper: each value minus its neighbours, with alternating signs.
             let [_, nz, ny, nx] = dims;
             let at = |z: usize, y: usize, x: usize| all[(z * ny + y) * nx + x];
             for (z, y, x) in (0..nz).flat_map(|z| (0..ny).flat_map(move |y| (0..nx).map(move |x| (z, y, x)))) {

@@ -1,6 +1,6 @@
-//! Extents of a chunk as an array of four axes, whatever its rank, and sets of these axes.
+//! Extents of a chunk as an array of four axes, and sets of axes.
 
-/// Axes of the arrays that predictors work on; arrays of other ranks are viewed as such.
+/// Number of axes that predictors work on. Arrays of other ranks are reshaped.
 pub(crate) const AXES: usize = 4;
 /// The fastest axis.
 pub(crate) const X: usize = AXES - 1;

@@ -4,9 +4,9 @@ use super::dims::{Dims, X};
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::error::{Error, Result};
 use crate::num::Real;
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 
-/// For each value 0, or 1 + the place of the fill value that it equals bit for bit. `None` if there are no such values.
+/// For each value 0, or 1 + the index of the fill value that it equals bit for bit. `None` if no value is a fill value.
 pub(crate) fn find_fills<T: Real>(values: &[T], fills: &[T]) -> Option<Vec<u8>> {
     simd::run(FindFills { values, fills })
 }
@@ -16,7 +16,7 @@ struct FindFills<'a, T> {
     fills: &'a [T],
 }
 
-impl<T: Real> Job for FindFills<'_, T> {
+impl<T: Real> Kernel for FindFills<'_, T> {
     type Output = Option<Vec<u8>>;
 
     #[inline(always)]
@@ -38,7 +38,7 @@ impl<T: Real> Job for FindFills<'_, T> {
             return None;
         }
         let mut kinds = vec![0; self.values.len()];
-        // The first of equal ones counts.
+        // Of equal fill values, the first one counts.
         for (i, fill) in self.fills.iter().enumerate().rev() {
             for (kind, x) in kinds.iter_mut().zip(self.values) {
                 *kind = if x.bits() == fill.bits() { i as u8 + 1 } else { *kind };
@@ -48,7 +48,7 @@ impl<T: Real> Job for FindFills<'_, T> {
     }
 }
 
-/// Axes along which masks are coded: those of the chunk, all but the last two of them merged.
+/// The extents along which masks are coded: the last two of the chunk, with all others merged.
 pub(crate) fn chunk_dims(extents: &[usize]) -> Dims {
     let rank = extents.len();
     let from_end = |i: usize| if rank >= i { extents[rank - i] } else { 1 };
@@ -56,8 +56,8 @@ pub(crate) fn chunk_dims(extents: &[usize]) -> Dims {
     [1, others, from_end(2), from_end(1)]
 }
 
-/// Writes or reads the kind of each value: whether it is a fill value, by those around it, and which of the two.
-/// `is_damaged` is asked after each row.
+/// Writes or reads the kind of each value: whether it is a fill value, with its neighbours as context, and which of the
+/// two. Calls `is_damaged` after each row.
 pub(crate) fn code_kinds<C: BitCoder>(
     coder: &mut C,
     kinds: &mut [u8],
@@ -79,10 +79,10 @@ pub(crate) fn code_kinds<C: BitCoder>(
         for (x, (value, behind)) in row.iter_mut().zip(behind).enumerate() {
             let next = up.get(x + 1).map_or(0, |kind| *kind);
             let near = [left, over, *behind, corner, next, second];
-            // Not a loop, which would go through memory.
+            // Written out, since a loop would go through memory.
             let is = near.map(|kind| usize::from(kind != 0));
             let context = is[0] << 5 | is[1] << 4 | is[2] << 3 | is[3] << 2 | is[4] << 1 | is[5];
-            // A copy is written back as a whole; two writes would hold up the read of the next value.
+            // Works on a copy that is stored once, since two stores would delay the next load.
             let mut model = is_fill[context];
             let mut kind = u8::from(coder.bit(&mut model, *value != 0));
             is_fill[context] = model;
@@ -100,8 +100,8 @@ pub(crate) fn code_kinds<C: BitCoder>(
     Ok(())
 }
 
-/// Writes or reads ascending places below `n_values`; `n_most` is what the rest of the payload has room for.
-pub(crate) fn code_places(
+/// Writes or reads ascending positions below `n_values`; the rest of the payload has room for at most `n_most`.
+pub(crate) fn code_positions(
     coder: &mut impl BitCoder,
     given: &[usize],
     n_values: usize,
@@ -112,15 +112,15 @@ pub(crate) fn code_places(
     if n > n_most as u64 {
         return Err(Error::corrupt("chunk has more exact values than it can hold"));
     }
-    let mut places = Vec::with_capacity(n as usize);
+    let mut positions = Vec::with_capacity(n as usize);
     let mut next = 0_u64;
     for i in 0..n as usize {
-        let place = next + gap.code(coder, given.get(i).map_or(0, |place| *place as u64 - next));
-        if place >= n_values as u64 {
+        let position = next + gap.code(coder, given.get(i).map_or(0, |position| *position as u64 - next));
+        if position >= n_values as u64 {
             return Err(Error::corrupt("chunk has an exact value outside of it"));
         }
-        places.push(place as usize);
-        next = place + 1;
+        positions.push(position as usize);
+        next = position + 1;
     }
-    Ok(places)
+    Ok(positions)
 }

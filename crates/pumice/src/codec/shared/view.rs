@@ -1,22 +1,22 @@
-//! A chunk of any rank as an array of four axes, the longest of them fastest where the own one is short
-//! (docs/format.md, 7.1).
+//! Reshapes a chunk of any rank to four axes. If rows are short, the longest axis becomes the fastest (docs/format.md,
+//! 7.1).
 
 use super::dims::{AXES, Dims, X};
 use crate::num::Real;
 
-/// Shorter rows than this are not worth working along.
+/// If rows are shorter than this, another axis becomes the fastest.
 const MIN_ROW: usize = 16;
 
-/// Working axes of a chunk.
+/// The working axes of a chunk: extents and strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) dims: Dims,
-    /// Distance of neighbours along each working axis in the chunk.
+    /// Distance in the chunk of neighbours along each working axis.
     pub(crate) strides: Dims,
 }
 
 impl View {
-    /// Axes of one point vanish, leading axes beyond four become one; if rows are short, the longest axis becomes the
+    /// Drops axes of extent 1 and merges leading axes beyond four. If rows are short, the longest axis becomes the
     /// fastest.
     pub(crate) fn new(extents: &[usize]) -> Self {
         let mut axes: Vec<(usize, usize)> = Vec::with_capacity(extents.len());
@@ -44,7 +44,7 @@ impl View {
         view
     }
 
-    /// Whether working order is the order of the chunk.
+    /// Whether the working order is the order of the chunk.
     pub(crate) fn is_plain(&self) -> bool {
         let mut stride = 1;
         (0..AXES).rev().all(|a| {
@@ -61,7 +61,7 @@ impl View {
         all
     }
 
-    /// Puts values in working order to their places in the chunk.
+    /// Writes values in working order to their positions in the chunk.
     pub(crate) fn scatter<V: Copy>(&self, working: &[V], values: &mut [V]) {
         let mut rows = working.chunks_exact(self.dims[X]);
         self.for_rows(|start| {
@@ -89,33 +89,34 @@ pub(crate) struct Patch<T> {
     pub(crate) masked: Option<Vec<bool>>,
 }
 
-/// Values of a patch, about.
+/// Limits of the number of values of a patch.
 const PATCH_VALUES: std::ops::Range<usize> = 1 << 11..1 << 13;
-/// A patch takes one of so many values, if that is a good size.
+/// A patch has this share of all values, within these limits.
 const PATCH_SHARE: usize = 48;
 const N_PATCHES: usize = 4;
 
-/// Boxes spread over an array; all of it, if it is small.
+/// Boxes spread over an array; the whole array if it is small.
 pub(crate) fn patches<T: Real>(values: &[T], masked: Option<&[bool]>, dims: &Dims) -> Vec<Patch<T>> {
     let mut extents = *dims;
     let most = (values.len() / PATCH_SHARE).clamp(PATCH_VALUES.start, PATCH_VALUES.end);
     while extents.iter().product::<usize>() > most {
-        // The fastest axis stays longest: rows are what all work runs along.
+        // The fastest axis is halved last, since all stages work along rows.
         let cost = |a: usize| if a == X { extents[a] / 4 } else { extents[a] };
         let longest = (0..AXES).max_by_key(|a| cost(*a)).expect("there are axes");
         extents[longest] = extents[longest].div_ceil(2);
     }
     let n_values: usize = extents.iter().product();
     let n_patches = if n_values == values.len() { 1 } else { N_PATCHES };
-    // Multiples of the golden ratio and its kin fill the array evenly for any number of boxes.
+    // A Kronecker sequence (multiples of irrational numbers such as the golden ratio) spreads any number of boxes
+    // evenly.
     const SPREAD: [u64; AXES] = [40503, 29711, 49471, 22871];
-    let place = |i: usize, a: usize| {
+    let position = |i: usize, a: usize| {
         let fraction = (SPREAD[a] * (2 * i as u64 + 1) / 2) & 0xffff;
         (((dims[a] - extents[a]) as u64 * fraction) >> 16) as usize
     };
     let mut all = Vec::with_capacity(n_patches);
     for i in 0..n_patches {
-        let start: Dims = std::array::from_fn(|a| place(i, a));
+        let start: Dims = std::array::from_fn(|a| position(i, a));
         let mut patch = Patch {
             dims: extents,
             values: Vec::with_capacity(n_values),

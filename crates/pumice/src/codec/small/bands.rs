@@ -1,15 +1,13 @@
-//! How the values of a chunk are laid out in bands: arrays of codes that are coded one after the other
-//! (docs/format.md, 7.2).
+//! The bands of a chunk: dense arrays of codes that are coded one after the other (docs/format.md, 7.2).
 //!
 //! The lattice predictor has slabs of whole rows or planes. The interpolator halves its grid level by level: the points
-//! of a level that are not on the next coarser grid form one band for each set of axes along which their index is
-//! odd. Every band is a dense array, so that all work on it, predicting, quantising, modelling, runs along contiguous
-//! rows.
+//! of a level that are not on the next coarser grid form one band for each set of axes along which their index is odd.
+//! Every band is a dense array, so prediction, quantisation and modelling work along contiguous rows.
 
 use std::ops::Range;
 
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
-use crate::num::simd::Job;
+use crate::num::simd::Kernel;
 
 /// Sets of context statistics: the finest level, the next, and all the others.
 pub(crate) const GROUPS: usize = 3;
@@ -17,20 +15,20 @@ pub(crate) const GROUPS: usize = 3;
 const MIN_EXTENT: usize = 4;
 /// Grids of at most this many points are not refined further.
 const MAX_ANCHORS: usize = 64;
-/// Values of a slab, at least, where a lattice is cut into several.
+/// The least number of values of a slab if a lattice is cut into several.
 const SLAB_VALUES: usize = 1 << 20;
 
 /// A dense array of codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Band {
     pub(crate) dims: Dims,
-    /// Place of its first code among all codes of the chunk.
+    /// Offset of its first code among all codes of the chunk.
     pub(crate) offset: usize,
     /// Index of its level; 0 is the finest.
     pub(crate) level: usize,
-    /// Axes along which its points lie between points of bands before it. Empty for anchors and slabs.
+    /// Axes along which its points lie between points of earlier bands. Empty for anchors and slabs.
     pub(crate) odd: AxisSet,
-    /// Which statistics its contexts share.
+    /// The set of statistics that its contexts use.
     pub(crate) group: usize,
 }
 
@@ -50,13 +48,13 @@ pub(crate) struct Level {
 
 /// All bands of a chunk, in the order in which they are coded, and the levels, finest first.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct BandLayout {
     pub(crate) bands: Vec<Band>,
     pub(crate) levels: Vec<Level>,
     pub(crate) n_values: usize,
 }
 
-impl Layout {
+impl BandLayout {
     /// Slabs along the slowest axis that has an extent, each of about [`SLAB_VALUES`] or more.
     pub(crate) fn lattice(dims: Dims) -> Self {
         let n_values = volume(&dims);
@@ -101,22 +99,22 @@ impl Layout {
         Self { bands, levels, n_values: offset }
     }
 
-    /// The place in the chunk of the code at place `at`.
+    /// The index in the chunk of the code with index `at`.
     pub(crate) fn place_of(&self, at: usize) -> usize {
         let band = &self.bands[self.bands.partition_point(|band| band.offset <= at) - 1];
         let Some(finest) = self.levels.first() else { return at };
         let [_, n1, n2, n3] = band.dims;
         let at = at - band.offset;
-        let mut place = [at / (n1 * n2 * n3), at / (n2 * n3) % n1, at / n3 % n2, at % n3];
+        let mut position = [at / (n1 * n2 * n3), at / (n2 * n3) % n1, at / n3 % n2, at % n3];
         for (l, level) in self.levels.iter().enumerate().take(band.level + 1).rev() {
             for a in axes_of(level.active) {
-                place[a] = 2 * place[a] + usize::from(l == band.level && band.odd >> a & 1 != 0);
+                position[a] = 2 * position[a] + usize::from(l == band.level && band.odd >> a & 1 != 0);
             }
         }
-        place.iter().zip(finest.grid).fold(0, |all, (i, extent)| all * extent + i)
+        position.iter().zip(finest.grid).fold(0, |all, (i, extent)| all * extent + i)
     }
 
-    /// Copies the coarse grid and the bands of a level to their places on its grid. `all` holds every band.
+    /// Copies the coarse grid and the bands of a level to their positions on its grid. `all` holds every band.
     #[inline(always)]
     pub(crate) fn merge<V: Copy>(&self, level: &Level, coarse: &[V], all: &[V], grid: &mut [V]) {
         for row in LevelRows::new(level) {
@@ -141,7 +139,7 @@ impl Layout {
         }
     }
 
-    /// The inverse of [`Layout::merge`].
+    /// The inverse of [`BandLayout::merge`].
     #[inline(always)]
     pub(crate) fn split<V: Copy>(&self, level: &Level, grid: &[V], coarse: &mut [V], all: &mut [V]) {
         for row in LevelRows::new(level) {
@@ -171,15 +169,15 @@ impl Layout {
 struct LevelRow {
     /// The class of its even points.
     class: AxisSet,
-    /// Place of its row in that class, and in the one of its odd points.
+    /// Offset of the row in that class, and in the class of its odd points.
     even: usize,
     odd: usize,
-    /// Its place on the grid.
+    /// Its offset in the grid.
     start: usize,
 }
 
-/// The rows of a level's grid, one after the other. Not a function that takes a closure: loops over their values are
-/// to be compiled for the instruction set of the caller.
+/// The rows of a level's grid, one after the other. An iterator instead of a function with a closure, so that the
+/// caller's loops are compiled for its instruction set.
 struct LevelRows<'a> {
     level: &'a Level,
     dims: [Dims; 1 << AXES],
@@ -214,12 +212,16 @@ impl Iterator for LevelRows<'_> {
             class |= (is_active & self.at[a] as AxisSet) << a;
             half[a] >>= is_active;
         }
-        let place = |class: AxisSet| {
+        let position = |class: AxisSet| {
             let dims = &self.dims[usize::from(class)];
             ((half[0] * dims[1] + half[1]) * dims[2] + half[2]) * dims[X]
         };
-        let row =
-            LevelRow { class, even: place(class), odd: place(class | self.level.active & 1 << X), start: self.start };
+        let row = LevelRow {
+            class,
+            even: position(class),
+            odd: position(class | self.level.active & 1 << X),
+            start: self.start,
+        };
         self.start += grid[X];
         self.at[2] += 1;
         for a in [2, 1] {
@@ -232,16 +234,16 @@ impl Iterator for LevelRows<'_> {
     }
 }
 
-/// [`Layout::merge`] as a job.
+/// [`BandLayout::merge`] as a kernel.
 pub(crate) struct Merge<'a, V> {
-    pub(crate) layout: &'a Layout,
+    pub(crate) layout: &'a BandLayout,
     pub(crate) level: &'a Level,
     pub(crate) coarse: &'a [V],
     pub(crate) all: &'a [V],
     pub(crate) grid: &'a mut [V],
 }
 
-impl<V: Copy> Job for Merge<'_, V> {
+impl<V: Copy> Kernel for Merge<'_, V> {
     type Output = ();
 
     #[inline(always)]
@@ -291,7 +293,7 @@ mod tests {
             ([7, 3, 20, 31], 10),
             ([3, 4, 50, 2], 4),
         ] {
-            let layout = Layout::interpolation(dims, active);
+            let layout = BandLayout::interpolation(dims, active);
             assert_eq!(layout.n_values, volume(&dims));
             let values: Vec<u32> = (0..layout.n_values as u32).collect();
             let mut all = vec![u32::MAX; layout.n_values];
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn slabs_cover_the_lattice() {
         for dims in [[1, 1, 1, 5_000_000], [1, 300, 100, 100], [7, 100, 100, 100], [1, 1, 3, 2_000_000], [1, 1, 1, 1]] {
-            let layout = Layout::lattice(dims);
+            let layout = BandLayout::lattice(dims);
             let mut at = 0;
             for band in &layout.bands {
                 assert_eq!(band.offset, at);

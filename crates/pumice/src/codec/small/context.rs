@@ -1,20 +1,20 @@
-//! Contexts: how large a code is likely to be, from the codes around it (docs/format.md, 7.6).
+//! Contexts: an estimate of the magnitude of a code from the codes around it (docs/format.md, 7.6).
 //!
-//! A weighted sum of the magnitudes of codes before it in its band, and of its parents', gives each code the number of
-//! its context; the weights are fitted to the chunk. Codes are dealt to lanes whose states are decoded in turn, so that a
-//! decoder has several independent chains of work at any time. No context looks across lanes but to rows that all lanes
-//! have finished.
+//! The context of a code is a quantised weighted sum of the magnitudes of earlier codes in its band and of its parents;
+//! the weights are fitted to the chunk. Codes are distributed over lanes whose states are decoded in turn, so that a
+//! decoder always has several independent chains of work. Contexts do not use codes of other lanes, except in rows that
+//! all lanes have finished.
 
 use std::ops::Range;
 
-use super::bands::{Band, GROUPS, Layout, Level, Merge};
+use super::bands::{Band, BandLayout, GROUPS, Level, Merge};
 use super::fit::solve;
 use crate::codec::entropy::binary::BitCoder;
 use crate::codec::shared::dims::{AXES, Dims, X, axes_of, volume};
 use crate::exec::scratch;
 use crate::num::simd;
 
-/// Lanes of a piece: of small ones and of large ones.
+/// Number of lanes of a narrow piece, and of a wide one.
 pub(crate) const NARROW: usize = 4;
 pub(crate) const WIDE: usize = 16;
 /// Pieces of fewer codes are always narrow.
@@ -23,15 +23,15 @@ const WIDE_CODES: usize = 1 << 12;
 pub(crate) const CONTEXTS: usize = 60;
 /// The first of the two contexts of masked codes, which are always 0.
 pub(crate) const MASKED_CONTEXT: usize = 58;
-/// Magnitudes that a context is made of.
+/// Number of terms of the sum.
 const TERMS: usize = 8;
 /// Weights are multiples of 1 / 64.
 const WEIGHT_ONE: f64 = 64.0;
-/// Magnitudes count up to here.
+/// Larger magnitudes count as this.
 const MAX_MAGNITUDE: u32 = (1 << 19) - 1;
-/// The leading bits of [`MAX_MAGNITUDE`], as a token tells them: [`leading_magnitude`] is at most this.
+/// The leading bits of [`MAX_MAGNITUDE`] that a token has: [`leading_magnitude`] is at most this.
 pub(crate) const MAX_LEADING: u32 = 7 << 16;
-/// Added to every sum: contexts differ from here on.
+/// Added to every sum; smaller differences do not change the context.
 pub(crate) const BIAS: u32 = 4;
 /// The sum of a code that is always 0.
 pub(crate) const MASKED: u32 = 1 << 31;
@@ -39,11 +39,11 @@ pub(crate) const MASKED: u32 = 1 << 31;
 const LARGE_BAND: usize = 1 << 16;
 const STREAM_VALUES: usize = 1 << 18;
 
-/// Of: the code before, the one before that, the one in the row before, the two beside that, the one in the plane before,
-/// the one in the volume before, parents (or the row before the last, where there are none), and 1.
+/// Weights of: the previous code, the one before that, the code in the previous row, its two neighbours, the codes in
+/// the previous plane and volume, the parents (without parents, the row before the previous one), and a constant.
 pub(crate) type Weights = [u8; TERMS];
 
-/// What serves most data, where there is too little of it to fit anything.
+/// Weights that suit most data, for chunks that are too small to fit their own.
 pub(crate) const DEFAULT_WEIGHTS: Weights = [19, 6, 16, 5, 10, 5, 4, 2];
 
 #[inline(always)]
@@ -51,11 +51,12 @@ fn magnitude(code: i32) -> u32 {
     code.unsigned_abs().min(MAX_MAGNITUDE)
 }
 
-/// The magnitude of a code as far as its token tells it: what a decoder knows before it reads raw bits.
+/// The magnitude of a code as far as its token determines it: a decoder knows this before it reads raw bits.
 #[inline(always)]
 pub(crate) fn leading_magnitude(code: i32) -> u32 {
     let magnitude = code.unsigned_abs().min(MAX_MAGNITUDE);
-    // Exponent and two more bits of a float are those of the token; the sum with 2^23 has the integer in its low bits.
+    // The exponent and the two leading mantissa bits of a float determine the token. Adding 2^23 moves the integer to
+    // the low bits.
     let leading = f32::from_bits((magnitude as i32 as f32).to_bits() & 0xffe0_0000) + (1 << 23) as f32;
     let leading = leading.to_bits() & ((1 << 23) - 1);
     if magnitude <= 8 { magnitude } else { leading }
@@ -82,15 +83,15 @@ pub(crate) struct Piece {
 
 /// Pieces that share the states of one coder.
 #[derive(Clone, Debug)]
-pub(crate) struct Stream {
+pub(crate) struct CodeStream {
     pub(crate) pieces: Vec<Piece>,
     /// Streams of the same wave can be decoded at the same time, after those of all waves before.
     pub(crate) wave: usize,
 }
 
-/// The streams of a layout: small bands share one, large ones are cut. Their pieces may be wide if `is_wide` says so.
-pub(crate) fn streams(layout: &Layout, is_wide: bool) -> Vec<Stream> {
-    let mut all: Vec<Stream> = Vec::new();
+/// The streams of a layout: small bands share one, large ones are cut. `is_wide` allows wide pieces.
+pub(crate) fn streams(layout: &BandLayout, is_wide: bool) -> Vec<CodeStream> {
+    let mut all: Vec<CodeStream> = Vec::new();
     let mut wave = 0;
     let mut last: Option<(usize, u32, bool)> = None;
     for (i, band) in layout.bands.iter().enumerate() {
@@ -110,7 +111,7 @@ pub(crate) fn streams(layout: &Layout, is_wide: bool) -> Vec<Stream> {
         if !is_large {
             match all.last_mut() {
                 Some(stream) if joins => stream.pieces.push(whole.dealt(is_wide)),
-                _ => all.push(Stream { pieces: vec![whole.dealt(is_wide)], wave }),
+                _ => all.push(CodeStream { pieces: vec![whole.dealt(is_wide)], wave }),
             }
             continue;
         }
@@ -125,13 +126,13 @@ pub(crate) fn streams(layout: &Layout, is_wide: bool) -> Vec<Stream> {
             } else {
                 piece.columns = part(columns, i);
             }
-            all.push(Stream { pieces: vec![piece.dealt(is_wide)], wave });
+            all.push(CodeStream { pieces: vec![piece.dealt(is_wide)], wave });
         }
     }
     all
 }
 
-/// The run of codes that a lane takes in one step, and what exists around it.
+/// The run of codes that a lane processes in one step, and which neighbours exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
     /// Plane, row and first column, in the band.
@@ -143,12 +144,12 @@ pub(crate) struct Run {
     has_second_row: bool,
     has_plane: bool,
     has_volume: bool,
-    /// Whether the row before reaches further than the run, to either side.
+    /// Whether the previous row extends beyond the run, on either side.
     has_before: bool,
     has_behind: bool,
 }
 
-/// The codes that a lane takes of each row of some.
+/// The rows of a lane, and its codes in each row.
 pub(crate) struct Lane {
     planes: Range<usize>,
     rows: Range<usize>,
@@ -158,7 +159,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// What the lane takes in the step of its i-th plane and j-th row; nothing if there is no such row.
+    /// The lane's run in the step of its i-th plane and j-th row; empty if there is no such row.
     #[inline(always)]
     pub(crate) fn run(&self, [i, j]: [usize; 2], dims: &Dims) -> Run {
         let exists = i < self.planes.len() && j < self.rows.len();
@@ -179,12 +180,12 @@ impl Lane {
 }
 
 impl Piece {
-    /// The piece with its codes dealt to lanes: along axes where lanes lose little of what surrounds their codes.
+    /// The piece with its codes distributed over lanes, along axes where few codes lose neighbours.
     fn dealt(self, may_be_wide: bool) -> Self {
         let n_lanes = if may_be_wide && self.n_codes() >= WIDE_CODES { WIDE } else { NARROW };
         let extents = [self.planes.len(), self.rows.len(), self.columns.len()];
-        // The first row or plane of a lane lacks the one before, and a run the code before and takes some work of its
-        // own; and lanes may have to wait for others.
+        // Costs: the first row or plane of a lane lacks the previous one, each run lacks the previous code and has a
+        // fixed overhead, and lanes of fewer codes wait for others.
         let cost = |deal: &[usize; 3]| {
             let share = |part: usize, axis: usize| ((part as u64) << 16) / extents[axis].max(1) as u64;
             let edges = |axis: usize| share(deal[axis] - 1, axis);
@@ -201,17 +202,17 @@ impl Piece {
         self.deal.iter().product()
     }
 
-    /// Codes of each lane in a step, at most.
+    /// The most codes of a lane in a step.
     pub(crate) fn n_turns(&self) -> usize {
         self.columns.len().div_ceil(self.deal[2])
     }
 
-    /// Planes and rows of each lane, at most: one row of each is a step.
+    /// The most planes and rows of a lane; each row is a step.
     pub(crate) fn steps(&self) -> [usize; 2] {
         [self.planes.len().div_ceil(self.deal[0]), self.rows.len().div_ceil(self.deal[1])]
     }
 
-    /// What each lane has.
+    /// The codes of each lane.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         let part = |whole: &Range<usize>, n: usize, i: usize| {
             let start = |i: usize| whole.start + whole.len() * i / n;
@@ -235,7 +236,7 @@ impl Piece {
         self.planes.len() * self.rows.len() * self.columns.len()
     }
 
-    /// Place of the first code among those of the band, if all of the piece are one run of these.
+    /// Offset of the first code in the band, if the piece is contiguous there.
     pub(crate) fn start_if_contiguous(&self, dims: &Dims) -> Option<usize> {
         let has_all_rows = self.rows.len() == dims[2];
         let has_all_columns = self.columns.len() == dims[X];
@@ -248,7 +249,7 @@ impl Piece {
         is_contiguous.then_some((self.planes.start * dims[2] + self.rows.start) * dims[X] + self.columns.start)
     }
 
-    /// Copies the codes of the piece, dense in `from`, to their places in those of the band.
+    /// Copies the codes of the piece, dense in `from`, to their positions in the band.
     pub(crate) fn store(&self, from: &[i32], dims: &Dims, band: &mut [i32]) {
         let n = self.columns.len();
         if n == 0 {
@@ -296,7 +297,7 @@ impl Frame {
         Self { origin, row, plane, volume: plane * dims[1] }
     }
 
-    /// Place of a run's first code.
+    /// Position of a run's first code.
     #[inline(always)]
     pub(crate) fn start(&self, run: &Run) -> usize {
         let [plane, row, column] = self.origin;
@@ -304,7 +305,7 @@ impl Frame {
     }
 }
 
-/// What surrounds the codes of one band.
+/// The neighbours of the codes of one band.
 pub(crate) struct Surroundings<'a> {
     dims: Dims,
     masked: Option<&'a [bool]>,
@@ -315,7 +316,7 @@ pub(crate) struct Surroundings<'a> {
 impl<'a> Surroundings<'a> {
     /// `before` holds all bands before this one; `coarse` are the codes of all coarser levels, merged.
     pub(crate) fn new(
-        layout: &Layout,
+        layout: &BandLayout,
         band: &Band,
         before: &'a [i32],
         coarse: &'a [i32],
@@ -333,7 +334,8 @@ impl<'a> Surroundings<'a> {
         Self { dims: band.dims, masked, parents }
     }
 
-    /// The sums of a run's codes but for the codes before each in its own row. `codes` lie as `frame` says.
+    /// The sums of a run's codes, without the terms of previous codes of the same row. `frame` describes the layout of
+    /// `codes`.
     #[inline(always)]
     pub(crate) fn sums(&self, run: &Run, frame: &Frame, codes: &[i32], weights: &Weights, sums: &mut [u32]) {
         let n = sums.len();
@@ -341,15 +343,14 @@ impl<'a> Surroundings<'a> {
             return;
         }
         let start = frame.start(run);
-        let place = [run.plane / self.dims[1], run.plane % self.dims[1], run.row];
+        let position = [run.plane / self.dims[1], run.plane % self.dims[1], run.row];
         let w = weights.map(u32::from);
         let mut terms = Terms { all: [(&[][..], 0); MAX_TERMS], n: 0 };
-        // Rows are taken as they lie in memory, beyond their ends too, and what should have been there is put right
-        // afterwards: at the first code and at the last.
+        // Rows are read from memory even beyond their ends. Afterwards, the first and the last code are corrected.
         let mut first = 0_u32;
         let mut last = 0_u32;
         let mut spare = Vec::new();
-        // What does not exist leaves its weight to the first that does.
+        // The first existing neighbour gets the weight of those that do not exist.
         let mut left = 0;
         for (exists, weight) in [
             (run.has_row, w[2] + 2 * w[3]),
@@ -388,15 +389,15 @@ impl<'a> Surroundings<'a> {
             terms.push(&codes[start - 2 * frame.row..], n, w[6]);
         }
         for (axis, parent) in &self.parents {
-            let at = parent.row_start(place) + run.column;
+            let at = parent.row_start(position) + run.column;
             terms.push(&parent.codes[at..], n, with_left(w[6]));
             if *axis != X {
-                let mut next = place;
+                let mut next = position;
                 next[*axis] = (next[*axis] + 1).min(parent.dims[*axis] - 1);
                 terms.push(&parent.codes[parent.row_start(next) + run.column..], n, w[6]);
                 continue;
             }
-            // The last of all has no neighbour to the right where parents are no more than the points.
+            // The last code has no right parent if there are not more parents than points.
             let is_whole = run.column + n < parent.dims[X];
             if at + n < parent.codes.len() {
                 terms.push(&parent.codes[at + 1..], n, w[6]);
@@ -425,10 +426,10 @@ impl<'a> Surroundings<'a> {
     }
 
     /// The terms of one code, for fitting; every neighbour in the band exists.
-    fn terms(&self, codes: &[i32], place: &Dims, at: usize) -> [f64; TERMS] {
+    fn terms(&self, codes: &[i32], position: &Dims, at: usize) -> [f64; TERMS] {
         let width = self.dims[X];
         let get = |exists: bool, back: usize| if exists { f64::from(magnitude(codes[at - back])) } else { 0.0 };
-        let [t, z, y, x] = *place;
+        let [t, z, y, x] = *position;
         let plane = width * self.dims[2];
         let mut terms = [
             get(x > 0, 1),
@@ -447,9 +448,9 @@ impl<'a> Surroundings<'a> {
             let d = parent.dims;
             let value =
                 |p: [usize; 4]| f64::from(magnitude(parent.codes[((p[0] * d[1] + p[1]) * d[2] + p[2]) * d[X] + p[X]]));
-            let mut next = *place;
+            let mut next = *position;
             next[*axis] = (next[*axis] + 1).min(d[*axis] - 1);
-            terms[6] += value(*place) + value(next);
+            terms[6] += value(*position) + value(next);
         }
         terms
     }
@@ -502,7 +503,7 @@ impl<'a> Terms<'a> {
             if at + N == n {
                 return;
             }
-            // The last block may overlap the one before: it says the same.
+            // The last block may overlap the previous one; both compute the same.
             at = (at + N).min(n - N);
         }
     }
@@ -510,26 +511,26 @@ impl<'a> Terms<'a> {
 
 impl Known<'_> {
     #[inline(always)]
-    fn row_start(&self, place: [usize; X]) -> usize {
+    fn row_start(&self, position: [usize; X]) -> usize {
         let dims = self.dims;
-        ((place[0] * dims[1] + place[1]) * dims[2] + place[2]) * dims[X]
+        ((position[0] * dims[1] + position[1]) * dims[2] + position[2]) * dims[X]
     }
 }
 
 /// Merges the codes of the levels coarser than each into one grid, level by level.
 pub(crate) struct CoarseCodes<'a> {
-    layout: &'a Layout,
+    layout: &'a BandLayout,
     /// Level whose coarse grid is in `codes`.
     level: Option<usize>,
     pub(crate) codes: Vec<i32>,
 }
 
 impl<'a> CoarseCodes<'a> {
-    pub(crate) fn new(layout: &'a Layout) -> Self {
+    pub(crate) fn new(layout: &'a BandLayout) -> Self {
         Self { layout, level: None, codes: Vec::new() }
     }
 
-    /// Moves on to the coarse grid of `level`; `all` has all codes of coarser levels. Levels come coarsest first.
+    /// Advances to the coarse grid of `level`; `all` has all codes of coarser levels. Levels must come coarsest first.
     pub(crate) fn advance(&mut self, level: usize, all: &[i32]) {
         let n_levels = self.layout.levels.len();
         if level >= n_levels {
@@ -567,7 +568,7 @@ pub(crate) struct WeightSample {
 }
 
 impl WeightSample {
-    /// Takes about `wanted` codes of a band.
+    /// Samples about `wanted` codes of a band.
     pub(crate) fn take(&mut self, around: &Surroundings<'_>, codes: &[i32], wanted: usize) {
         let n = codes.len();
         let dims = around.dims;
@@ -577,19 +578,19 @@ impl WeightSample {
             if around.masked.is_some_and(|m| m[at]) {
                 continue;
             }
-            let place = [
+            let position = [
                 at / (dims[1] * dims[2] * dims[X]),
                 at / (dims[2] * dims[X]) % dims[1],
                 at / dims[X] % dims[2],
                 at % dims[X],
             ];
-            self.terms.push(around.terms(codes, &place, at));
+            self.terms.push(around.terms(codes, &position, at));
             self.magnitudes.push(f64::from(magnitude(codes[at])));
         }
     }
 
-    /// Weights that make the sum of terms follow the magnitude: least squares, weighted by the inverse square of the sum,
-    /// without negative weights.
+    /// Fits weights such that the sum of terms approximates the magnitude: least squares, weighted by the inverse
+    /// square of the sum, without negative weights.
     pub(crate) fn fit(&self) -> Weights {
         let n = self.terms.len();
         if n < 64 {
@@ -664,7 +665,7 @@ mod tests {
         all.map(move |[p, r]| [p, r, n_lanes / (p * r)])
     }
 
-    fn place_of(dims: &Dims, plane: usize, row: usize, column: usize) -> usize {
+    fn position_of(dims: &Dims, plane: usize, row: usize, column: usize) -> usize {
         (plane * dims[2] + row) * dims[X] + column
     }
 
@@ -699,7 +700,7 @@ mod tests {
             for column in 0..dims[X] {
                 let is_inside =
                     piece.planes.contains(&plane) && piece.rows.contains(&row) && piece.columns.contains(&column);
-                assert_eq!(n_seen[place_of(dims, plane, row, column)], usize::from(is_inside), "{piece:?}");
+                assert_eq!(n_seen[position_of(dims, plane, row, column)], usize::from(is_inside), "{piece:?}");
             }
         }
     }
@@ -722,7 +723,7 @@ mod tests {
                 assert_eq!(dealt.n_lanes(), if is_wide { 16 } else { 4 });
                 check_lanes(&dealt, &dims);
             }
-            // However little sense that makes.
+            // Also where that is useless.
             for deal in deals([4, 16][case % 2]) {
                 check_lanes(&Piece { deal, ..piece.clone() }, &dims);
             }
@@ -756,7 +757,7 @@ mod tests {
     #[test]
     fn bands_are_cut_where_they_are_large() {
         let cut = |dims: Dims| -> Vec<[Range<usize>; 3]> {
-            let streams = streams(&Layout::interpolation(dims, 0), false);
+            let streams = streams(&BandLayout::interpolation(dims, 0), false);
             assert!(streams.iter().all(|stream| stream.pieces.len() == 1));
             streams.into_iter().flat_map(|s| s.pieces).map(|p| [p.planes, p.rows, p.columns]).collect()
         };
@@ -765,7 +766,7 @@ mod tests {
         assert_eq!(cut([1, 3, 421, 420]), [[0..3, 0..210, 0..420], [0..3, 210..421, 0..420]]);
         assert_eq!(cut([1, 1, 3, 200_001]), [[0..1, 0..3, 0..100_000], [0..1, 0..3, 100_000..200_001]]);
         // The finest bands of this are large, all others share one stream.
-        let streams = streams(&Layout::interpolation([1, 1, 520, 512], 0b1100), true);
+        let streams = streams(&BandLayout::interpolation([1, 1, 520, 512], 0b1100), true);
         let n_pieces: Vec<usize> = streams.iter().map(|stream| stream.pieces.len()).collect();
         assert!(n_pieces[0] > 1 && n_pieces[1..] == [1, 1, 1]);
         assert_eq!(streams.iter().map(|stream| stream.wave).collect::<Vec<_>>(), [0, 1, 1, 2]);
@@ -777,21 +778,25 @@ mod tests {
         for _ in 0..5000 {
             let dims: Dims = std::array::from_fn(|_| 1 + below(4, &mut random));
             let piece = some_piece(&dims, &mut random);
-            let mut places = Vec::new();
+            let mut positions = Vec::new();
             for (plane, row) in piece.planes.clone().flat_map(|p| piece.rows.clone().map(move |r| (p, r))) {
-                places.extend(piece.columns.clone().map(|column| place_of(&dims, plane, row, column)));
+                positions.extend(piece.columns.clone().map(|column| position_of(&dims, plane, row, column)));
             }
-            assert_eq!(places.len(), piece.n_codes());
-            if !places.is_empty() {
-                let is_contiguous = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
-                assert_eq!(piece.start_if_contiguous(&dims), is_contiguous.then_some(places[0]), "{piece:?} {dims:?}");
+            assert_eq!(positions.len(), piece.n_codes());
+            if !positions.is_empty() {
+                let is_contiguous = positions.windows(2).all(|pair| pair[1] == pair[0] + 1);
+                assert_eq!(
+                    piece.start_if_contiguous(&dims),
+                    is_contiguous.then_some(positions[0]),
+                    "{piece:?} {dims:?}"
+                );
             } else if let Some(start) = piece.start_if_contiguous(&dims) {
                 assert!(start <= volume(&dims), "{piece:?} {dims:?}");
             }
-            let numbers: Vec<i32> = (1..).take(places.len()).collect();
+            let numbers: Vec<i32> = (1..).take(positions.len()).collect();
             let (mut stored, mut wanted) = (vec![0; volume(&dims)], vec![0; volume(&dims)]);
             piece.store(&numbers, &dims, &mut stored);
-            places.iter().zip(&numbers).for_each(|(place, number)| wanted[*place] = *number);
+            positions.iter().zip(&numbers).for_each(|(position, number)| wanted[*position] = *number);
             assert_eq!(stored, wanted);
         }
     }
@@ -803,14 +808,14 @@ mod tests {
     }
 
     impl Array {
-        fn magnitude(&self, place: [usize; AXES]) -> u32 {
-            let index = place.iter().zip(&self.dims).fold(0, |index, (i, extent)| index * extent + i);
+        fn magnitude(&self, position: [usize; AXES]) -> u32 {
+            let index = position.iter().zip(&self.dims).fold(0, |index, (i, extent)| index * extent + i);
             self.codes[index].unsigned_abs().min((1 << 19) - 1)
         }
     }
 
     /// Where the points of a band lie in the array: the first along each axis, and the steps.
-    fn grid_of(layout: &Layout, band: &Band) -> ([usize; AXES], [usize; AXES]) {
+    fn grid_of(layout: &BandLayout, band: &Band) -> ([usize; AXES], [usize; AXES]) {
         let finer = &layout.levels[..band.level];
         let stride = |a: usize| 1 << finer.iter().filter(|level| level.active >> a & 1 != 0).count();
         let strides: [usize; AXES] = std::array::from_fn(stride);
@@ -819,10 +824,10 @@ mod tests {
         (first, std::array::from_fn(|a| strides[a] << (active >> a & 1)))
     }
 
-    /// The sum of a code without those before in its run, place by place from the whole array.
+    /// The sum of a code without those before in its run, position by position from the whole array.
     fn sum_of(
         array: &Array,
-        layout: &Layout,
+        layout: &BandLayout,
         band: &Band,
         piece: &Piece,
         lane: &Lane,
@@ -832,11 +837,11 @@ mod tests {
         let w = w.map(u32::from);
         let (first, steps) = grid_of(layout, band);
         let [plane, row, column] = at;
-        let place = |plane: usize, row: usize, column: usize| {
+        let position = |plane: usize, row: usize, column: usize| {
             let local = [plane / band.dims[1], plane % band.dims[1], row, column];
             std::array::from_fn(|a| first[a] + local[a] * steps[a])
         };
-        let own = |plane: usize, row: usize, column: usize| array.magnitude(place(plane, row, column));
+        let own = |plane: usize, row: usize, column: usize| array.magnitude(position(plane, row, column));
         let back = |i: usize, by: usize, from: &Range<usize>| i.checked_sub(by).filter(|i| from.contains(i));
         let row_before = back(row, 1, &lane.rows);
         let plane_before = back(plane, 1, &lane.planes).filter(|_| plane % band.dims[1] != 0);
@@ -874,7 +879,7 @@ mod tests {
         for a in axes_of(band.odd) {
             // Points before and behind in the array are i and i + 1 of the parent.
             let stride = first[a];
-            let here: [usize; AXES] = place(plane, row, column);
+            let here: [usize; AXES] = position(plane, row, column);
             let (mut before, mut behind) = (here, here);
             before[a] -= stride;
             behind[a] = if here[a] + stride < array.dims[a] { here[a] + stride } else { here[a] - stride };
@@ -884,7 +889,7 @@ mod tests {
         sum + left * heirs.first().unwrap_or(&0)
     }
 
-    fn check_sums(dims: Dims, layout: &Layout, random: &mut Random) {
+    fn check_sums(dims: Dims, layout: &BandLayout, random: &mut Random) {
         let n = volume(&dims);
         let any = |random: &mut Random| (random.next() as i32 >> (random.next() % 32)).max(-i32::MAX);
         let codes: Vec<i32> = (0..n).map(|_| any(random)).collect();
@@ -910,7 +915,7 @@ mod tests {
             let weights: Weights =
                 std::array::from_fn(|_| [0, random.next() as u8, 255, random.next() as u8 % 20][below(4, random)]);
             let (in_band, in_piece) = (Frame::band(&band.dims), Frame::piece(&piece, &band.dims));
-            // What is not decoded yet may be anything.
+            // Codes that are not decoded yet may have any value.
             let mut decoded: Vec<i32> = (0..piece.n_codes()).map(|_| any(random)).collect();
             let [n_planes, n_rows] = piece.steps();
             let lanes = piece.lanes();
@@ -919,8 +924,8 @@ mod tests {
                 for (lane, run) in lanes.iter().zip(&runs) {
                     let sum = |i: usize| {
                         let at = [run.plane, run.row, run.column + i];
-                        let place = band.offset + place_of(&band.dims, at[0], at[1], at[2]);
-                        let is_masked = masked.as_ref().is_some_and(|m| m[place]);
+                        let position = band.offset + position_of(&band.dims, at[0], at[1], at[2]);
+                        let is_masked = masked.as_ref().is_some_and(|m| m[position]);
                         let sum = || sum_of(&array, layout, band, &piece, lane, at, &weights) + BIAS;
                         if is_masked { MASKED } else { sum() }
                     };
@@ -949,8 +954,8 @@ mod tests {
                 2 => [1, 1 + below(8, &mut random), 1 + below(9, &mut random), 1 + below(9, &mut random)],
                 _ => std::array::from_fn(|_| 1 + below(7, &mut random)),
             };
-            check_sums(dims, &Layout::lattice(dims), &mut random);
-            check_sums(dims, &Layout::interpolation(dims, random.next() as u8 & 15), &mut random);
+            check_sums(dims, &BandLayout::lattice(dims), &mut random);
+            check_sums(dims, &BandLayout::interpolation(dims, random.next() as u8 & 15), &mut random);
         }
     }
 }

@@ -5,14 +5,14 @@
 //! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so they can be
 //! worked on in parallel and in vectors.
 
-use super::bands::{Layout, Merge};
+use super::bands::{BandLayout, Merge};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
-use super::neighbourhood::{MAX_TERMS, Made, Neighbourhood, PIECE_VALUES, Piece, TAPS, n_terms, norm, place};
+use super::neighbourhood::{MAX_TERMS, Made, Neighbourhood, PIECE_VALUES, Piece, TAPS, n_terms, norm, row_position};
 use crate::codec::entropy::binary::{BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, volume};
 use crate::error::{Error, Result};
 use crate::exec::{Workers, scratch};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 
 /// Observations for a fit, at least and at most.
@@ -54,7 +54,7 @@ pub(crate) struct Parameters<T> {
 
 /// A chunk as codes.
 pub(crate) struct Encoded<T> {
-    pub(crate) layout: Layout,
+    pub(crate) layout: BandLayout,
     pub(crate) parameters: Parameters<T>,
     pub(crate) codes: Vec<i32>,
     /// Places among the codes of values that must be stored exactly.
@@ -63,14 +63,14 @@ pub(crate) struct Encoded<T> {
 
 impl<T: Real> Parameters<T> {
     /// Writes or reads the parameters; `dims` are those of the chunk.
-    pub(crate) fn code<C: BitCoder>(coder: &mut C, given: Option<&Self>, dims: &Dims) -> Result<(Self, Layout)> {
+    pub(crate) fn code<C: BitCoder>(coder: &mut C, given: Option<&Self>, dims: &Dims) -> Result<(Self, BandLayout)> {
         let active = coder.raw(given.map_or(0, |p| u64::from(p.active)), AXES as u32) as AxisSet;
         let scale = coder.raw(given.map_or(0, |p| p.scale as u64), 2) as usize;
         let step = T::from_bits_u64(coder.raw(given.map_or(0, |p| p.step.to_bits_u64()), 8 * size_of::<T>() as u32));
         if !step.to_f64().is_finite() {
             return Err(Error::corrupt("chunk has a step that is not finite"));
         }
-        let layout = Layout::interpolation(*dims, active);
+        let layout = BandLayout::interpolation(*dims, active);
         let mut stencils = Vec::with_capacity(layout.bands.len());
         let mut numbers = NumberModel::default();
         let mut is_fitted = crate::codec::entropy::binary::AdaptiveBit::default();
@@ -185,7 +185,7 @@ pub(crate) fn encode<T: Real>(
     (step, tolerance): (T, T),
     workers: &Workers,
 ) -> Encoded<T> {
-    let layout = Layout::interpolation(dims, active);
+    let layout = BandLayout::interpolation(dims, active);
     let mut codes = scratch::take(layout.n_values);
     let mut all = scratch::take(layout.n_values);
     let masked = masked.map(|masked| to_bands(&layout, masked, false));
@@ -253,7 +253,7 @@ pub(crate) fn encode<T: Real>(
 
 /// Restores values from codes; the inverse of [`encode`] but for escapes.
 pub(crate) fn decode<T: Real>(
-    layout: &Layout,
+    layout: &BandLayout,
     parameters: &Parameters<T>,
     codes: &[i32],
     out: &mut [T],
@@ -301,7 +301,7 @@ pub(crate) fn decode<T: Real>(
 }
 
 /// Puts a value for each point into the order of codes.
-pub(crate) fn to_bands<V: Copy>(layout: &Layout, values: &[V], zero: V) -> Vec<V> {
+pub(crate) fn to_bands<V: Copy>(layout: &BandLayout, values: &[V], zero: V) -> Vec<V> {
     let mut all = vec![zero; layout.n_values];
     let mut grid = values;
     let mut owned;
@@ -327,7 +327,7 @@ fn anchor_prediction<T: Real>(dims: &Dims, restored: &[T], at: usize) -> T {
 }
 
 fn encode_anchors<T: Real>(
-    layout: &Layout,
+    layout: &BandLayout,
     anchors: &mut [T],
     masked: Option<&[bool]>,
     scalars: &Scalars<T>,
@@ -345,7 +345,7 @@ fn encode_anchors<T: Real>(
     }
 }
 
-fn decode_anchors<T: Real>(layout: &Layout, step: T, codes: &[i32], anchors: &mut [T]) {
+fn decode_anchors<T: Real>(layout: &BandLayout, step: T, codes: &[i32], anchors: &mut [T]) {
     for at in 0..anchors.len() {
         let prediction = anchor_prediction(&layout.bands[0].dims, anchors, at);
         anchors[at] = prediction.fadd(T::of_i32(codes[at]).fmul(step));
@@ -373,12 +373,12 @@ fn code_one<T: Real>(x: T, prediction: T, scalars: &Scalars<T>) -> Option<(i32, 
 }
 
 struct Split<'a, T> {
-    layout: &'a Layout,
+    layout: &'a BandLayout,
     values: &'a [T],
     all: &'a mut [T],
 }
 
-impl<T: Real> Job for Split<'_, T> {
+impl<T: Real> Kernel for Split<'_, T> {
     type Output = Vec<T>;
 
     #[inline(always)]
@@ -407,7 +407,7 @@ struct Fit<'a, T> {
     scalars: Scalars<T>,
 }
 
-impl<T: Real> Job for Fit<'_, T> {
+impl<T: Real> Kernel for Fit<'_, T> {
     type Output = Stencil;
 
     #[inline(always)]
@@ -437,7 +437,7 @@ impl<T: Real> Job for Fit<'_, T> {
             if self.masked.is_some_and(|m| m[row * n..][..n].contains(&true)) {
                 continue;
             }
-            let at = place(&dims, row);
+            let at = row_position(&dims, row);
             let (mut start, end) = (row * n, (row + 1) * n);
             while start < end {
                 let piece = Piece::new(&dims, start, end);
@@ -449,12 +449,12 @@ impl<T: Real> Job for Fit<'_, T> {
                 if first >= source.len() {
                     continue;
                 }
-                let (places, observed) = ((first, stride), (source, n_odd, self.scalars.step));
+                let (points, observed) = ((first, stride), (source, n_odd, self.scalars.step));
                 match &all {
-                    Some(all) => all.observe(at, places, observed, &mut buffers, &mut sample),
+                    Some(all) => all.observe(at, points, observed, &mut buffers, &mut sample),
                     None => {
                         let pairs = self.near.pairs(&piece, &norms, &mut made);
-                        pairs.observe([0; X], places, observed, &mut buffers, &mut sample);
+                        pairs.observe([0; X], points, observed, &mut buffers, &mut sample);
                     }
                 }
             }
@@ -482,7 +482,7 @@ struct EncodeRows<'a, T> {
     escapes: Vec<usize>,
 }
 
-impl<T: Real> Job for &mut EncodeRows<'_, T> {
+impl<T: Real> Kernel for &mut EncodeRows<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -554,7 +554,7 @@ struct DecodeRows<'a, T> {
     codes: &'a [i32],
 }
 
-impl<T: Real> Job for &mut DecodeRows<'_, T> {
+impl<T: Real> Kernel for &mut DecodeRows<'_, T> {
     type Output = ();
 
     #[inline(always)]

@@ -6,13 +6,13 @@
 
 use std::ops::Range;
 
-use super::bands::{Band, Layout};
+use super::bands::{Band, BandLayout};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, Dims, X, volume};
 use crate::error::{Error, Result};
 use crate::exec::{Workers, scratch};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::quantize::{Quantizer, restore};
 
@@ -60,7 +60,7 @@ pub(crate) struct Parameters {
 
 /// A chunk as codes.
 pub(crate) struct Encoded {
-    pub(crate) layout: Layout,
+    pub(crate) layout: BandLayout,
     pub(crate) parameters: Parameters,
     pub(crate) codes: Vec<i32>,
     /// Places of values that must be stored exactly.
@@ -114,7 +114,7 @@ struct Quantize<'a, T> {
     quantizer: &'a Quantizer<T>,
 }
 
-impl<T: Real> Job for Quantize<'_, T> {
+impl<T: Real> Kernel for Quantize<'_, T> {
     type Output = Integers;
 
     #[inline(always)]
@@ -193,7 +193,7 @@ struct FitJob<'a> {
     dims: &'a Dims,
 }
 
-impl Job for FitJob<'_> {
+impl Kernel for FitJob<'_> {
     type Output = Coefficients;
 
     #[inline(always)]
@@ -437,7 +437,7 @@ struct EncodeSlab<'a> {
     holes: Vec<usize>,
 }
 
-impl Job for &mut EncodeSlab<'_> {
+impl Kernel for &mut EncodeSlab<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -511,7 +511,7 @@ pub(crate) fn encode(
     coefficients: Coefficients,
     workers: &Workers,
 ) -> Encoded {
-    let layout = Layout::lattice(dims);
+    let layout = BandLayout::lattice(dims);
     let mut codes = scratch::take(layout.n_values);
     let mut tasks = Vec::with_capacity(layout.bands.len());
     let (mut values_left, mut codes_left) = (&mut integers.values[..], &mut codes[..]);
@@ -545,7 +545,7 @@ struct DecodeSlab<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Real> Job for &mut DecodeSlab<'_, T> {
+impl<T: Real> Kernel for &mut DecodeSlab<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -597,7 +597,7 @@ impl<T: Real> Job for &mut DecodeSlab<'_, T> {
 
 /// Restores values from codes; the inverse of [`encode`] but for escapes.
 pub(crate) fn decode<T: Real>(
-    layout: &Layout,
+    layout: &BandLayout,
     parameters: &Parameters,
     step: T,
     codes: &[i32],

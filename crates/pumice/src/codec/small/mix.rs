@@ -1,12 +1,13 @@
-//! The entropy stage of the preset `max`: every code is a few binary decisions, whose probabilities come from eight
-//! adaptive contexts mixed by online logistic regression (docs/format.md, 7.8).
+//! The entropy stage of the preset `max`: every code is coded as a few binary decisions, whose probabilities are those
+//! of eight adaptive contexts, mixed by online logistic regression (docs/format.md, 7.8).
 //!
-//! Two small linear predictors do most of the work. From the codes around a point they learn, value by value, what to
-//! expect of its code, and how large it will be; contexts and the order of the decisions are relative to both, so the
-//! same few tables serve codes of any magnitude. All arithmetic is on integers, so that every machine decodes the same.
+//! Two small linear predictors do most of the work. From the codes around a point they predict its code and its
+//! magnitude, and learn from each value. Contexts and the order of the decisions are relative to both predictions, so a
+//! few tables suffice for codes of any magnitude. All arithmetic is on integers, so that every machine decodes the
+//! same.
 
-use super::bands::{Band, Layout, Level, class_dims};
-use crate::codec::entropy::binary::{BitCoder, Decoder, Encoder, PROBABILITY_BITS};
+use super::bands::{Band, BandLayout, Level, class_dims};
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, PROBABILITY_BITS};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::error::{Error, Result};
 
@@ -61,13 +62,13 @@ fn log_of(magnitude: u32) -> i32 {
     (16 * n) as i32 + ((v << 4 >> n) as i32 & 15)
 }
 
-/// A probability of 22 bits, above the number of bits it has seen (10 bits). 0 stands for one never used.
+/// A probability of 22 bits, above the number of bits it has seen (10 bits). 0 means that it was never used.
 type Counter = u32;
 const SEEN_BITS: u32 = 10;
 const SEEN: u32 = (1 << SEEN_BITS) - 1;
 /// Beyond this many bits a counter forgets at a constant rate.
 const MAX_SEEN: u32 = 255;
-/// A counter starts from what is known in general, as if it had seen this many bits.
+/// A counter starts from its prior with the weight of this many bits.
 const PRIOR_SEEN: u32 = 2;
 
 #[inline(always)]
@@ -116,7 +117,8 @@ const N_GRADES: usize = GRADES_OF_ZERO + 3 * GRADES_OF_LENGTH;
 const GRADES_OF_ZERO: usize = 36;
 const GRADES_OF_LENGTH: usize = 16;
 
-/// Where a counter starts, in 1/256: averages over 32 fields at relative bounds of 1e-2 to 1e-4. Tiny chunks live on it.
+/// Where a counter starts, in 1/256: averages over 32 fields at relative bounds of 1e-2 to 1e-4. They matter for tiny
+/// chunks.
 #[rustfmt::skip]
 static PRIOR: [[u8; N_NODES]; 15] = [
     [3, 4, 83, 112, 154, 153, 153, 157, 154, 128, 128, 126, 124, 113, 68, 78],
@@ -147,7 +149,7 @@ fn prior(grade: usize) -> &'static [u8; N_NODES] {
 /// Weights of the contexts' log-odds; 1 is 2^14.
 type Weights = [i16; N_CONTEXTS];
 const WEIGHT_BITS: u32 = 14;
-/// An average of the contexts, to begin with.
+/// Initially the average of the contexts.
 const FIRST_WEIGHT: i16 = 2048;
 
 #[inline(always)]
@@ -168,10 +170,10 @@ fn train(weights: &mut Weights, odds: &Weights, error: i32) {
 /// kind of decision, one with weights for each expected size.
 struct Mixer {
     counters: Box<[[[Counter; N_NODES]; MAX_CONTEXTS]; N_CONTEXTS]>,
-    /// For the second bit below the leading one, which is not worth mixing.
+    /// Counters of the second bit below the leading one, which are not mixed.
     second: [[Counter; 2 * N_CLASSES]; N_GRADES],
     by_node: [Weights; N_NODES],
-    /// Apart for the bits below the leading one.
+    /// Separate ones for the bits below the leading one.
     by_grade: [[Weights; 2]; N_GRADES],
     /// Contexts and expected size of the value being coded.
     contexts: [usize; N_CONTEXTS],
@@ -262,8 +264,8 @@ impl Mixer {
     }
 }
 
-/// What predictors see of a coded value: its code, within the limits of their arithmetic, and the logarithm of its
-/// magnitude.
+/// A coded value as input of the predictors: its code, clamped to the range of their arithmetic, and the logarithm of
+/// its magnitude.
 #[derive(Clone, Copy, Default)]
 struct Tap {
     code: i16,
@@ -277,7 +279,7 @@ impl Tap {
     }
 }
 
-/// Inputs of a predictor, at the places below.
+/// Inputs of a predictor, at the indices below.
 type Taps = [i16; N_TAPS];
 const N_TAPS: usize = 16;
 /// One and two before on the row.
@@ -288,7 +290,7 @@ const N: usize = 2;
 const NW: usize = 3;
 const NE: usize = 4;
 const NN: usize = 5;
-/// On the plane before: the same place, and the sums of both neighbours along X and along Y.
+/// On the plane before: the same position, and the sums of both neighbours along X and along Y.
 const B: usize = 6;
 const BX: usize = 7;
 const BY: usize = 8;
@@ -329,18 +331,19 @@ fn follow(weights: &mut Taps, taps: &Taps, gain: i32, shift: u32) {
 struct Predictor {
     mean: Taps,
     size: Taps,
-    /// What subtracting the mean has saved of late, in 2^-14 bits.
+    /// Recent average of the bits saved by subtracting the mean, in units of 2^-14.
     saving: i32,
 }
 
-/// The mean is subtracted where this saves a quarter of a bit: a code has peaks at 0 that this would smear.
+/// The mean is subtracted only if this saves a quarter of a bit, since it would smear the peak of the distribution at
+/// 0.
 const MIN_SAVING: i32 = 1 << 12;
 
-/// What is expected of a value.
+/// The predictions for a value.
 struct Expected {
     /// Its code, in 1/256.
     mean: i32,
-    /// The part of that which is subtracted from the code.
+    /// The part of it that is subtracted from the code.
     whole: i32,
     /// The logarithm of the magnitude that remains, as of [`log_of`], in 1/256.
     size: i32,
@@ -351,8 +354,8 @@ struct Expected {
 impl Predictor {
     fn new() -> Self {
         let mut size = [0; N_TAPS];
-        for (place, weight) in [(W, 1750), (N, 1750), (B, 750), (SIBLING, 200), (RECENT, 1250)] {
-            size[place] = weight;
+        for (position, weight) in [(W, 1750), (N, 1750), (B, 750), (SIBLING, 200), (RECENT, 1250)] {
+            size[position] = weight;
         }
         size[PARENT..SIBLING].fill(625);
         Self { mean: [0; N_TAPS], size, saving: 0 }
@@ -381,7 +384,7 @@ impl Predictor {
     }
 }
 
-/// All that is learnt from the codes of a chunk.
+/// The adaptive state of a chunk.
 struct Model {
     mixer: Mixer,
     predictors: [Predictor; 1 << AXES],
@@ -413,7 +416,7 @@ impl Model {
     }
 }
 
-/// A size, in 1/256, graded finely around the expected length.
+/// A size, in 1/256, as a fine grade around the expected length.
 #[inline(always)]
 fn grade(size: i32, length: usize) -> usize {
     if length == 0 {
@@ -424,19 +427,19 @@ fn grade(size: i32, length: usize) -> usize {
     }
 }
 
-/// The contexts of a value. Magnitudes alone are in the expected size, which no set of contexts of single neighbours
-/// matched; so contexts pair it, or its length, with the signs of the neighbours and of the mean.
+/// The contexts of a value. The expected size summarises the magnitudes better than any tested set of contexts of
+/// single neighbours. So contexts pair it, or its length, with the signs of the neighbours and of the mean.
 #[inline(always)]
 fn contexts(odd: AxisSet, near: &Neighbours, expected: &Expected, grade_of_size: usize) -> [usize; N_CONTEXTS] {
     let length = expected.length;
     let half = (1 << length) >> 1;
-    let code = |place: usize| (((i32::from(near.codes[place]) + half) >> length).clamp(-2, 2) + 2) as usize;
+    let code = |position: usize| (((i32::from(near.codes[position]) + half) >> length).clamp(-2, 2) + 2) as usize;
     let sign = |code: i32| (code.signum() + 1) as usize;
-    let sign_of = |place: usize| sign(i32::from(near.codes[place]));
+    let sign_of = |position: usize| sign(i32::from(near.codes[position]));
     // What is left of the mean in `n` steps of 2^shift, relative to the expected length, the middle one around 0.
     let left = (expected.mean - (expected.whole << 8)) >> length;
     let mean = |n: i32, shift: u32| ((left + (n << shift) / 2) >> shift).clamp(0, n - 1) as usize;
-    let size = |place: usize| i32::from(near.sizes[place]);
+    let size = |position: usize| i32::from(near.sizes[position]);
     let around = 2 * (2 * size(W) + 2 * size(N) + size(NW) + size(NE) + size(WW) + size(NN));
     let scale = length.min(3);
     [
@@ -457,11 +460,11 @@ fn row<'a>(array: &'a [Tap], dims: &Dims, at: [usize; X]) -> &'a [Tap] {
     &array[start..start + dims[X]]
 }
 
-/// Adds row[x + dx] to a place of each value x; beyond the ends of the row, its first or last.
-fn add(row: &[Tap], dx: isize, near: &mut [Neighbours], place: usize) {
+/// Adds row[x + dx] to the input `position` of each value x; beyond the ends of the row, its first or last.
+fn add(row: &[Tap], dx: isize, near: &mut [Neighbours], position: usize) {
     let put = |(near, tap): (&mut Neighbours, &Tap)| {
-        near.codes[place] += tap.code;
-        near.sizes[place] += tap.size;
+        near.codes[position] += tap.code;
+        near.sizes[position] += tap.size;
     };
     let last = &row[row.len() - 1..];
     let skipped = usize::from(dx > 0).min(row.len() - 1);
@@ -472,7 +475,7 @@ fn add(row: &[Tap], dx: isize, near: &mut [Neighbours], place: usize) {
 
 /// A pass over the bands, encoding or decoding.
 struct Pass<'a> {
-    layout: &'a Layout,
+    layout: &'a BandLayout,
     /// All codes up to the current one.
     taps: Vec<Tap>,
     /// The codes on the grid of the next coarser level.
@@ -482,7 +485,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(layout: &'a Layout) -> Self {
+    fn new(layout: &'a BandLayout) -> Self {
         Self { layout, taps: vec![Tap::default(); layout.n_values], coarse: Vec::new(), near: Vec::new() }
     }
 
@@ -529,7 +532,7 @@ impl<'a> Pass<'a> {
     /// Collects the neighbours of a row in the bands and the grid that its level has already.
     fn gather_level(&mut self, level: &Level, band: &Band, at: [usize; X]) {
         let near = &mut self.near[..];
-        // Moves a place along an axis; returns the step if that is X, which is not part of it.
+        // Moves a position along an axis; returns the step if that is X, which is not part of it.
         let moved = |a: usize, step: isize, at: &mut [usize; X]| match at.get_mut(a) {
             Some(i) => {
                 *i = i.saturating_add_signed(step);
@@ -551,14 +554,14 @@ impl<'a> Pass<'a> {
         let mut before = self.layout.bands[level.bands.clone()].iter().rev().filter(|other| other.offset < band.offset);
         if let Some(sibling) = before.find(|other| (other.odd ^ band.odd).count_ones() == 2) {
             for pick in 0..4 {
-                let mut place = at;
+                let mut position = at;
                 let mut dx = 0;
                 for (k, a) in axes_of(sibling.odd ^ band.odd).enumerate() {
                     // Along the axis this point is between i and i + 1 where it is odd, otherwise between i - 1 and i.
                     let step = (pick >> k & 1) - isize::from(sibling.odd >> a & 1 != 0);
-                    dx += moved(a, step, &mut place);
+                    dx += moved(a, step, &mut position);
                 }
-                add(row(&self.taps[sibling.offset..], &sibling.dims, place), dx, near, SIBLING);
+                add(row(&self.taps[sibling.offset..], &sibling.dims, position), dx, near, SIBLING);
             }
         }
     }
@@ -604,15 +607,15 @@ impl<'a> Pass<'a> {
         band: &Band,
         start: usize,
     ) {
-        let places = if band.odd == 0 { &[W, WW, PARENT, PARENT + 1][..] } else { &[W, WW] };
+        let positions = if band.odd == 0 { &[W, WW, PARENT, PARENT + 1][..] } else { &[W, WW] };
         let mut west = [Tap::default(); 4];
         for (i, near) in (band.offset + start..).zip(&mut self.near) {
             if masked.is_some_and(|masked| masked[i]) {
                 codes[i] = 0;
             } else {
-                for (tap, place) in west.iter().zip(places) {
-                    near.codes[*place] = tap.code;
-                    near.sizes[*place] = tap.size;
+                for (tap, position) in west.iter().zip(positions) {
+                    near.codes[*position] = tap.code;
+                    near.sizes[*position] = tap.size;
                 }
                 codes[i] = model.code(coder, band.odd, near, codes[i]);
             }
@@ -622,17 +625,17 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Appends the codes of all bands, but for those that are masked, which are 0.
-pub(crate) fn encode(layout: &Layout, codes: &[i32], masked: Option<&[bool]>, out: &mut Vec<u8>) {
-    let mut encoder = Encoder::new(out);
+/// Appends the codes of all bands, except masked ones, which are 0.
+pub(crate) fn encode(layout: &BandLayout, codes: &[i32], masked: Option<&[bool]>, out: &mut Vec<u8>) {
+    let mut encoder = BinaryEncoder::new(out);
     let done = Pass::new(layout).run(&mut encoder, masked, &mut codes.to_vec(), |_| Ok(()));
     debug_assert!(done.is_ok(), "encoding cannot fail");
     encoder.finish();
 }
 
 /// Decodes what [`encode`] appended.
-pub(crate) fn decode(layout: &Layout, bytes: &[u8], masked: Option<&[bool]>, codes: &mut [i32]) -> Result<()> {
-    let mut decoder = Decoder::new(bytes);
+pub(crate) fn decode(layout: &BandLayout, bytes: &[u8], masked: Option<&[bool]>, codes: &mut [i32]) -> Result<()> {
+    let mut decoder = BinaryDecoder::new(bytes);
     Pass::new(layout).run(&mut decoder, masked, codes, |decoder| match decoder.is_past_end() {
         true => Err(Error::corrupt("mixed codes end too early")),
         false => Ok(()),
@@ -644,13 +647,13 @@ pub(crate) fn decode(layout: &Layout, bytes: &[u8], masked: Option<&[bool]>, cod
 mod tests {
     use super::*;
 
-    fn layouts() -> Vec<Layout> {
+    fn layouts() -> Vec<BandLayout> {
         let dims = [[1, 1, 1, 1], [1, 1, 1, 700], [1, 1, 30, 41], [1, 9, 11, 13], [5, 8, 9, 10], [4, 2, 5, 1]];
         let all = dims.into_iter().flat_map(|dims| {
             [8, 12, 14, 15, 4]
                 .into_iter()
-                .map(move |active| Layout::interpolation(dims, active))
-                .chain([Layout::lattice(dims)])
+                .map(move |active| BandLayout::interpolation(dims, active))
+                .chain([BandLayout::lattice(dims)])
         });
         all.collect()
     }
@@ -666,7 +669,7 @@ mod tests {
         (0..n).map(next).collect()
     }
 
-    fn round_trip(layout: &Layout, codes: &[i32], masked: Option<&[bool]>) -> Vec<u8> {
+    fn round_trip(layout: &BandLayout, codes: &[i32], masked: Option<&[bool]>) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode(layout, codes, masked, &mut bytes);
         let mut again = Vec::new();
@@ -704,7 +707,7 @@ mod tests {
 
     #[test]
     fn predictable_codes_are_small() {
-        let layout = Layout::lattice([1, 1, 64, 64]);
+        let layout = BandLayout::lattice([1, 1, 64, 64]);
         assert!(round_trip(&layout, &vec![0; 4096], None).len() < 16);
         let waves: Vec<i32> = (0..4096).map(|i| (i / 64 + i) % 16 - 8).collect();
         assert!(round_trip(&layout, &waves, None).len() < 1024);

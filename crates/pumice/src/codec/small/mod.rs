@@ -1,5 +1,5 @@
-//! The codec of the presets `small` and `max`: the predictor that serves the chunk best, and its codes under contexts
-//! (docs/format.md, 7).
+//! The codec of the presets `small` and `max`: picks the predictor that suits the chunk best, and codes its residuals
+//! under contexts (docs/format.md, 7).
 
 pub(crate) mod bands;
 pub(crate) mod context;
@@ -11,7 +11,7 @@ mod neighbourhood;
 pub(crate) mod portfolio;
 mod streams;
 
-use super::entropy::binary::{Decoder, Encoder};
+use super::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use super::shared::view::View;
 use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
@@ -22,20 +22,20 @@ use crate::num::Real;
 use crate::plan::Quantizer;
 use std::borrow::Cow;
 
-use bands::Layout;
+use bands::BandLayout;
 use portfolio::{Chunk, Coded, interpolation_step};
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Choose from a sample, static contexts.
+    /// Chooses the predictor from a sample; static contexts.
     Sample,
-    /// Try everything on the whole chunk, adaptive mixing.
+    /// Tries all predictors on the whole chunk; adaptive mixing.
     Everything,
 }
 
-/// Chunks of fewer values are coded by mixing in any case: it has no tables. And so are somewhat larger ones whose codes
-/// take fewer bits, since tables would be a good part of them.
+/// Chunks of fewer values are always coded by mixing, which stores no tables. So are somewhat larger chunks whose codes
+/// take fewer bits than this, since tables would be a large part of them.
 const MIXED_VALUES: usize = 5 << 10;
 const MIXED_SPARSE_VALUES: usize = 1 << 14;
 const MIXED_SPARSE_BITS: u64 = 1 << 13;
@@ -46,7 +46,7 @@ const HAS_FILLS: u8 = 1 << 2;
 const HAS_EXACT: u8 = 1 << 3;
 const IS_WIDE: u8 = 1 << 4;
 
-/// What a decoder predicts with.
+/// The predictor of a chunk, with its parameters.
 enum Predictor<T> {
     Lattice(lattice::Parameters),
     Interpolation(interpolate::Parameters<T>),
@@ -105,13 +105,13 @@ impl<T: Real> ChunkCodec<T> for Small {
         out.push(flags);
         let mut parameters = Vec::new();
         let mut body = Vec::new();
-        let mut coder = Encoder::new(&mut parameters);
+        let mut coder = BinaryEncoder::new(&mut parameters);
         let never = "writing does not fail";
         if let Some(kinds) = &mut kinds {
             masks::code_kinds(&mut coder, kinds, &view.dims, fills.len(), |_| false).expect(never);
         }
         if !exact.is_empty() {
-            masks::code_places(&mut coder, &exact, values.len(), values.len()).expect(never);
+            masks::code_positions(&mut coder, &exact, values.len(), values.len()).expect(never);
         }
         match &coded {
             Coded::Lattice(coded) => drop(lattice::Parameters::code(&mut coder, Some(&coded.parameters)).expect(never)),
@@ -134,8 +134,8 @@ impl<T: Real> ChunkCodec<T> for Small {
         coder.finish();
         varint::write_to(parameters.len() as u64, out);
         out.extend_from_slice(&parameters);
-        for place in exact {
-            T::extend_le_bytes(&working[place..=place], out);
+        for position in exact {
+            T::extend_le_bytes(&working[position..=position], out);
         }
         varint::write_to(body.len() as u64, out);
         out.extend_from_slice(&body);
@@ -153,29 +153,29 @@ impl<T: Real> ChunkCodec<T> for Small {
             return Err(Error::corrupt("chunk has unknown flags"));
         }
         if flags & IS_MIXED != 0 && flags & IS_WIDE != 0 {
-            return Err(Error::corrupt("chunk has wide streams, and none at all"));
+            return Err(Error::corrupt("chunk has the flags of both wide streams and mixing"));
         }
         let n_parameters = varint::read_from(&mut bytes)?;
         let too_long = |_| Error::corrupt("parameters are longer than their chunk");
-        let mut coder = Decoder::new(bytes.take(usize::try_from(n_parameters).map_err(too_long)?)?);
+        let mut coder = BinaryDecoder::new(bytes.take(usize::try_from(n_parameters).map_err(too_long)?)?);
         let mut kinds = None;
         if flags & HAS_FILLS != 0 {
             let mut found = vec![0; out.len()];
-            masks::code_kinds(&mut coder, &mut found, &view.dims, fills.len(), Decoder::is_past_end)?;
+            masks::code_kinds(&mut coder, &mut found, &view.dims, fills.len(), BinaryDecoder::is_past_end)?;
             if found.iter().any(|kind| usize::from(*kind) > fills.len()) {
-                return Err(Error::corrupt("chunk has fill values, and the stream has none"));
+                return Err(Error::corrupt("chunk has fill values, but the stream has none"));
             }
             kinds = Some(found);
         }
         let mut exact = Vec::new();
         if flags & HAS_EXACT != 0 {
-            exact = masks::code_places(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
+            exact = masks::code_positions(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
         }
         let (predictor, layout) = if flags & IS_INTERPOLATED != 0 {
             let (parameters, layout) = interpolate::Parameters::code(&mut coder, None, &view.dims)?;
             (Predictor::Interpolation(parameters), layout)
         } else {
-            (Predictor::Lattice(lattice::Parameters::code(&mut coder, None)?), Layout::lattice(view.dims))
+            (Predictor::Lattice(lattice::Parameters::code(&mut coder, None)?), BandLayout::lattice(view.dims))
         };
         let layout = &layout;
         let exact_values = bytes.take(exact.len() * size_of::<T>())?;
@@ -212,8 +212,8 @@ impl<T: Real> ChunkCodec<T> for Small {
                 *x = fills[usize::from(*kind) - 1];
             }
         }
-        for (place, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
-            T::copy_from_le_bytes(value, &mut working[*place..=*place]);
+        for (position, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
+            T::copy_from_le_bytes(value, &mut working[*position..=*position]);
         }
         if !buffer.is_empty() {
             view.scatter(&buffer, out);

@@ -1,7 +1,7 @@
-//! What a point of an interpolated band is predicted from, and how (docs/format.md, 7.4): boxes of restored values, read
-//! in place where the arrays around have them, made where they reach beyond an edge.
+//! The neighbours that predict a point of an interpolated band (docs/format.md, 7.4): boxes of restored values. They
+//! are read in place if they lie within an array; where they cross an edge, they are copied and extrapolated.
 
-use super::bands::{Band, Layout, Level};
+use super::bands::{Band, BandLayout, Level};
 use super::fit::Sample;
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::num::{Real, Value};
@@ -10,9 +10,9 @@ use crate::num::{Real, Value};
 pub(crate) const TAPS: usize = 3;
 /// Pairs of axes.
 pub(crate) const N_CORNERS: usize = AXES * (AXES - 1) / 2;
-/// Most quantities a point is predicted from.
+/// The most terms of a prediction.
 pub(crate) const MAX_TERMS: usize = TAPS * AXES + N_CORNERS;
-/// Values that are predicted at a time, at most: few enough for the first cache.
+/// The most values that are predicted at a time: few enough for the L1 cache.
 pub(crate) const PIECE_VALUES: usize = 1 << 11;
 
 pub(crate) fn n_terms(n_odd: usize) -> usize {
@@ -38,12 +38,12 @@ impl Piece {
     #[inline(always)]
     pub(crate) fn new(dims: &Dims, start: usize, end: usize) -> Self {
         let [row, x] = [start / dims[X], start % dims[X]];
-        let [i0, i1, i2] = place(dims, row);
+        let [i0, i1, i2] = row_position(dims, row);
         let mut piece = Self { from: [i0, i1, i2, x], dims: [1; AXES] };
         let mut n_values = 1;
         for axis in (0..AXES).rev() {
             let left = (dims[axis] - piece.from[axis]).min((end - start) / n_values);
-            // As even as possible: what is shorter than a vector costs as much as one.
+            // Pieces are as even as possible, since a part of a vector costs as much as a whole one.
             piece.dims[axis] = left.div_ceil(left.div_ceil(PIECE_VALUES / n_values));
             n_values *= piece.dims[axis];
             if piece.dims[axis] < dims[axis] {
@@ -54,12 +54,12 @@ impl Piece {
     }
 }
 
-/// What a part has beyond its edges.
+/// How an array is extended beyond its edges.
 #[derive(Clone, Copy)]
 enum Beyond {
-    /// What follows from the values along this axis, the only one along which it is left.
+    /// Extrapolated along this axis, the only one along which boxes cross an edge.
     Extrapolated(usize),
-    /// The last value again.
+    /// Repeats the last value.
     Last,
 }
 
@@ -100,7 +100,7 @@ impl<'a, T: Real> Part<'a, T> {
         let out = made.extend(volume(&dims));
         let is_inside = from[2] >= 0 && from[2] as usize + dims[2] <= self.dims[2];
         if is_inside && dims[X] == self.dims[X] {
-            // Rows that follow each other are one.
+            // Contiguous rows are merged into one.
             let [n0, n1, n2, n] = self.dims;
             let part = Part { values: self.values, dims: [n0, n1, 1, n2 * n] };
             part.copy_box([from[0], from[1], 0, from[2] * n as isize], [dims[0], dims[1], 1, dims[2] * n], beyond, out);
@@ -124,7 +124,7 @@ impl<'a, T: Real> Part<'a, T> {
         }
     }
 
-    /// The whole row at a place along the slower axes, or at the last one before it.
+    /// The whole row at a position along the slower axes, or at the last one before it.
     #[inline(always)]
     fn row(&self, at: [isize; AXES], strides: &Dims) -> &'a [T] {
         let mut start = 0;
@@ -166,7 +166,7 @@ impl<'a, T: Real> Part<'a, T> {
     }
 }
 
-/// Copies what is mostly too short for a call to pay.
+/// Copies a row that is mostly too short for a call of memcpy.
 #[inline(always)]
 fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
     match from.len() {
@@ -190,13 +190,13 @@ fn copy_blocks<T: Copy, const BLOCK: usize>(from: &[T], to: &mut [T]) {
     }
 }
 
-/// Values beyond the edges of parts, box after box.
+/// Boxes that cross an edge, one after the other.
 pub(crate) struct Made<T> {
     values: Vec<T>,
     n: usize,
 }
 
-/// A buffer of at least `n` values, whatever is in it.
+/// A buffer of at least `n` values of arbitrary content.
 #[inline(always)]
 fn room<V: Copy + Default>(buffer: &mut Vec<V>, n: usize) -> &mut [V] {
     if buffer.len() < n {
@@ -210,7 +210,7 @@ impl<T: Real> Made<T> {
         Self { values: Vec::new(), n: 0 }
     }
 
-    /// Room for `n` more, whatever is in it.
+    /// Room for `n` more values of arbitrary content.
     #[inline(always)]
     fn extend(&mut self, n: usize) -> &mut [T] {
         let start = self.n;
@@ -245,7 +245,7 @@ impl<'a, T: Real> Pairs<'a, T> {
     }
 }
 
-/// What predicts the values of one band.
+/// Predicts the values of one band.
 #[derive(Clone, Copy)]
 pub(crate) struct Neighbourhood<'a, T> {
     /// The band's own extents.
@@ -259,7 +259,7 @@ pub(crate) struct Neighbourhood<'a, T> {
 
 impl<'a, T: Real> Neighbourhood<'a, T> {
     /// `before` holds all bands before `band`.
-    pub(crate) fn new(layout: &Layout, level: &Level, band: &Band, coarse: &'a [T], before: &'a [T]) -> Self {
+    pub(crate) fn new(layout: &BandLayout, level: &Level, band: &Band, coarse: &'a [T], before: &'a [T]) -> Self {
         let part = |without: AxisSet| match level.parent(band.odd, without) {
             None => Part { values: coarse, dims: level.coarse },
             Some(i) => {
@@ -367,7 +367,7 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
 
 impl<T: Real> Pairs<'_, T> {
     /// Appends the terms of some values of a row to the sample: of every `stride`-th from `first` on. `row` is the
-    /// row's place in the piece, and there is a pair for every tap and every corner of `n_odd` axes.
+    /// row's position in the piece. There is a pair for every tap and every corner of `n_odd` axes.
     #[inline(always)]
     pub(crate) fn observe(
         &self,
@@ -380,8 +380,8 @@ impl<T: Real> Pairs<'_, T> {
         let scale = 1.0 / step.to_f64();
         let n = (source.len() - first).div_ceil(stride);
         let (base, sums) = (room(base, n), room(sums, n));
-        let places = (row, first, stride, source.len());
-        sum_pair(&self.all[0], places, base);
+        let points = (row, first, stride, source.len());
+        sum_pair(&self.all[0], points, base);
         for ((target, base), x) in
             sample.next(0).iter_mut().zip(base.iter_mut()).zip(source[first..].iter().step_by(stride))
         {
@@ -392,24 +392,24 @@ impl<T: Real> Pairs<'_, T> {
         for j in 1..n_terms(n_odd) {
             let column = &mut sample.next(j)[..n];
             if j < n_along {
-                sum_pair(&self.all[j], places, column);
+                sum_pair(&self.all[j], points, column);
                 for (z, base) in column.iter_mut().zip(&*base) {
                     *z = (0.5 * *z - base) * scale;
                 }
             } else {
-                sum_pair(&self.all[2 * j - n_along], places, sums);
-                sum_pair(&self.all[2 * j - n_along + 1], places, column);
+                sum_pair(&self.all[2 * j - n_along], points, sums);
+                sum_pair(&self.all[2 * j - n_along + 1], points, column);
                 for ((z, sum), base) in column.iter_mut().zip(&*sums).zip(&*base) {
                     *z = (0.25 * (sum + *z) - base) * scale;
                 }
             }
         }
-        // Values that are not finite, or as good as that, say nothing.
+        // Skips values that are not finite, or nearly so.
         sample.append(n, |target| target.abs() < 1e9);
     }
 }
 
-/// Sums of a pair at every `stride`-th place from `first` on of a row of `n` values.
+/// Sums of a pair at every `stride`-th value from `first` on, of a row of `n` values.
 #[inline(always)]
 fn sum_pair<T: Real>(pair: &Pair<'_, T>, (row, first, stride, n): ([usize; X], usize, usize, usize), sums: &mut [f64]) {
     let start = row[0] * pair.strides[0] + row[1] * pair.strides[1] + row[2] * pair.strides[2];
@@ -458,7 +458,7 @@ fn predict_blocks<T: Real, const BLOCK: usize>(lines: &Lines<'_, T>, i: usize, o
         if x + BLOCK == n {
             return;
         }
-        // The last block may overlap the one before: it says the same.
+        // The last block may overlap the previous one; both compute the same.
         x = (x + BLOCK).min(n - BLOCK);
     }
 }
@@ -481,7 +481,7 @@ pub(crate) fn norm<T: Real>(j: usize, n_odd: usize) -> T {
     T::from_f64(if j < TAPS * n_odd { 0.5 } else { 0.25 })
 }
 
-/// How a value beyond an edge follows from the three nearest.
+/// Extrapolates a value beyond an edge from the three nearest.
 struct Extrapolation {
     at: [usize; 3],
     quadratic: bool,
@@ -507,7 +507,7 @@ impl Extrapolation {
     }
 }
 
-/// Place `p` lies outside 0..n: quadratic for the first place before the start, linear elsewhere.
+/// Index `p` is outside 0..n: quadratic for the first index before the start, linear elsewhere.
 #[inline(always)]
 fn extrapolation(n: usize, p: isize) -> Extrapolation {
     let last = n - 1;
@@ -526,8 +526,8 @@ fn extrapolate<T: Value>(row: &[T], p: isize) -> T {
     near.value(row[a], row[b], row[c])
 }
 
-/// Index of a row -> its place along the slower axes.
+/// The position along the slower axes of the row with this index.
 #[inline(always)]
-pub(crate) fn place(dims: &Dims, row: usize) -> [usize; X] {
+pub(crate) fn row_position(dims: &Dims, row: usize) -> [usize; X] {
     [row / (dims[1] * dims[2]), row / dims[2] % dims[1], row % dims[2]]
 }

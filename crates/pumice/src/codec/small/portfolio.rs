@@ -1,13 +1,13 @@
 //! Which predictor serves a chunk of the presets `small` and `max` best: tried out on patches of it, or on all of it
 //! (docs/predictors.md).
 
-use super::bands::Layout;
+use super::bands::BandLayout;
 use super::{interpolate, lattice, streams};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, axes_of, volume};
 use crate::codec::shared::view::{Patch, patches};
 use crate::exec::{Workers, scratch};
 use crate::num::Real;
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
 
 /// An axis is rough if codes along it are longer by this many bits, in units of 1 / 64, and a quarter.
@@ -78,7 +78,7 @@ struct FindMagnitudes<'a, T> {
     limit: T,
 }
 
-impl<T: Real> Job for FindMagnitudes<'_, T> {
+impl<T: Real> Kernel for FindMagnitudes<'_, T> {
     type Output = Magnitudes<T>;
 
     #[inline(always)]
@@ -232,7 +232,7 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Tri
 }
 
 impl<T> Coded<T> {
-    pub(crate) fn layout_and_codes(&self) -> (&Layout, &[i32]) {
+    pub(crate) fn layout_and_codes(&self) -> (&BandLayout, &[i32]) {
         match self {
             Coded::Lattice(coded) => (&coded.layout, &coded.codes),
             Coded::Interpolated(coded) => (&coded.layout, &coded.codes),

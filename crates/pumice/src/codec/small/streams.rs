@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::bands::{Band, GROUPS, Layout};
+use super::bands::{Band, BandLayout, GROUPS};
 use super::context::{
-    BIAS, CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, Frame, MASKED, MASKED_CONTEXT, NARROW, Piece, Run, Stream,
+    BIAS, CONTEXTS, CoarseCodes, CodeStream, DEFAULT_WEIGHTS, Frame, MASKED, MASKED_CONTEXT, NARROW, Piece, Run,
     Surroundings, WIDE, WeightSample, Weights, code_weights, context_of, leading_magnitude, streams,
 };
 use crate::codec::entropy::binary::BitCoder;
@@ -17,16 +17,16 @@ use crate::codec::shared::dims::volume;
 use crate::error::{Error, Result};
 use crate::exec::{Workers, scratch};
 use crate::io::{Bytes, varint};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 
-/// Codes sampled for the weights of a group, at most; and one of so many at least.
+/// The most codes sampled for the weights of a group, and the largest sampling interval.
 const MAX_SAMPLE: usize = 1024;
 const SAMPLE_SHARE: usize = 64;
 
-/// Wide streams may be longer by one of so many bits.
+/// Wide streams may be longer by one bit per this many.
 const WIDE_SHARE: u64 = 128;
 
-/// Places of a table of counts: all tokens of all contexts of a group.
+/// Entries of a table of counts: all tokens of all contexts of a group.
 const TABLE: usize = CONTEXTS * ALPHABET;
 /// Streams from this size on are counted in several tables.
 const MANY_SYMBOLS: usize = 1 << 17;
@@ -34,12 +34,12 @@ const MANY_SYMBOLS: usize = 1 << 17;
 /// Tokens counted in each context of a group, one after the other.
 type GroupCounts = Vec<u32>;
 
-fn n_groups(layout: &Layout) -> usize {
+fn n_groups(layout: &BandLayout) -> usize {
     layout.bands.iter().map(|band| band.group + 1).max().unwrap_or(1)
 }
 
 /// The merged codes of all levels coarser than each.
-fn coarse_codes(layout: &Layout, codes: &[i32]) -> Vec<Vec<i32>> {
+fn coarse_codes(layout: &BandLayout, codes: &[i32]) -> Vec<Vec<i32>> {
     let mut coarse = CoarseCodes::new(layout);
     let mut all = vec![Vec::new(); layout.levels.len()];
     for level in (0..layout.levels.len()).rev() {
@@ -51,7 +51,7 @@ fn coarse_codes(layout: &Layout, codes: &[i32]) -> Vec<Vec<i32>> {
 }
 
 fn surroundings<'a>(
-    layout: &Layout,
+    layout: &BandLayout,
     band: &Band,
     codes: &'a [i32],
     coarse: &'a [Vec<i32>],
@@ -61,7 +61,7 @@ fn surroundings<'a>(
     Surroundings::new(layout, band, &codes[..band.offset], coarse, masked)
 }
 
-fn fit_weights(layout: &Layout, codes: &[i32], coarse: &[Vec<i32>], masked: Option<&[bool]>) -> [Weights; GROUPS] {
+fn fit_weights(layout: &BandLayout, codes: &[i32], coarse: &[Vec<i32>], masked: Option<&[bool]>) -> [Weights; GROUPS] {
     let mut samples: [WeightSample; GROUPS] = Default::default();
     let mut sizes = [0; GROUPS];
     for band in &layout.bands {
@@ -77,7 +77,7 @@ fn fit_weights(layout: &Layout, codes: &[i32], coarse: &[Vec<i32>], masked: Opti
 }
 
 /// The estimated length of the codes in bits, without tables.
-pub(crate) fn estimate(layout: &Layout, codes: &[i32], masked: Option<&[bool]>) -> u64 {
+pub(crate) fn estimate(layout: &BandLayout, codes: &[i32], masked: Option<&[bool]>) -> u64 {
     let coarse = coarse_codes(layout, codes);
     let weights = [DEFAULT_WEIGHTS; GROUPS];
     let mut bits = 0;
@@ -91,9 +91,10 @@ pub(crate) fn estimate(layout: &Layout, codes: &[i32], masked: Option<&[bool]>) 
     bits
 }
 
-/// Appends the codes to `out`, after writing what describes them to `coder`. Wide streams are faster and longer.
+/// Appends the codes to `out`, and writes weights, distributions and sizes to `coder`. Wide streams are faster and
+/// longer.
 pub(crate) fn encode(
-    layout: &Layout,
+    layout: &BandLayout,
     codes: &[i32],
     masked: Option<&[bool]>,
     is_wide: bool,
@@ -107,7 +108,7 @@ pub(crate) fn encode(
     code_weights(coder, &mut weights, n_groups);
 
     struct Task<'a> {
-        stream: &'a Stream,
+        stream: &'a CodeStream,
         symbols: Symbols,
         bytes: Vec<u8>,
     }
@@ -153,7 +154,7 @@ pub(crate) fn encode(
 }
 
 /// Whether codes of about `n_bits` bits are worth the states of wide streams.
-pub(crate) fn pay_wide(layout: &Layout, n_bits: u64) -> bool {
+pub(crate) fn pay_wide(layout: &BandLayout, n_bits: u64) -> bool {
     let n_states = 32 * streams(layout, true).len() * (WIDE - NARROW);
     n_bits >= WIDE_SHARE * n_states as u64
 }
@@ -166,7 +167,7 @@ fn n_states(is_wide: bool) -> usize {
 /// Contexts and tokens of a stream.
 #[derive(Default)]
 struct Symbols {
-    /// Step by step those of each lane after the other, all filled up to the longest; and some slack.
+    /// The symbols of each step, lane after lane, each lane padded to the longest; and some slack.
     symbols: Vec<Symbol>,
     raw: Vec<u8>,
     counts: [GroupCounts; GROUPS],
@@ -174,22 +175,22 @@ struct Symbols {
 
 /// Counts tokens by context.
 struct CountStream<'a> {
-    stream: &'a Stream,
-    layout: &'a Layout,
+    stream: &'a CodeStream,
+    layout: &'a BandLayout,
     codes: &'a [i32],
     coarse: &'a [Vec<i32>],
     masked: Option<&'a [bool]>,
     weights: &'a [Weights; GROUPS],
 }
 
-impl Job for CountStream<'_> {
+impl Kernel for CountStream<'_> {
     type Output = Symbols;
 
     #[inline(always)]
     fn run(self) -> Symbols {
         let n_symbols: usize = self.stream.pieces.iter().map(n_symbols).sum();
-        // Several tables, taken in turn: equal symbols follow each other, and a count waits for the one before. Where
-        // there is little to count they would only have to be cleared and summed.
+        // Several tables are used in turn, since increments of the same counter depend on each other. Short streams use
+        // one table, since clearing and adding several would take longer.
         let n_tables = if n_symbols < MANY_SYMBOLS { 1 } else { BLOCK / 4 };
         let tables: [usize; BLOCK] = std::array::from_fn(|i| i % n_tables * TABLE);
         let mut all = Symbols { symbols: scratch::take(n_symbols + BLOCK), ..Symbols::default() };
@@ -215,7 +216,7 @@ impl Job for CountStream<'_> {
                             sums.resize(run.len.next_multiple_of(BLOCK), BIAS);
                             around.sums(&run, &frame, codes, weights, &mut sums[..run.len]);
                             let row = Row::new(codes, start, run.len, &mut padded);
-                            // Blocks may be longer than the run: what is beyond is written again by the next one.
+                            // Blocks may extend beyond the run; the next run overwrites the excess.
                             let largest = row.symbols(&sums, weights, band.group * CONTEXTS, symbols, counts, &tables);
                             if largest > MAX_DIRECT_TOKEN {
                                 raw.put_all(&codes[start..start + run.len], &symbols[..run.len]);
@@ -233,7 +234,7 @@ impl Job for CountStream<'_> {
                 for other in others.chunks_exact(TABLE) {
                     sums.iter_mut().zip(other).for_each(|(sum, n)| *sum += n);
                 }
-                // Masked codes are certain.
+                // Masked codes have probability 1.
                 counts.truncate(MASKED_CONTEXT * ALPHABET);
             }
         }
@@ -241,15 +242,15 @@ impl Job for CountStream<'_> {
     }
 }
 
-/// Symbols of a piece, with those of lanes that have nothing to code.
+/// Number of symbols of a piece, padding included.
 fn n_symbols(piece: &Piece) -> usize {
     piece.n_lanes() * piece.n_turns() * piece.steps().iter().product::<usize>()
 }
 
-/// Codes are worked on in blocks of so many.
+/// Codes are processed in blocks of this size.
 const BLOCK: usize = 16;
 
-/// The codes of a run, with two before it and some behind, up to a whole block.
+/// The codes of a run, with two before it, and padded after it to a whole block.
 struct Row<'a> {
     codes: &'a [i32],
     n: usize,
@@ -269,7 +270,7 @@ impl<'a> Row<'a> {
         Self { codes: padded, n }
     }
 
-    /// Writes and counts the symbols, in blocks; returns the largest token, or one of those behind.
+    /// Writes and counts the symbols in blocks; returns the largest token, padding included.
     #[inline(always)]
     fn symbols(
         &self,
@@ -290,21 +291,21 @@ impl<'a> Row<'a> {
                 own[i] = w0 * leading_magnitude(last[i]) + w1 * leading_magnitude(before[i]);
             }
             if at == 0 {
-                // Codes before the run are not its own.
+                // The codes before the run do not count.
                 own[0] = 0;
                 own[1] = w0 * leading_magnitude(codes[0]);
             }
             let out: &mut [Symbol; BLOCK] = out[at..].first_chunk_mut().expect("there is slack");
-            let mut places = [0_u16; BLOCK];
+            let mut positions = [0_u16; BLOCK];
             for i in 0..BLOCK {
                 let context = context_of(sums[i] + own[i]);
                 let token = u32::from(tokens::token_of(codes[i]));
                 largest[i] = token.max(largest[i]);
                 out[i] = ((context + first as u32) | (token << 8)) as Symbol;
-                places[i] = (context * ALPHABET as u32 + token) as u16;
+                positions[i] = (context * ALPHABET as u32 + token) as u16;
             }
-            for (place, table) in places.iter().zip(tables).take(self.n - at) {
-                counts[table + usize::from(*place)] += 1;
+            for (position, table) in positions.iter().zip(tables).take(self.n - at) {
+                counts[table + usize::from(*position)] += 1;
             }
         }
         largest.into_iter().max().unwrap_or(0)
@@ -321,14 +322,14 @@ const MAX_DIRECT_TOKEN: u32 = 16;
 
 /// Encodes the symbols of a stream.
 struct EncodeStream<'a> {
-    stream: &'a Stream,
+    stream: &'a CodeStream,
     symbols: &'a Symbols,
     n_states: usize,
     table: &'a EncodeTable,
     out: &'a mut Vec<u8>,
 }
 
-impl Job for EncodeStream<'_> {
+impl Kernel for EncodeStream<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -355,9 +356,9 @@ impl Job for EncodeStream<'_> {
     }
 }
 
-/// Decodes codes that [`encode`] wrote: `bytes` are all that it appended, `coder` gives back what it wrote there.
+/// Decodes codes that [`encode`] wrote: `bytes` is what it appended, `coder` decodes what it wrote there.
 pub(crate) fn decode(
-    layout: &Layout,
+    layout: &BandLayout,
     bytes: &[u8],
     masked: Option<&[bool]>,
     is_wide: bool,
@@ -415,7 +416,7 @@ pub(crate) fn decode(
             struct Task<'a, 'b> {
                 piece: &'a Piece,
                 reader: Option<StreamReader<'a>>,
-                /// Where the codes are to go, unless that is not one run of memory.
+                /// Where the codes are decoded to, if they are contiguous there.
                 direct: Option<&'b mut [i32]>,
                 local: Vec<i32>,
             }
@@ -463,7 +464,7 @@ pub(crate) fn decode(
     Ok(())
 }
 
-/// What all codes of a group share.
+/// Parameters of all codes of a group.
 struct Group<'a> {
     weights: Weights,
     contexts: Contexts<'a>,
@@ -489,10 +490,10 @@ impl<'a> StreamReader<'a> {
         Ok(Self { states, words, raw })
     }
 
-    /// Checks that everything was used and that the states are back where the encoder began.
+    /// Checks that all bytes were read and that the states are the encoder's initial ones.
     fn finish(self) -> Result<()> {
         if self.states != [LEAST_STATE; WIDE] {
-            return Err(Error::corrupt("codes do not end where they should"));
+            return Err(Error::corrupt("stream of codes ends with wrong states"));
         }
         self.words.finish()?;
         self.raw.finish()
@@ -509,7 +510,7 @@ struct DecodePiece<'a, 'b> {
     out: &'a mut [i32],
 }
 
-impl Job for DecodePiece<'_, '_> {
+impl Kernel for DecodePiece<'_, '_> {
     type Output = ();
 
     #[inline(always)]
@@ -523,7 +524,7 @@ impl Job for DecodePiece<'_, '_> {
             return;
         }
         let mut runs = vec![Run::default(); lanes.len()];
-        // Sums become tokens.
+        // Replaces sums by tokens.
         let mut all = vec![0; n * lanes.len()];
         let [n_planes, n_rows] = piece.steps();
         for i in 0..n_planes {
@@ -578,28 +579,34 @@ fn codes_of_blocks<const N: usize>(tokens: &[u32], codes: &mut [i32]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::binary::{Decoder, Encoder};
+    use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
     use crate::codec::entropy::tokens::tests::Random;
 
     /// Parameters and body of codes.
     type Encoded = [Vec<u8>; 2];
 
-    fn encoded(layout: &Layout, codes: &[i32], masked: Option<&[bool]>, is_wide: bool, workers: &Workers) -> Encoded {
+    fn encoded(
+        layout: &BandLayout,
+        codes: &[i32],
+        masked: Option<&[bool]>,
+        is_wide: bool,
+        workers: &Workers,
+    ) -> Encoded {
         let (mut parameters, mut body) = (Vec::new(), Vec::new());
-        let mut coder = Encoder::new(&mut parameters);
+        let mut coder = BinaryEncoder::new(&mut parameters);
         encode(layout, codes, masked, is_wide, &mut coder, &mut body, workers);
         coder.finish();
         [parameters, body]
     }
 
     fn decoded(
-        layout: &Layout,
+        layout: &BandLayout,
         [parameters, body]: &Encoded,
         masked: Option<&[bool]>,
         is_wide: bool,
         workers: &Workers,
     ) -> Result<Vec<i32>> {
-        let mut coder = Decoder::new(parameters);
+        let mut coder = BinaryDecoder::new(parameters);
         // What was there before does not matter.
         let mut codes = vec![-77; layout.n_values];
         decode(layout, body, masked, is_wide, &mut coder, &mut codes, workers)?;
@@ -626,7 +633,9 @@ mod tests {
         // Bands that are cut along planes, rows and columns, or have a stream each.
         let large = [[2, 3, 300, 300], [1, 3, 421, 420], [1, 1, 3, 200_001], [1, 1, 530, 521], [1, 40, 130, 120]];
         for dims in small.into_iter().chain(thin).chain(large) {
-            for layout in [Layout::lattice(dims), Layout::interpolation(dims, 0b1110), Layout::interpolation(dims, 8)] {
+            for layout in
+                [BandLayout::lattice(dims), BandLayout::interpolation(dims, 0b1110), BandLayout::interpolation(dims, 8)]
+            {
                 for (is_wide, has_masks) in [(false, false), (true, false), (false, true), (true, true)] {
                     let n = layout.n_values;
                     let mut is_masked = |i: usize| random.next() as usize % 8 < (i >> 10 & 7);
@@ -646,13 +655,13 @@ mod tests {
 
     #[test]
     fn wide_streams_have_more_states_and_cost_little() {
-        let layout = Layout::lattice([1, 1, 200, 200]);
+        let layout = BandLayout::lattice([1, 1, 200, 200]);
         let codes = some_codes(layout.n_values, None, &mut Random(2));
         let [narrow, wide] =
             [false, true].map(|is_wide| encoded(&layout, &codes, None, is_wide, &Workers::Serial)[1].len());
         assert!(wide > narrow && wide < narrow + narrow / 100 + 4 * (WIDE - NARROW), "{narrow} {wide}");
         // Sixteen states of which pieces that are not wide use four.
-        let layout = Layout::lattice([1, 1, 1, 4095]);
+        let layout = BandLayout::lattice([1, 1, 1, 4095]);
         let zeros = vec![0; layout.n_values];
         let body = |is_wide: bool| encoded(&layout, &zeros, None, is_wide, &Workers::Serial)[1].clone();
         let states = |n: usize| LEAST_STATE.to_le_bytes().repeat(n);
@@ -666,7 +675,7 @@ mod tests {
 
     #[test]
     fn wrong_lengths_and_states_are_refused() {
-        let layout = Layout::interpolation([1, 1, 70, 80], 0b1100);
+        let layout = BandLayout::interpolation([1, 1, 70, 80], 0b1100);
         let codes = some_codes(layout.n_values, None, &mut Random(3));
         for is_wide in [false, true] {
             let [parameters, body] = encoded(&layout, &codes, None, is_wide, &Workers::Serial);
@@ -689,7 +698,7 @@ mod tests {
 
     #[test]
     fn damage_never_panics() {
-        let layout = Layout::interpolation([1, 3, 40, 60], 0b1110);
+        let layout = BandLayout::interpolation([1, 3, 40, 60], 0b1110);
         let mut random = Random(4);
         let codes = some_codes(layout.n_values, None, &mut random);
         for is_wide in [false, true] {

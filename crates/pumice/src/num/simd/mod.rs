@@ -20,10 +20,10 @@ pub(crate) mod portable;
 
 /// Values in a supergroup: eight groups whose widths share one header.
 pub(crate) const SUPER: usize = 64;
-/// Bytes that [`Simd::pack`] and [`Simd::unpack`] may touch beyond what they produce or consume.
+/// How many bytes [`Simd::pack`] and [`Simd::unpack`] may access beyond what they produce or consume.
 pub(crate) const SLACK: usize = 64;
 
-/// Most values per vector of any instruction set.
+/// The most values per vector of any instruction set.
 pub(crate) const MAX_LANES: usize = 16;
 
 /// An instruction set, for element type T.
@@ -31,7 +31,7 @@ pub(crate) const MAX_LANES: usize = 16;
 /// # Safety
 /// Every method requires that the machine has the instruction set. Pointers must be valid for the number of values or
 /// bytes each method names; no alignment is required.
-// Named by the methods of `Value` where there is more than one.
+// Methods have the names of those of `Value` where both have one.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unreachable_pub))]
 pub trait Simd<T: Value>: Copy + 'static {
     /// Values per vector, at most `MAX_LANES`, which it divides.
@@ -102,56 +102,56 @@ pub(crate) enum Isa {
     Avx512,
 }
 
-/// Work that is compiled once for each instruction set. `run`, and all it calls in hot loops, must be
-/// `#[inline(always)]`: plain loops then become vectors of whatever the machine has. A trait and not a closure, since
-/// closures are not always inlined into functions that have an instruction set.
-pub(crate) trait Job {
+/// A computation that is compiled once for each instruction set. `run`, and all that it calls in hot loops, must be
+/// `#[inline(always)]`; the compiler then vectorises plain loops for that instruction set. This is a trait and not a
+/// closure, because closures are not always inlined into functions compiled for an instruction set.
+pub(crate) trait Kernel {
     type Output;
     fn run(self) -> Self::Output;
 }
 
-/// Runs a job on the best instruction set of this machine.
-pub(crate) fn run<J: Job>(job: J) -> J::Output {
+/// Runs a kernel on the best instruction set of this machine.
+pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    unsafe fn run_avx2<J: Job>(job: J) -> J::Output {
-        job.run()
+    unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run()
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512dq,avx512cd")]
-    unsafe fn run_avx512<J: Job>(job: J) -> J::Output {
-        job.run()
+    unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run()
     }
-    // Workers have floating-point settings of their own.
+    // Each worker thread has its own floating-point settings.
     let _floats = DefaultFloats::set();
     match Isa::detect() {
-        Isa::Portable => job.run(),
+        Isa::Portable => kernel.run(),
         // SAFETY: `Isa` names only what the machine has.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { run_avx2(job) },
+        Isa::Avx2 => unsafe { run_avx2(kernel) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { run_avx512(job) },
+        Isa::Avx512 => unsafe { run_avx512(kernel) },
     }
 }
 
 impl Isa {
-    /// The one that kernels use: the best of this machine, or what `PUMICE_ISA` (portable, avx2, avx512) lowers it to, for
-    /// tests and measurements.
+    /// The instruction set that kernels use: the best of this machine, unless `PUMICE_ISA` (portable, avx2, avx512)
+    /// lowers it for tests and measurements.
     pub(crate) fn detect() -> Self {
         static ISA: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
         *ISA.get_or_init(|| {
             let asked = std::env::var_os("PUMICE_ISA");
             Isa::choose(asked.as_deref()).unwrap_or_else(|error| {
                 let best = Isa::choose(None).expect("portable is always there");
-                // Unlike `eprintln!`, no panic where standard error is closed.
+                // Unlike `eprintln!`, this does not panic if standard error is closed.
                 let _ = writeln!(std::io::stderr(), "pumice: {error}; {} is used instead", best.name());
                 best
             })
         })
     }
 
-    /// The one of this name; without a name, the best one.
+    /// The instruction set of this name, or the best one.
     fn choose(asked: Option<&OsStr>) -> Result<Self> {
         let available = Isa::available();
         let asked = asked.filter(|name| !name.is_empty());
@@ -166,7 +166,7 @@ impl Isa {
         })
     }
 
-    /// All that this machine can run, slowest first.
+    /// All instruction sets of this machine, slowest first.
     pub(crate) fn available() -> Vec<Self> {
         #[allow(unused_mut)]
         let mut all = vec![Isa::Portable];
@@ -198,8 +198,9 @@ impl Isa {
     }
 }
 
-/// The name of the instruction set that the kernels use. The environment variable `PUMICE_ISA` lowers it; if it names none
-/// of this machine's, that is an error here, and elsewhere a message on standard error, once.
+/// The name of the instruction set that the kernels use. The environment variable `PUMICE_ISA` lowers it. If it names
+/// an instruction set that this machine does not have, this function returns an error; other functions print a message
+/// to standard error, once.
 ///
 /// ```
 /// println!("running on {}", pumice::instruction_set()?); // portable, avx2 or avx512
@@ -209,8 +210,8 @@ pub fn instruction_set() -> Result<&'static str> {
     Ok(Isa::choose(std::env::var_os("PUMICE_ISA").as_deref())?.name())
 }
 
-/// The same value, in a general register: keeps the compiler from packing a few independent chains of scalar work into
-/// one vector, whose latencies are longer.
+/// Returns `x` in a general register. This keeps the compiler from packing a few independent chains of scalar work into
+/// a vector, whose latencies are longer.
 #[inline(always)]
 pub(crate) fn scalar(value: u32) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -224,7 +225,7 @@ pub(crate) fn scalar(value: u32) -> u32 {
     value
 }
 
-/// Asks for the line of memory at `address`, which need not be valid.
+/// Prefetches the cache line at `address`, which need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,12 @@
-//! Streams of codes become symbols (docs/format.md, 8.3): several streams at once, since each lookup has to wait for the one
-//! before it in its stream.
+//! Decodes streams of codes (docs/format.md, 8.3). Several streams are decoded at once, since each look-up depends on
+//! the previous one of its stream.
 
 #![allow(unsafe_code)]
 
 use super::tables::{DecodeTables, IS_LONG, LongCodes, MAX_TABLE_BITS};
-use super::{BLOCK, Classes, GROUP, MAX_BITS, STREAM_GROUPS, STREAMS, Symbol, n_streams, stream_start};
+use super::{BLOCK, Classes, GROUP_SYMBOLS, MAX_BITS, STREAM_GROUPS, STREAMS, Symbol, n_streams, stream_start};
 use crate::error::{Error, Result};
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 
 /// As [`simd::scalar`].
 #[inline(always)]
@@ -24,7 +24,7 @@ fn scalar(value: u64) -> u64 {
 
 /// The next bits of a stream, and the byte that they come from.
 ///
-/// Above the bits is a 1, so that the number of zeros above it is that of bits which were taken since.
+/// A 1 is stored above the bits. The number of zeros above it is the number of bits taken since the refill.
 #[derive(Clone, Copy)]
 struct Next {
     bits: u64,
@@ -40,7 +40,7 @@ impl Next {
     /// The start of a stream; a refill must follow.
     const START: Self = Self { bits: Self::END, at: 0 };
 
-    /// Takes bits from memory again, from the first that was not used, with zeros behind the end.
+    /// Loads bits from the first unused one on, with zeros beyond the end.
     #[inline(always)]
     fn refill(&mut self, bytes: &[u8]) {
         let n_used = self.bits.leading_zeros();
@@ -121,14 +121,14 @@ pub(super) struct Decode<'a, T: Symbol> {
     pub(super) out: &'a mut [T],
 }
 
-impl<T: Symbol> Job for Decode<'_, T> {
+impl<T: Symbol> Kernel for Decode<'_, T> {
     type Output = Result<()>;
 
     #[inline(always)]
     fn run(self) -> Result<()> {
         let Self { bytes, sizes, classes, tables, out } = self;
         let same = classes.same();
-        // The last streams are moved to where there are bytes behind them that may be read.
+        // The last streams are copied, so that the decoder may read beyond their end.
         let n_direct = sizes.len().saturating_sub(2 * STREAMS);
         let n_direct_bytes = sizes[..n_direct].iter().map(|&n| usize::from(n)).sum::<usize>();
         let mut last_bytes = bytes[n_direct_bytes..].to_vec();
@@ -140,7 +140,7 @@ impl<T: Symbol> Job for Decode<'_, T> {
             let block = i / STREAMS * BLOCK;
             let n_block = BLOCK.min(out.len() - block);
             let n_symbols = stream_start(n_block, i % STREAMS + 1) - stream_start(n_block, i % STREAMS);
-            streams.push(Stream {
+            streams.push(BitStream {
                 bytes: if i < n_direct { &bytes[at..] } else { &last_bytes[at - n_direct_bytes..] },
                 n_bytes: usize::from(size),
                 classes: classes.from(&same, symbol),
@@ -159,14 +159,14 @@ impl<T: Symbol> Job for Decode<'_, T> {
     }
 }
 
-/// Bytes behind a stream that may be read: those of a group, those that were not used before it, and those of the last
+/// How many bytes beyond a stream may be read: those of a group, those not used before it, and those of the last
 /// refill.
-const SLACK: usize = GROUP * MAX_BITS as usize / 8 + 8 + 8;
+const SLACK: usize = GROUP_SYMBOLS * MAX_BITS as usize / 8 + 8 + 8;
 
 /// A stream that is being decoded.
 #[derive(Clone, Copy)]
-struct Stream<'a> {
-    /// Its bytes and all that are behind it in memory.
+struct BitStream<'a> {
+    /// Its bytes, and all that follow in memory.
     bytes: &'a [u8],
     n_bytes: usize,
     classes: &'a [u8],
@@ -176,8 +176,8 @@ struct Stream<'a> {
     n_done: usize,
 }
 
-impl Stream<'_> {
-    /// Decodes what is left, and checks that the stream was used up, to the last byte, whose rest is 0.
+impl BitStream<'_> {
+    /// Decodes the remaining symbols, and checks that the stream ends in its last byte, padded with zeros.
     #[inline(always)]
     fn finish<T: Symbol>(&self, tables: &DecodeTables<T>, out: &mut [T]) -> Result<()> {
         let bytes = &self.bytes[..self.n_bytes];
@@ -195,7 +195,7 @@ impl Stream<'_> {
             next.bits >>= entry & 63;
         }
         for (i, symbol) in out.iter_mut().enumerate().skip(n_done) {
-            let class = self.classes[i / GROUP];
+            let class = self.classes[i / GROUP_SYMBOLS];
             next.refill(bytes);
             let entry: u64 = tables.entries[tables.index(class, next.bits)].into();
             if entry as u32 & IS_LONG != 0 {
@@ -218,12 +218,12 @@ impl Stream<'_> {
 }
 
 /// Symbols of a stream, at most.
-const STREAM: usize = STREAM_GROUPS * GROUP;
+const STREAM: usize = STREAM_GROUPS * GROUP_SYMBOLS;
 
 /// Decodes streams whose groups have codebooks of their own: eight streams at once, or four, since long codes leave fewer
 /// registers.
 #[inline(always)]
-fn decode_grouped<T: Symbol>(streams: &mut [Stream<'_>], tables: &DecodeTables<T>, out: &mut [T]) -> Result<()> {
+fn decode_grouped<T: Symbol>(streams: &mut [BitStream<'_>], tables: &DecodeTables<T>, out: &mut [T]) -> Result<()> {
     let (blocks, last) = out.as_chunks_mut::<BLOCK>();
     let (pairs, blocks) = if tables.long.is_empty() { blocks.as_chunks_mut::<2>() } else { (&mut [][..], blocks) };
     let mut left = streams.as_chunks_mut::<STREAMS>().0;
@@ -232,7 +232,7 @@ fn decode_grouped<T: Symbol>(streams: &mut [Stream<'_>], tables: &DecodeTables<T
         let symbols = pair.as_flattened_mut().as_chunks_mut().0.first_chunk_mut().expect("eight streams");
         decode_streams::<T, 8, false>(cut(2).first_chunk_mut().expect("eight streams"), tables, symbols)?;
     }
-    let decode_block = |streams: &mut [Stream<'_>], symbols: &mut [[T; STREAM]; STREAMS]| {
+    let decode_block = |streams: &mut [BitStream<'_>], symbols: &mut [[T; STREAM]; STREAMS]| {
         let streams = streams.first_chunk_mut().expect("four streams");
         if tables.long.is_empty() {
             decode_streams::<T, STREAMS, false>(streams, tables, symbols)
@@ -244,7 +244,7 @@ fn decode_grouped<T: Symbol>(streams: &mut [Stream<'_>], tables: &DecodeTables<T
         decode_block(cut(1), block.as_chunks_mut().0.first_chunk_mut().expect("four streams"))?;
     }
     if !last.is_empty() {
-        // Streams have a fixed distance here, which is worth a copy.
+        // Decodes to a buffer in which streams have a fixed distance: this is faster despite the copy.
         let streams = cut(1);
         let mut symbols = [[T::default(); STREAM]; STREAMS];
         decode_block(streams, &mut symbols)?;
@@ -256,7 +256,7 @@ fn decode_grouped<T: Symbol>(streams: &mut [Stream<'_>], tables: &DecodeTables<T
 
 #[inline(always)]
 fn decode_streams<T: Symbol, const N: usize, const HAS_LONG: bool>(
-    streams: &mut [Stream<'_>; N],
+    streams: &mut [BitStream<'_>; N],
     tables: &DecodeTables<T>,
     out: &mut [[T; STREAM]; N],
 ) -> Result<()> {
@@ -266,11 +266,10 @@ fn decode_streams<T: Symbol, const N: usize, const HAS_LONG: bool>(
 
 /// Decodes whole groups of all streams, as long as there are bytes.
 ///
-/// Streams are not kept from reading what is behind their end, as long as that is memory: those that do are found
-/// afterwards.
+/// A stream may be read beyond its end, as long as the memory is valid. Such streams are detected afterwards.
 #[inline(always)]
 fn decode_groups<T: Symbol, const N: usize, const HAS_LONG: bool>(
-    streams: &mut [Stream<'_>; N],
+    streams: &mut [BitStream<'_>; N],
     tables: &DecodeTables<T>,
     out: &mut [[T; STREAM]; N],
 ) {
@@ -278,7 +277,7 @@ fn decode_groups<T: Symbol, const N: usize, const HAS_LONG: bool>(
     const AT_ONCE: usize = 4;
     const _: () = assert!(AT_ONCE as u32 * MAX_TABLE_BITS <= Next::LEAST);
 
-    let n_groups = streams.iter().map(|stream| stream.n_symbols / GROUP).min().unwrap_or(0).min(STREAM_GROUPS);
+    let n_groups = streams.iter().map(|stream| stream.n_symbols / GROUP_SYMBOLS).min().unwrap_or(0).min(STREAM_GROUPS);
     let mut next: [NextUnchecked; N] = std::array::from_fn(|i| NextUnchecked::new(streams[i].bytes, streams[i].next));
     let mask = tables.mask();
     let mut group = 0;
@@ -287,7 +286,7 @@ fn decode_groups<T: Symbol, const N: usize, const HAS_LONG: bool>(
             let class = usize::from(streams[i].classes[group]);
             tables.entries[class << tables.table_bits..(class + 1) << tables.table_bits].as_ptr()
         });
-        for turn in 0..GROUP / AT_ONCE {
+        for turn in 0..GROUP_SYMBOLS / AT_ONCE {
             for i in 0..N {
                 // SAFETY: all bytes that a group can need are there.
                 unsafe { next[i].refill() };
@@ -305,18 +304,18 @@ fn decode_groups<T: Symbol, const N: usize, const HAS_LONG: bool>(
                         next[i].bits >>= entry & 63;
                     }
                     // SAFETY: there are no more groups than that.
-                    unsafe { *out[i].get_unchecked_mut(group * GROUP + turn * AT_ONCE + k) = symbol };
+                    unsafe { *out[i].get_unchecked_mut(group * GROUP_SYMBOLS + turn * AT_ONCE + k) = symbol };
                 }
             }
         }
         group += 1;
     }
     for (stream, next) in streams.iter_mut().zip(next) {
-        (stream.next, stream.n_done) = (next.checked(stream.bytes), group * GROUP);
+        (stream.next, stream.n_done) = (next.checked(stream.bytes), group * GROUP_SYMBOLS);
     }
 }
 
-/// Decodes a long code. There are so many bits afterwards as after a refill.
+/// Decodes a long code. Refills the bits afterwards.
 ///
 /// # Safety
 /// As for [`NextUnchecked::refill`], and for four bytes more.
@@ -332,10 +331,10 @@ unsafe fn decode_long<T: Symbol>(long: &LongCodes<T>, mut next: NextUnchecked) -
     (symbol, next)
 }
 
-/// Decodes streams that all have the same codebook, by lookups of several symbols, and several streams at once: when one
-/// of them ends, the next one takes its place.
+/// Decodes streams that share one codebook, by look-ups of several symbols. Several streams are decoded at once: when
+/// one of them ends, the next one replaces it.
 #[inline(always)]
-fn decode_ungrouped<T: Symbol>(streams: &[Stream<'_>], tables: &DecodeTables<T>, mut out: &mut [T]) -> Result<()> {
+fn decode_ungrouped<T: Symbol>(streams: &[BitStream<'_>], tables: &DecodeTables<T>, mut out: &mut [T]) -> Result<()> {
     const N: usize = 4;
     let mut left = streams.iter();
     let mut next_stream = || {
@@ -365,7 +364,7 @@ fn decode_ungrouped<T: Symbol>(streams: &[Stream<'_>], tables: &DecodeTables<T>,
 #[inline(always)]
 fn decode_several<T: Symbol, const N: usize>(
     tables: &DecodeTables<T>,
-    active: &mut [(Stream<'_>, &mut [T]); N],
+    active: &mut [(BitStream<'_>, &mut [T]); N],
 ) -> usize {
     /// Lookups between refills.
     const AT_ONCE: usize = 5;
@@ -380,7 +379,7 @@ fn decode_several<T: Symbol, const N: usize>(
     // SAFETY: no more are done than there are.
     let mut to: [*mut T; N] = std::array::from_fn(|i| unsafe { start[i].add(active[i].0.n_done) });
     loop {
-        // As many turns as are sure to find bytes and room. Symbols go to memory eight bytes at a time.
+        // As many turns as are certain not to exceed input and output. Symbols are stored eight bytes at a time.
         let (mut ended, mut n_turns) = (0, usize::MAX);
         for i in 0..N {
             let stream = &mut active[i].0;
@@ -400,7 +399,7 @@ fn decode_several<T: Symbol, const N: usize>(
                 // SAFETY: there are bytes for all turns.
                 unsafe { next[i].refill() };
             }
-            // Lookups stop at a long code: it looks like no symbols of no bits.
+            // Look-ups stop at a long code, whose entry has no symbols and no bits.
             for i in 0..N {
                 if entries[next[i].bits as usize % entries.len()] as u32 & IS_LONG != 0 {
                     let (symbol, n_bits) = tables.long[0].find(next[i].bits);

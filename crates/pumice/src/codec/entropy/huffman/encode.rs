@@ -1,14 +1,14 @@
-//! Symbols become streams of codes (docs/format.md, 8.3).
+//! Encodes symbols as streams of codes (docs/format.md, 8.3).
 
-use super::{BLOCK, Classes, GROUP, Lengths, MAX_BITS, STREAM_GROUPS, STREAMS, Symbol, stream_start};
+use super::{BLOCK, Classes, GROUP_SYMBOLS, Lengths, MAX_BITS, STREAM_GROUPS, STREAMS, Symbol, stream_start};
 use crate::io::checksum::xxh3;
-use crate::num::simd::{self, Job};
+use crate::num::simd::{self, Kernel};
 
 /// The code of each symbol.
 #[derive(Clone, Debug)]
 pub(crate) struct Codebook {
-    /// The code, its first bit being the least significant one, above its length, which is the low byte. Lengths of
-    /// codes can so be added without being taken out: what is above is ignored.
+    /// The code, its first bit being the least significant one, above its length, which is the low byte. So lengths can
+    /// be added without extracting them; the bits above are ignored.
     pub(super) codes: Vec<u32>,
     lengths: Lengths,
     longest: u32,
@@ -33,7 +33,7 @@ impl Codebook {
         &self.lengths
     }
 
-    /// Tells codebooks apart: XXH3 of the length of each symbol's code, a byte each, 255 where there is none.
+    /// Identifies a codebook: XXH3 of the code lengths of all symbols, a byte each, 255 for symbols without a code.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -41,7 +41,7 @@ impl Codebook {
 
 /// Bytes of a stream, at most: a power of two.
 const MAX_STREAM_BYTES: usize = 4096;
-const _: () = assert!(STREAM_GROUPS * GROUP * MAX_BITS as usize / 8 <= MAX_STREAM_BYTES);
+const _: () = assert!(STREAM_GROUPS * GROUP_SYMBOLS * MAX_BITS as usize / 8 <= MAX_STREAM_BYTES);
 
 /// Appends the streams of symbols to `out`, and their lengths in bytes to `sizes`. Every symbol must have a code in the
 /// codebook of its group.
@@ -59,7 +59,7 @@ pub(crate) fn encode<T: Symbol>(
     let has_code = |(i, symbol): (usize, &T)| {
         let class = match classes {
             Classes::Same(class) => class,
-            Classes::PerGroup(classes) => classes[i / GROUP],
+            Classes::PerGroup(classes) => classes[i / GROUP_SYMBOLS],
         };
         codebooks[usize::from(class)].lengths.bits.get((*symbol).into()).is_some_and(|n| *n != Lengths::NO_CODE)
     };
@@ -75,14 +75,14 @@ pub(super) struct Encode<'a, T> {
     pub(super) sizes: &'a mut Vec<u16>,
 }
 
-impl<T: Symbol> Job for Encode<'_, T> {
+impl<T: Symbol> Kernel for Encode<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         let mut stream = StreamWriter::new();
         let same = self.classes.same();
-        // Four codes and what is left of those before fit into 64 bits, or at least two.
+        // Four codes, or for long ones two, and the bits left from before fit into 64 bits.
         let are_short = self.codebooks.iter().all(|codebook| codebook.longest <= 14);
         for (block, symbols) in self.symbols.chunks(BLOCK).enumerate() {
             for i in 0..STREAMS {
@@ -118,11 +118,11 @@ impl StreamWriter {
     /// Appends the codes of symbols; `AT_ONCE` of them have at most 56 bits.
     #[inline(always)]
     fn put_all<T: Symbol, const AT_ONCE: usize>(&mut self, symbols: &[T], classes: &[u8], codebooks: &[Codebook]) {
-        for (symbols, &class) in symbols.chunks(GROUP).zip(classes) {
+        for (symbols, &class) in symbols.chunks(GROUP_SYMBOLS).zip(classes) {
             let codes = T::codes(&codebooks[usize::from(class)]);
-            match symbols.first_chunk::<GROUP>() {
+            match symbols.first_chunk::<GROUP_SYMBOLS>() {
                 Some(symbols) => {
-                    for i in 0..GROUP / AT_ONCE {
+                    for i in 0..GROUP_SYMBOLS / AT_ONCE {
                         self.put(std::array::from_fn::<u32, AT_ONCE, _>(|k| symbols[i * AT_ONCE + k].code(codes)));
                     }
                 }
@@ -134,8 +134,8 @@ impl StreamWriter {
     /// Appends codes, of which each is a number above its length.
     #[inline(always)]
     fn put<const N: usize>(&mut self, codes: [u32; N]) {
-        // These are put together before they are put behind what is there, so that only little has to wait for that.
-        // Lengths are the low bytes of sums; shifts take no more than six bits of them.
+        // The codes are combined first and then appended, which shortens the dependency on the previous bits. Lengths
+        // are the low bytes of sums; shifts take no more than six bits of them.
         let (mut bits, mut n) = (0, 0_u32);
         for code in codes {
             bits |= u64::from(code >> 8) << (n & 63);
@@ -150,7 +150,7 @@ impl StreamWriter {
         self.n_bytes += (n / 8) as usize;
     }
 
-    /// All bytes, the last filled up with zeros. The next stream begins.
+    /// Returns all bytes, the last padded with zeros, and starts the next stream.
     #[inline(always)]
     fn finish(&mut self) -> &[u8] {
         let n_bytes = self.n_bytes + usize::from(self.n_bits != 0);

@@ -1,4 +1,4 @@
-//! Lengths of codes: the best ones for given counts, and their bytes (docs/format.md, 8.2).
+//! Lengths of codes: the optimal ones for given counts, and their bytes (docs/format.md, 8.2).
 
 use super::{MAX_ALPHABET, MAX_BITS};
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
@@ -31,7 +31,7 @@ impl Lengths {
         Self { bits }
     }
 
-    /// Lengths made elsewhere, [`Lengths::NO_CODE`] where there is none.
+    /// Checks given lengths; [`Lengths::NO_CODE`] where a symbol has no code.
     pub(crate) fn new(bits: Vec<u8>) -> Result<Self> {
         let mut n_used = 0_usize;
         let mut sum = 0_u64;
@@ -96,7 +96,7 @@ impl Lengths {
         let n_coded = n_coded.ok_or_else(|| Error::corrupt("codebook has more symbols than there are"))?;
 
         let mut bits = vec![NO_CODE; n_symbols];
-        // By whether the two symbols before have codes.
+        // Context: whether the previous two symbols have codes.
         let mut has_codes: [AdaptiveBit; 4] = Default::default();
         let mut history = 3;
         for symbol in 0..n_coded {
@@ -109,7 +109,7 @@ impl Lengths {
             return Self::new(bits);
         }
 
-        // By how far the last one rose.
+        // Context: by how much the last length increased.
         let mut rises: [NumberModel; 3] = Default::default();
         let mut last = n_symbols.ilog2() as i64 / 2 + 1;
         let mut off = 0;

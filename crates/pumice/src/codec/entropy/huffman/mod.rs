@@ -1,9 +1,9 @@
 //! Huffman coding of symbols under static codebooks: lengths of codes and their bytes, and streams of codes
 //! (docs/format.md, 8).
 //!
-//! A codebook is known by the lengths of its codes. Symbols are cut into groups of 32 that share a codebook, and into
-//! blocks of 4096 whose groups go to four streams. Streams depend on nothing but the codebooks: several are decoded at
-//! once, since each lookup has to wait for the one before it in its stream, and a GPU has a thread for each.
+//! A codebook is given by the lengths of its codes. Symbols are cut into groups of 32 that share a codebook, and into
+//! blocks of 4096 whose groups go to four streams. Streams depend only on the codebooks. A CPU decodes several at once,
+//! since each look-up depends on the previous one of its stream; a GPU has a thread for each.
 
 mod decode;
 mod encode;
@@ -19,38 +19,38 @@ pub(crate) use lengths::Lengths;
 pub(crate) use tables::DecodeTables;
 
 /// Symbols that share a codebook.
-pub(crate) const GROUP: usize = 32;
+pub(crate) const GROUP_SYMBOLS: usize = 32;
 /// Symbols in a block; the last block may have fewer.
 pub(crate) const BLOCK: usize = 4096;
 /// Streams of a block.
 pub(crate) const STREAMS: usize = 4;
 /// Groups of a stream, at most.
-const STREAM_GROUPS: usize = BLOCK / GROUP / STREAMS;
+const STREAM_GROUPS: usize = BLOCK / GROUP_SYMBOLS / STREAMS;
 /// The longest code of any codebook.
 pub(crate) const MAX_BITS: u32 = 24;
 /// The most symbols that a codebook may have.
 pub(crate) const MAX_ALPHABET: usize = 1 << 16;
 
-/// How many streams so many symbols have.
+/// The number of streams of `n_symbols` symbols.
 pub(crate) fn n_streams(n_symbols: usize) -> usize {
     n_symbols.div_ceil(BLOCK) * STREAMS
 }
 
-/// How many groups so many symbols have.
+/// The number of groups of `n_symbols` symbols.
 pub(crate) fn n_groups(n_symbols: usize) -> usize {
-    n_symbols.div_ceil(GROUP)
+    n_symbols.div_ceil(GROUP_SYMBOLS)
 }
 
 /// Symbols before stream `stream` of a block of `n_symbols`: groups are dealt out evenly and in order, so only the
 /// last stream can have an incomplete group.
 #[inline(always)]
 fn stream_start(n_symbols: usize, stream: usize) -> usize {
-    (n_groups(n_symbols) * stream / STREAMS * GROUP).min(n_symbols)
+    (n_groups(n_symbols) * stream / STREAMS * GROUP_SYMBOLS).min(n_symbols)
 }
 
 /// Symbols of one or two bytes, and the tables that suit them.
 pub(crate) trait Symbol: Copy + Default + Into<usize> + std::fmt::Debug + 'static {
-    /// Codes by symbol, so long that each symbol has its place, or that a check is needed.
+    /// Codes by symbol. For one-byte symbols the table has an entry for each, so no bounds check is needed.
     type Codes: ?Sized;
     /// A symbol above the length of its code, which is the low byte.
     type Entry: Copy + Default + Into<u64>;
@@ -71,7 +71,7 @@ impl Symbol for u8 {
 
     #[inline(always)]
     fn codes(codebook: &Codebook) -> &Self::Codes {
-        codebook.codes.first_chunk().expect("a codebook has at least 256 places")
+        codebook.codes.first_chunk().expect("a codebook has at least 256 entries")
     }
     #[inline(always)]
     fn code(self, codes: &Self::Codes) -> u32 {
@@ -139,7 +139,7 @@ impl<'a> Classes<'a> {
     {
         match self {
             Classes::Same(_) => same,
-            Classes::PerGroup(classes) => &classes[start / GROUP..],
+            Classes::PerGroup(classes) => &classes[start / GROUP_SYMBOLS..],
         }
     }
 

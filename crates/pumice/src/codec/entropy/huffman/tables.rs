@@ -1,4 +1,4 @@
-//! Tables that decode by lookups of one symbol or of several.
+//! Tables that decode by look-ups of one symbol or of several.
 
 use super::{Lengths, MAX_BITS, Symbol};
 
@@ -15,27 +15,27 @@ const _: () = assert!(MAX_BITS - MAX_TABLE_BITS <= N_LONG as u32);
 #[derive(Debug)]
 pub(crate) struct DecodeTables<T: Symbol> {
     /// A lookup takes this many bits into account: no more than the longest code has, since tables that do not fit into
-    /// the nearest cache are slow.
+    /// the L1 cache are slow.
     pub(super) table_bits: u32,
-    /// For each codebook and each next few bits the first symbol in them.
+    /// For each codebook and each value of the next bits, the first symbol.
     pub(super) entries: Vec<T::Entry>,
-    /// For each next [`MAX_TABLE_BITS`] all symbols in them, as far as they fit: in bits 0..8 their lengths together, in
-    /// bits 8..16 their number, and then they themselves. Only where there is one codebook, since groups could end amidst
-    /// an entry, and few long codes.
+    /// For each value of the next [`MAX_TABLE_BITS`] bits, all whole symbols in them that fit: bits 0..8 are their
+    /// total length, bits 8..16 their number, and the symbols follow. Used only with a single codebook, since otherwise
+    /// a group could end within an entry, and only if few codes are long.
     pub(super) several: Vec<u64>,
-    /// Of each codebook. Empty if no code is long.
+    /// The long codes of each codebook. Empty if no code is long.
     pub(super) long: Vec<LongCodes<T>>,
     pub(super) is_empty: Vec<bool>,
 }
 
-/// What decodes codes that are too long for the table. They are rare, so a search through the lengths will do.
+/// Decodes codes that are too long for the table. They are rare, so a linear search through the lengths is enough.
 #[derive(Debug)]
 pub(super) struct LongCodes<T> {
     /// For each length above that of a lookup, the least 32 bits that are of a longer code; but the longest codes may
     /// have all bits set.
     limits: [u32; N_LONG],
     n_limits: usize,
-    /// What to add to a code to have its place among `symbols`.
+    /// What to add to a code to get its index in `symbols`.
     offsets: [u32; N_LONG],
     /// Symbols of long codes, in the order of these.
     symbols: Vec<T>,
@@ -61,7 +61,7 @@ impl<T: Symbol> DecodeTables<T> {
         // Lookups of several symbols have to stop at long codes.
         let n_long = all.entries.iter().filter(|&&entry| entry.into() as u32 & IS_LONG != 0).count();
         let are_few = n_long <= all.entries.len() / 64;
-        // And they are stored as they lie in a register.
+        // Symbols are stored in the order of a register's bytes.
         if codebooks.len() == 1 && !all.is_empty[0] && are_few && cfg!(target_endian = "little") {
             all.several = (0..1 << MAX_TABLE_BITS).map(|bits| all.several_in(bits)).collect();
         }
@@ -85,7 +85,7 @@ impl<T: Symbol> DecodeTables<T> {
         if n_symbols == 0 { u64::from(IS_LONG) } else { symbols << 16 | n_symbols << 8 | n_bits }
     }
 
-    /// Place of the entry for these next bits.
+    /// Index of the entry for these next bits.
     #[inline(always)]
     pub(super) fn index(&self, class: u8, bits: u64) -> usize {
         usize::from(class) << self.table_bits | (bits & self.mask()) as usize

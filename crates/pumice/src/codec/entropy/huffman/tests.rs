@@ -1,11 +1,11 @@
 use super::decode::Decode;
 use super::encode::Encode;
 use super::*;
-use crate::codec::entropy::binary::{Decoder, Encoder};
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::entropy::tokens::tests::Random;
 use crate::error::Result;
 use crate::io::checksum::xxh3;
-use crate::num::simd::Job;
+use crate::num::simd::Kernel;
 
 const NO_CODE: u8 = Lengths::NO_CODE;
 
@@ -116,14 +116,14 @@ fn codes_of_few_symbols() {
 
 fn write(lengths: &Lengths) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut encoder = Encoder::new(&mut bytes);
+    let mut encoder = BinaryEncoder::new(&mut bytes);
     lengths.write(&mut encoder);
     encoder.finish();
     bytes
 }
 
 fn read(bytes: &[u8], n_symbols: usize) -> Result<Lengths> {
-    let mut decoder = Decoder::new(bytes);
+    let mut decoder = BinaryDecoder::new(bytes);
     let lengths = Lengths::read(&mut decoder, n_symbols)?;
     decoder.finish()?;
     Ok(lengths)
@@ -334,7 +334,7 @@ fn classed(n: usize, n_symbols: usize, max_bits: u32, seed: u64) -> (Vec<u16>, V
     let classes: Vec<u8> = (0..n_groups(n)).map(|_| (random.next() % 16) as u8).collect();
     let mut counts = vec![vec![0_u32; n_symbols]; 16];
     let symbols = (0..n).map(|i| {
-        let class = usize::from(classes[i / GROUP]);
+        let class = usize::from(classes[i / GROUP_SYMBOLS]);
         let symbol = (random.code(0.1 * 1.6_f64.powi(class as i32)).unsigned_abs() as usize).min(n_symbols - 1);
         counts[class][symbol] += 1;
         symbol as u16
