@@ -1,9 +1,9 @@
-//! The floating-point environment that the guarantee rests on.
+//! The floating-point environment that the error bound depends on.
 //!
-//! A host program may have switched its threads to flush subnormals to zero, or to another rounding mode (numerical
-//! codes do, and so does any library built with fast-math). The codec needs IEEE defaults, on both sides, or encoder and
-//! decoder would disagree; so it sets them around each chunk, statistics and plan, and puts back what it found. x86-64 keeps
-//! the settings of a thread in MXCSR, aarch64 in FPCR; on other architectures the settings are taken as they are found.
+//! A host program may have set its threads to flush subnormals to zero, or to another rounding mode; numerical codes
+//! do, and so does any library built with fast-math. Encoder and decoder need IEEE defaults, or they would disagree. So
+//! they set these around each chunk, statistics and plan, and restore the previous settings. x86-64 keeps the settings
+//! of a thread in MXCSR, aarch64 in FPCR; on other architectures the settings are not changed.
 #![allow(unsafe_code)]
 
 /// While this lives, the current thread computes with IEEE defaults.
@@ -29,7 +29,7 @@ impl Drop for DefaultFloats {
     }
 }
 
-/// What MXCSR holds.
+/// The content of MXCSR.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[derive(Clone, Copy)]
 struct Mode(u32);
@@ -59,7 +59,7 @@ impl Mode {
     }
 }
 
-/// What FPCR holds. The exception flags are in another register, FPSR.
+/// The content of FPCR. The exception flags are in another register, FPSR.
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[derive(Clone, Copy)]
 struct Mode(u64);
@@ -87,7 +87,7 @@ impl Mode {
     }
 }
 
-/// An architecture whose settings are taken as they are; Miri has only the default.
+/// An architecture whose settings are not changed. Miri supports only the default.
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 #[derive(Clone, Copy)]
 struct Mode;
@@ -135,7 +135,7 @@ mod tests {
 
     /// A subnormal number, and thirds of one and minus one: what the settings change.
     fn sensitive_results() -> [u32; 3] {
-        // A black box at each end: the division is neither done earlier nor put off until the settings are others.
+        // A black box at each end keeps the compiler from moving the division to where the settings differ.
         let quotient = |a: f32, b: f32| black_box(black_box(a) / black_box(b)).to_bits();
         [quotient(f32::MIN_POSITIVE, 4.0), quotient(1.0, 3.0), quotient(-1.0, 3.0)]
     }

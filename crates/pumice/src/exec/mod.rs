@@ -1,4 +1,4 @@
-//! What work runs on: threads, their floating-point settings, and memory for buffers and results.
+//! Execution: threads, their floating-point settings, and memory for buffers and results.
 
 pub(crate) mod fpenv;
 pub(crate) mod pages;

@@ -1,7 +1,7 @@
 //! Memory for results, in large pages where the system has them.
 //!
-//! The first touch of new memory costs a fault for each page, and the system clears the page: with pages of 4 KiB that takes
-//! longer than decoding does. Systems that give large pages to those who ask are asked here.
+//! The first touch of new memory costs a fault for each page, and the system clears the page: with pages of 4 KiB that
+//! takes longer than decoding does. So this module asks the system for large pages.
 #![allow(unsafe_code)]
 
 use super::reserve;
@@ -17,14 +17,14 @@ const ALIGNMENT: usize = 64 << 10;
 
 /// Zeroed memory for results, without a pass over it, and in large pages where the system has them.
 pub fn zeroed<T: Copy + Default>(n: usize) -> Result<Vec<T>> {
-    // `vec!` gets pages that the system has zeroed but aborts when there are none; so ask first.
+    // `vec!` gets zeroed pages from the system, but aborts if there is no memory; so this reserves it first.
     reserve(&mut Vec::<T>::new(), n)?;
     let mut values = vec![T::default(); n];
     prefer_large_pages(&mut values);
     Ok(values)
 }
 
-/// Asks for large pages for memory that is not yet in use, if it is worth it.
+/// Asks for large pages for memory that is not yet in use, if it is large enough.
 pub fn prefer_large_pages<T>(values: &mut [T]) {
     #[cfg(target_os = "linux")]
     if size_of_val(values) >= WORTHWHILE {

@@ -1,7 +1,7 @@
 //! Parallel loops over chunks whose results come in order.
 //!
-//! Invariant: nothing here depends on the number of threads but the time it takes. Threads have floating-point settings
-//! of their own, so work is always done with IEEE defaults.
+//! Invariant: results do not depend on the number of threads. Each thread has its own floating-point settings, so work
+//! always runs with IEEE defaults.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 /// More threads than this only cost time to start.
 const MAX_THREADS: usize = 256;
 
-/// Up to this many values are done by one thread before others have started.
+/// One thread finishes up to this many values before others have started.
 pub(crate) const SERIAL_VALUES: usize = 1 << 16;
 
-/// Who does the work. One thread means the caller's own, without any pool.
+/// The threads that do the work. A single one is the caller's own, without a pool.
 #[derive(Debug)]
 pub(crate) enum Workers {
     Serial,
@@ -49,8 +49,8 @@ impl Workers {
         }
     }
 
-    /// Who may help with each of `n` items: all, if there is just one. Otherwise each item has a worker to itself, and must not
-    /// wait for others: they may be waiting for it in [`ordered`].
+    /// The workers for each of `n` items. A single item may use all of them. Otherwise each item has one worker, and
+    /// must not wait for others: they may be waiting for it in [`ordered`].
     pub(crate) fn for_items(&self, n: u64) -> &Workers {
         if n == 1 { self } else { &Workers::Serial }
     }
@@ -89,20 +89,20 @@ fn parallel_for_each<S: Send>(slots: &mut [S], work: impl Fn(usize, &mut S) -> R
     results.into_iter().collect()
 }
 
-/// Where workers line up, each with the result of its item, to hand it over in order.
+/// The state by which workers hand over the results of their items in order.
 struct Turnstile<F> {
     /// The item whose turn it is.
     turn: usize,
     take: F,
-    /// What ended the work early: the first error in order of items.
+    /// The first error in order of items, which ended the work early.
     error: Option<Error>,
 }
 
 /// Runs `work` for 0..n on the workers, each with a slot of its own, and hands each slot to `take` in order, on whichever
 /// worker it is. At most `max_slots` are in use. Stops at the first error, in order of items.
 ///
-/// A worker waits only for items that others are working on, and work itself waits for nothing, so this cannot lock
-/// up, not even inside the caller's own pool.
+/// A worker waits only for items that others are working on, and work itself waits for nothing, so this cannot
+/// deadlock, not even inside the caller's own pool.
 pub(crate) fn ordered<S: Default + Send>(
     workers: &Workers,
     n: usize,

@@ -1,9 +1,9 @@
-//! Buffers that a thread keeps from one chunk to the next: fresh memory costs a page fault for every 4 KiB, which is a
-//! fair share of the time of a chunk.
+//! Buffers that a thread keeps from one chunk to the next: new memory costs a page fault per 4 KiB, which would be a
+//! considerable part of the time of a chunk.
 
 use std::cell::RefCell;
 
-/// What a thread keeps of each type, at most: bytes and buffers.
+/// The most that a thread keeps of each type: bytes and buffers.
 const MAX_KEPT_BYTES: usize = 32 << 20;
 const MAX_KEPT: usize = 24;
 /// Smaller buffers are not worth a search.
@@ -29,7 +29,7 @@ macro_rules! impl_scratch {
 
 impl_scratch!(f32 f64 i32 u8 u16);
 
-/// A buffer of `n` values, whatever they are.
+/// A buffer of `n` values of arbitrary content.
 pub(crate) fn take<V: Scratch>(n: usize) -> Vec<V> {
     let mut buffer = V::with_kept(|kept| {
         let fits = (0..kept.len()).filter(|i| kept[*i].capacity() >= n).min_by_key(|i| kept[*i].capacity());
@@ -43,7 +43,7 @@ pub(crate) fn take<V: Scratch>(n: usize) -> Vec<V> {
     buffer
 }
 
-/// Gives a buffer back.
+/// Returns a buffer to the pool.
 pub(crate) fn give<V: Scratch>(buffer: Vec<V>) {
     let bytes = |buffer: &Vec<V>| buffer.capacity() * size_of::<V>();
     if bytes(&buffer) < MIN_KEPT_BYTES {
@@ -51,7 +51,7 @@ pub(crate) fn give<V: Scratch>(buffer: Vec<V>) {
     }
     V::with_kept(|kept| {
         if kept.len() == MAX_KEPT {
-            // The smallest is missed least.
+            // Drops the smallest, which costs least to replace.
             let smallest = (0..MAX_KEPT).min_by_key(|i| bytes(&kept[*i])).expect("there are some");
             kept.swap_remove(smallest);
         }
@@ -61,7 +61,7 @@ pub(crate) fn give<V: Scratch>(buffer: Vec<V>) {
     });
 }
 
-/// Gives all kept buffers of a type back to the system: for work that takes much memory of its own, and its time.
+/// Frees all kept buffers of a type, before work that needs much memory of its own.
 pub(crate) fn clear<V: Scratch>() {
     V::with_kept(Vec::clear);
 }

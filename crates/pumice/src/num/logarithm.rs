@@ -1,7 +1,7 @@
-//! Logarithms and powers of two by a fixed sequence of IEEE operations: library functions differ from machine to
-//! machine. [`exp2`] is specified in docs/format.md, 14.1; [`log2`] is the encoder's own affair.
+//! Logarithms and powers of two by a fixed sequence of IEEE operations, since library functions differ between
+//! machines. [`exp2`] is specified in docs/format.md, 14.1; only the encoder uses [`log2`].
 
-/// 1.5 · 2^52: adding it rounds to an integer, which then stands in the low bits.
+/// 1.5 · 2^52: adding it rounds to an integer, which is then in the low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
 
@@ -28,8 +28,8 @@ pub(crate) const MAX_CENTRE: i64 = 1100;
 /// Results are at least 2^-1200 and at most 2^1100 before they are rounded.
 const EXPONENTS: (f64, f64) = (-1200.0, 1100.0);
 
-/// 2^(y + centre), about. What would be far beyond the range of binary64, or is NaN, counts as y = 0. `N_TERMS` are
-/// those of the series: 9 give 1e-10 of the result, 14 all bits but the last few.
+/// An approximation of 2^(y + centre). If y is NaN or the result is far beyond the range of binary64, y counts as 0.
+/// `N_TERMS` is the number of terms of the series: 9 give a relative error of 1e-10, 14 all bits but the last few.
 #[inline(always)]
 pub(crate) fn exp2<const N_TERMS: usize>(y: f64, centre: i64) -> f64 {
     let shift = centre as f64;
@@ -40,7 +40,7 @@ pub(crate) fn exp2<const N_TERMS: usize>(y: f64, centre: i64) -> f64 {
     for term in (0..N_TERMS - 1).rev() {
         power = power * t + EXPONENTIAL[term];
     }
-    // Two factors, since one may be out of range where the result is not.
+    // Two factors, since a single one could overflow although the result does not.
     let exponent = rounded.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add_signed(centre + 2048);
     let half = exponent >> 1;
     power * power_of_two(half) * power_of_two(exponent - half)
@@ -52,7 +52,7 @@ fn power_of_two(k: u64) -> f64 {
     f64::from_bits(k.wrapping_sub(1) << FRACTION_BITS)
 }
 
-/// log2(x) of a positive, finite number, but for the last few bits.
+/// log2(x) of a positive, finite number, correct except for the last few bits.
 #[inline(always)]
 pub(crate) fn log2(x: f64) -> f64 {
     /// Bits of the square root of 1/2: fractions are taken from there to twice that.

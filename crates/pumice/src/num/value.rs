@@ -1,5 +1,5 @@
-//! What the codec needs to know of an element type: its integer twin, the rounding constant, exact bit maps.
-//! Everything here is specified in docs/format.md, section 6.3.
+//! What the codecs need of an element type: the integer type of the same size, the rounding constant, and exact
+//! mappings of bits. All of it is specified in docs/format.md, section 6.3.
 
 use std::fmt::Debug;
 
@@ -81,9 +81,9 @@ pub trait Value: Copy + Default + PartialOrd + Debug + Send + Sync + 'static {
     /// Vectors of this type with AVX-512.
     #[cfg(target_arch = "x86_64")]
     type Avx512: Simd<Self>;
-    /// 1.5 · 2^(MANTISSA_BITS - 1): adding it rounds to an integer, which then stands in the low bits.
+    /// 1.5 · 2^(MANTISSA_BITS - 1): adding it rounds to an integer, which is then in the low bits.
     const MAGIC: Self;
-    /// 2^(MANTISSA_BITS - 2): integers below it stand exactly behind MAGIC.
+    /// 2^(MANTISSA_BITS - 2): adding MAGIC to an integer below it is exact.
     const MAX_QUANTUM: Self;
 
     /// Codes of predictors with feedback stay below this, so that they are exact in T and fit 32 bits.

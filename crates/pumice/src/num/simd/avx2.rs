@@ -455,7 +455,8 @@ unsafe fn transposed_bytes<const SHIFT: i32>(groups: &[__m256i; 8]) -> [u64; 8] 
     unsafe {
         let byte = _mm256_set1_epi32(0xFF);
         let cut = |v: __m256i| _mm256_and_si256(_mm256_srli_epi32::<SHIFT>(v), byte);
-        // Packing works within halves, so that groups come out as 0a 1a 2a 3a 0b 1b 2b 3b; one permutation mends it.
+        // Packing works within halves, so that groups come out as 0a 1a 2a 3a 0b 1b 2b 3b; one permutation restores the
+        // order.
         let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         let mut planes = [0; 8];
         for half in 0..2 {

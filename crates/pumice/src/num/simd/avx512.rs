@@ -543,7 +543,7 @@ unsafe fn reverse_bytes(v: __m512i) -> __m512i {
     }
 }
 
-/// Eight 8x8 bit matrices transposed; each is its own inverse's input.
+/// Eight 8x8 bit matrices transposed; applied twice, this gives the input again.
 #[inline(always)]
 unsafe fn transpose_8(v: __m512i) -> __m512i {
     unsafe {
