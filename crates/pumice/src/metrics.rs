@@ -123,7 +123,7 @@ pub fn compare<T: Element>(original: &[T], restored: &[T], bound: f64, fills: &[
     compare_under(original, restored, |_| limit, fills)
 }
 
-/// Compares two arrays, with what must hold for each value by its place.
+/// Compares two arrays under a limit for each value, which is a function of its index.
 fn compare_under<T: Element>(
     original: &[T],
     restored: &[T],
@@ -168,7 +168,7 @@ fn compare_under<T: Element>(
     found
 }
 
-/// All that a stream promises: its bounds, those of its regions, and which values only stand in for others.
+/// All that a stream guarantees: its bounds, those of its regions, and which values are only means of bins.
 ///
 /// ```
 /// use pumice::{ErrorBound, Config, metrics::Guarantee};
@@ -189,25 +189,25 @@ pub struct Guarantee {
 }
 
 impl Guarantee {
-    /// What a stream promises.
+    /// The guarantee of a stream.
     pub fn of(info: &Info) -> Self {
         let limit = plan::limit_of(info.abs_bound, info.bound, &info.bounds);
         Self { limit, boxes: info.boxes.clone(), bin: info.bin.clone(), fills: info.fills.clone() }
     }
 
-    /// `|x - x'| <= min(abs, pointwise * |x|)` for every value; infinite where nothing of the kind is asked for, and bit
-    /// for bit if one of them is 0. `fills` come back bit for bit.
+    /// `|x - x'| <= min(abs, pointwise * |x|)` for every value; a limit is infinite if it was not asked for; if one of
+    /// them is 0, values are kept bit for bit. `fills` are kept bit for bit.
     pub fn new(abs: f64, pointwise: f64, fills: &[f64]) -> Self {
         Self { limit: Limit { abs, pointwise }, boxes: Vec::new(), bin: Vec::new(), fills: fills.to_vec() }
     }
 
-    /// Whether outside of the regions only means of bins are promised.
+    /// Whether only means of bins are guaranteed outside of the regions.
     pub fn is_binned(&self) -> bool {
         !self.bin.is_empty()
     }
 
     /// Compares a chunk of the array (see [`Reader::chunk_region`](crate::Reader::chunk_region)) with what it became.
-    /// Where only means of bins are kept, they are what is compared.
+    /// Where only means of bins are kept, the means are compared.
     ///
     /// # Panics
     /// If the sizes differ.
@@ -264,7 +264,7 @@ fn within(x: f64, y: f64, bound: f64) -> bool {
     if rounded != bound || rounded.is_infinite() {
         return false;
     }
-    // A tie: the rounding error, which TwoSum gives exactly, decides. `excess` is |x - y| - rounded.
+    // On a tie, the rounding error decides, which TwoSum gives exactly. `excess` is |x - y| - rounded.
     let (a, b) = if x >= y { (x, -y) } else { (y, -x) };
     let sum = a + b;
     let b_part = sum - a;

@@ -1,4 +1,4 @@
-//! From figures to words: which preset, and what is remarkable about the data.
+//! Advice from the figures: which preset to choose, and what is remarkable about the data.
 
 use super::{Analysis, AxisMadogram, Estimate};
 use crate::num::DType;
@@ -32,13 +32,13 @@ pub struct Hint {
     pub text: String,
 }
 
-/// Ratios have to differ by this much for the slower preset to be worth it.
+/// The slower preset is recommended only if ratios differ by this much.
 const WORTH: f64 = 1.05;
-/// Values along an axis belong together if neighbours differ less than this share of what others do.
+/// Values along an axis are correlated if neighbours differ by less than this share of the difference of other values.
 const TOGETHER: f64 = 0.5;
-/// Neighbours that differ this share of what distant values do: noise.
+/// Data is noise if neighbours differ by this share of the difference of distant values.
 const NOISE: f64 = 0.8;
-/// Ranges of so many standard deviations hold outliers.
+/// If the range is more than this many standard deviations, there are outliers.
 const OUTLYING: f64 = 200.0;
 /// Axes up to this many points may be components of one quantity.
 const MAX_COMPONENTS: usize = 16;

@@ -1,11 +1,11 @@
-//! How small an array would become, from a sample of it under the real encoders.
+//! Estimates the compressed size of an array by running the real encoders on a sample.
 //!
-//! Chunks are cut into *cells*: boxes that keep the chunk's proportions and hold enough values to be coded in the same way
-//! as a chunk. A cheap measure, the bits that local Lorenzo differences take, is computed for all cells; the encoders
-//! run on cells spread evenly over the order of that measure, and a regression on it carries their sizes over to all
-//! cells. Then there is the error of scale: a cell pays for tables, for learning and for its faces, which a chunk does
-//! less. The sampled cells are therefore coded in halves and in quarters too, which tells fixed costs from those of faces,
-//! and what both are in a chunk.
+//! Chunks are cut into *cells*: boxes that keep the chunk's proportions and hold enough values to be coded in the same
+//! way as a chunk. A cheap measure, the bits that local Lorenzo differences take, is computed for all cells; the
+//! encoders run on cells spread evenly over the order of that measure, and a regression on it extrapolates their sizes
+//! to all cells. A cell also has a higher overhead per value than a chunk: tables, learning, and values at its faces.
+//! The sampled cells are therefore also coded in halves and in quarters, which separates fixed costs from those of
+//! faces and predicts both for a chunk.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +26,7 @@ use crate::plan::{self, ErrorBound, Plan, Preset, Quantizer};
 const WHOLE_VALUES: usize = 1 << 19;
 /// Most values of a cell. A quarter of half of it is still coded with tables, as chunks are.
 const CELL_VALUES: usize = 1 << 17;
-/// Of so many values, one is in a sampled cell.
+/// One of this many values is in a sampled cell.
 const SAMPLE_SHARE: usize = 4;
 /// No more values than this are sampled.
 const SAMPLE_VALUES: usize = 1 << 20;
@@ -34,9 +34,9 @@ const SAMPLE_VALUES: usize = 1 << 20;
 const TRIAL_CELLS: usize = 4;
 /// Chunks that are measured; of larger arrays, so many spread over them.
 const MEASURED_CHUNKS: u64 = 64;
-/// What it takes to begin or end a run of fill values, about.
+/// Estimated bits to begin or end a run of fill values.
 const OUTLINE_BITS: usize = 4;
-/// No more than this share of a cell's size is taken for costs that a chunk does not have.
+/// At most this share of a cell's size counts as overhead that a chunk does not have.
 const MAX_SAVED: f64 = 0.95;
 
 /// The ratio to expect of one preset at one bound.
@@ -59,7 +59,7 @@ pub struct Estimate {
     pub is_exact: bool,
 }
 
-/// What predictors leave of the sample at one bound.
+/// The residuals of predictors on the sample at one bound.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Residuals {
@@ -292,7 +292,7 @@ fn quantizer<T: Element>(plan: &Plan<T>) -> Option<Quantizer<T>> {
     Quantizer::for_stream(plan.step?, plan.abs_bound)
 }
 
-/// What values without an integer take: those stored exactly, and the outlines of fill values.
+/// Estimated bits of values without an integer: those stored exactly, and the masks of fill values.
 fn exception_bits<T>(found: &Quantised) -> f64 {
     (found.n_exact * (8 * size_of::<T>() + 16) + found.n_outlines * OUTLINE_BITS) as f64
 }
@@ -312,16 +312,17 @@ fn cells_of(chunk: &Block) -> Vec<Block> {
     cells
 }
 
-/// Pieces of about equal size along an axis, cut where `fast` cuts its tiles: clipped tiles cost more than chunks have.
+/// Pieces of about equal size along an axis, cut where `fast` cuts its tiles: cells should not have more clipped tiles
+/// than chunks.
 fn cut(block: &Block, axis: usize, n: usize) -> impl Iterator<Item = Block> {
     let (start, extent) = (block.start[axis], block.extents[axis]);
     let tile = plan::tile_extent(block.extents.len(), axis);
     let unit = if extent >= n * tile { tile } else { 1 };
-    let place = move |i: usize| if i == n { extent } else { (extent * i / n + unit / 2) / unit * unit };
+    let edge = move |i: usize| if i == n { extent } else { (extent * i / n + unit / 2) / unit * unit };
     (0..n).map(move |i| {
         let mut piece = block.clone();
-        piece.start[axis] = start + place(i);
-        piece.extents[axis] = place(i + 1) - place(i);
+        piece.start[axis] = start + edge(i);
+        piece.extents[axis] = edge(i + 1) - edge(i);
         piece
     })
 }
@@ -379,7 +380,7 @@ fn bits_per_value(sampled: &[(&Cell, &Look, Sizes)], b: usize, measured: &[Cell]
     let proportional = if measure > 0.0 { bits[0] / measure } else { 0.0 };
     let variance = mean(&|cell, _, n| (cell.measure[b] - measure).powi(2) * n);
     let covariance = mean(&|cell, sizes, n| (cell.measure[b] - measure) * (8.0 * sizes[0] as f64 - bits[0] * n));
-    // Few cells make a poor regression: it meets half-way with sizes in proportion to the measure.
+    // With few cells the regression is poor, so it is averaged with sizes in proportion to the measure.
     let slope = if sampled.len() > 2 && variance > 0.0 {
         ((covariance / variance).clamp(0.0, 2.0 * proportional) + proportional) / 2.0
     } else {
@@ -410,7 +411,7 @@ fn saved_share(bits: [f64; 3], n_cells: f64, n_axes: usize) -> f64 {
     if bits[0] > 0.0 { (saved / bits[0]).min(MAX_SAVED) } else { 0.0 }
 }
 
-/// Adds everything around the payloads.
+/// Adds header, frame headers and index to the payloads.
 fn estimate<T: Element>(plan: &Plan<T>, grid: &Grid, payload_bits: f64, is_exact: bool) -> Result<Estimate> {
     let mut around = Vec::new();
     let mut stream = StreamWriter::start(&Header::new(plan, grid.is_whole()), &mut around)?;

@@ -1,4 +1,4 @@
-//! What an array is like, how small it would become, and what to choose: [`analyze`].
+//! Statistics of an array, its estimated compressed size, and advice: [`analyze`].
 //!
 //! Two passes over the data (`profile.rs`: range, moments, special values; `estimate.rs`: how many bits each part takes,
 //! about), then the real encoders on a quarter of the values or less. Figures here never influence a stream, so library
@@ -23,7 +23,7 @@ use crate::io::{SliceSource, Source};
 use crate::num::DType;
 use crate::plan::{Config, ErrorBound, Plan, Preset, stats};
 
-/// What to look at; everything has a sensible default.
+/// Options of the analysis, all with sensible defaults.
 ///
 /// ```
 /// use pumice::{AnalysisOptions, ErrorBound, Preset};
@@ -95,7 +95,7 @@ pub struct Analysis {
     pub n_values: u64,
     /// Size of the values.
     pub raw_bytes: u64,
-    /// Chunks as they are cut where the user does not say.
+    /// The default chunk shape.
     pub chunk_shape: Vec<usize>,
     /// Number of such chunks.
     pub n_chunks: u64,
@@ -103,7 +103,7 @@ pub struct Analysis {
     pub profile: Profile,
     /// How much values differ with their distance, for each axis of more than one point.
     pub madograms: Vec<AxisMadogram>,
-    /// What predictors leave, for each bound that is not lossless.
+    /// Residuals of predictors, for each bound that is not lossless.
     pub residuals: Vec<Residuals>,
     /// Ratios to expect, for each preset and bound.
     pub estimates: Vec<Estimate>,

@@ -56,8 +56,8 @@ impl Profile {
         self.n_counted > 0 && self.n_integer == self.n_counted
     }
 
-    /// Bits that number all multiples of the quantum within the range: what a value takes at most without any loss or
-    /// prediction. `None` where there is no quantum.
+    /// Bits to number all multiples of the quantum within the range: the most that a value takes losslessly without
+    /// prediction. `None` if there is no quantum.
     pub fn lattice_bits(&self) -> Option<f64> {
         let steps = (self.max - self.min) / 2_f64.powi(self.quantum_log2?);
         Some((steps + 1.0).log2())
@@ -88,7 +88,7 @@ pub(super) fn scan<T: Element>(
         progress(done.fetch_add(n_bytes, Ordering::Relaxed) + n_bytes);
         Ok(())
     };
-    // In order of blocks, so that sums are rounded in one way on any number of threads.
+    // In order of blocks, so that the rounding of sums does not depend on the number of threads.
     parallel::ordered(workers, blocks.n_blocks(), usize::MAX, work, |_, tally| {
         total.merge(tally.as_ref().expect("work was done"));
         Ok(())

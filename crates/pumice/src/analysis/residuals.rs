@@ -1,5 +1,5 @@
-//! What predictors leave of a chunk, for analysis: Lorenzo differences of its integers over any set of axes, the codes
-//! of the interpolation level by level, and how many bits such numbers take. Nothing here is part of the format.
+//! Residuals of predictors, for analysis: Lorenzo differences of a chunk's integers over any set of axes, the codes of
+//! the interpolation level by level, and the bits that they take. Nothing here is part of the format.
 
 use crate::codec::Element;
 use crate::codec::shared::dims::{AXES, volume};
@@ -14,7 +14,7 @@ use crate::plan::Quantizer;
 pub(crate) struct Quantised {
     pub(crate) values: Vec<i32>,
     pub(crate) n_exact: usize,
-    /// Places where fill values begin or end.
+    /// Number of positions where fill values begin or end.
     pub(crate) n_outlines: usize,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn quantize<T: Element>(values: &[T], quantizer: &Quantizer<T>, fills
     Quantised { n_exact: found.holes.len() - n_fills, n_outlines, values: found.values }
 }
 
-/// Which differences predict: the axes along which they are taken, once or twice.
+/// A set of differences: the axes along which they are taken, once or twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Differences {
     pub(crate) order: u32,
@@ -51,7 +51,7 @@ impl Differences {
         sets
     }
 
-    /// The differences of `values`; the first along an axis have nothing to be different from but 0.
+    /// The differences of `values`; those before the first along an axis count as 0.
     pub(crate) fn of(&self, values: &[i32], extents: &[usize]) -> Vec<i32> {
         let mut residuals = values.to_vec();
         for &axis in &self.axes {
@@ -68,7 +68,7 @@ impl Differences {
     }
 }
 
-/// Codes of larger magnitude are counted together, and pay for the bits beyond.
+/// Codes of larger magnitude are counted together, and cost their additional bits.
 const MAX_COUNTED: u32 = 1 << 12;
 
 /// How often each code occurs.
@@ -120,11 +120,11 @@ impl Histogram {
     }
 }
 
-/// Values that are taken to be of one magnitude.
+/// Length of a run of values that is assumed to have one magnitude.
 const RUN: usize = 16;
 
-/// Bits that residuals take, about, where their magnitude is known from their surroundings: the entropy of a two-sided
-/// geometric distribution of the mean magnitude of each run.
+/// Estimated bits of residuals if their magnitude is known from the context: the entropy of a two-sided geometric
+/// distribution with the mean magnitude of each run.
 pub(crate) fn local_bits(residuals: &[i32]) -> f64 {
     let bits = |run: &[i32]| {
         let sum: u64 = run.iter().map(|r| u64::from(r.unsigned_abs())).sum();

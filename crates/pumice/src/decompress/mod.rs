@@ -1,7 +1,7 @@
 //! Decompression: [`Reader`] opens a stream by its header and index, then decodes any region from just the chunks that
-//! it touches. Chunks are decoded in place where their box is one run of the result, else through reused buffers.
+//! it touches. A chunk that is contiguous in the result is decoded in place, others through reused buffers.
 //!
-//! Every byte is taken for hostile; memory is taken only for what the stream's own size and the caller's limit allow.
+//! No byte is trusted, and memory is allocated only within what the stream's own size and the caller's limit allow.
 
 mod salvage;
 
@@ -67,7 +67,7 @@ impl DecodeOptions {
         self
     }
 
-    /// Most memory that one call may take for decoded values; beyond it, the call fails with
+    /// The most memory that one call may take for decoded values; beyond it, the call fails with
     /// [`ErrorKind::LimitExceeded`].
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
@@ -100,16 +100,15 @@ pub struct Info {
     pub bound: ErrorBound,
     /// All error bounds that were asked for.
     pub bounds: Vec<ErrorBound>,
-    /// Boxes in which another bound holds beside these.
+    /// Boxes in which another bound holds as well.
     pub regions: Vec<Region>,
-    /// Extents of the bins whose means stand for the values outside of the boxes; empty if the values themselves are
-    /// kept.
+    /// Extents of the bins whose means replace the values outside of the boxes; empty if there are no bins.
     pub bin: Vec<usize>,
-    /// Absolute error bound that holds; 0 if lossless, infinite if no absolute one was asked for.
+    /// The absolute error bound in effect; 0 if lossless, infinite if none was asked for.
     pub abs_bound: f64,
     /// Fill values that are kept bit for bit.
     pub fills: Vec<f64>,
-    /// Notes that travel with the array.
+    /// Notes that are stored with the array.
     pub attributes: Vec<(String, String)>,
     /// Size of the values.
     pub raw_bytes: u64,
@@ -197,7 +196,7 @@ struct Slot<T> {
     values: Vec<T>,
 }
 
-// Not derived: that would ask for `T: Default`.
+// Not derived, since that would require `T: Default`.
 impl<T> Default for Slot<T> {
     fn default() -> Self {
         Self { bytes: Vec::new(), values: Vec::new() }
@@ -223,7 +222,8 @@ impl<R: ReadAt> Reader<R> {
 
     pub(crate) fn with_layout(source: R, layout: Layout, options: &DecodeOptions) -> Result<Self> {
         let info = Info::new(&layout, source.len()?);
-        // A pool that has nothing to share out is not worth its start. Chunks of `fast` are not shared out themselves.
+        // A thread pool is not worth starting for a single chunk, unless its codec uses several workers; `fast` does
+        // not.
         let is_shared = match layout.places.len() {
             0 => false,
             1 => layout.header.preset != Preset::Fast && grid::n_values(layout.grid.shape()) > SERIAL_VALUES,
@@ -365,7 +365,7 @@ impl<R: ReadAt> Reader<R> {
         self.decode_into(&ids, region, out)
     }
 
-    /// Decodes what the chunks `ids` have in common with `region` into `out`, the array of that region.
+    /// Decodes the intersection of the chunks `ids` with `region` into `out`, the array of that region.
     pub(crate) fn decode_into<T: Element>(&self, ids: &[u64], region: &Block, out: &mut [T]) -> Result<()> {
         let params = self.layout.header.stream_params::<T>();
         if self.workers.count() == 1 || ids.len() <= 1 {
@@ -383,7 +383,7 @@ impl<R: ReadAt> Reader<R> {
         Ok(())
     }
 
-    /// The run of the region's array that chunk `id` is, if it lies inside and is one run.
+    /// The index range of chunk `id` in the region's array, if it lies inside and is contiguous.
     fn run_in(&self, id: u64, region: &Block) -> Option<Range<usize>> {
         let block = self.layout.grid.block(id);
         if block.intersection(region) != block {
@@ -414,7 +414,7 @@ impl<R: ReadAt> Reader<R> {
         Ok(())
     }
 
-    /// Decodes chunks that are each one run of `out`, in parallel, straight into it.
+    /// Decodes chunks that are contiguous in `out` directly into it, in parallel.
     fn decode_in_place<T: Element>(
         &self,
         ids: &[u64],
@@ -482,7 +482,7 @@ impl<R: ReadAt> Reader<R> {
         })
     }
 
-    /// Decodes a chunk, or at least what it has in common with `region`, into the slot's own values.
+    /// Decodes a chunk, or at least its intersection with `region`, into the slot's own values.
     fn decode_to_slot<T: Element>(
         &self,
         id: u64,
@@ -527,7 +527,7 @@ impl<R: ReadAt> Reader<R> {
     /// How many chunks may be held decoded, `per_worker` of them for each worker, within the caller's limit.
     fn window<T>(&self, per_worker: usize) -> Result<usize> {
         let chunk_shape = self.layout.grid.chunk_shape();
-        // Clipped to the array: a chunk shape may be larger than all there is.
+        // Clipped to the array, since the chunk shape may be larger.
         let extents: Vec<usize> = chunk_shape.iter().zip(self.layout.grid.shape()).map(|(&c, &n)| c.min(n)).collect();
         let chunk_bytes = grid::n_values(&extents) as u64 * size_of::<T>() as u64;
         check_limit(chunk_bytes, self.max_bytes)?;
@@ -565,7 +565,7 @@ impl<R: ReadAt> Reader<R> {
     }
 }
 
-/// Copies what `block` and `region` have in common from the array of one to that of the other.
+/// Copies the intersection of `block` and `region` from the array of one to that of the other.
 pub(crate) fn scatter<T: Copy>(block: &Block, values: &[T], region: &Block, out: &mut [T]) {
     let common = block.intersection(region);
     if common.n_values() == 0 {
