@@ -121,8 +121,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Lists a group and all in it. `seen` has the paths of what was met, by references to it: groups may have themselves as
-    /// members.
+    /// Lists a group and everything in it. `seen` maps object references to the paths that were listed before, since a group
+    /// may be its own member.
     fn list(
         &mut self,
         group: &Group,
