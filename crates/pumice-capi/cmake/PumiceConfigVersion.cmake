@@ -1,4 +1,4 @@
-# Before 1.0 each minor release may break, so that the wish for a version is one for its minor release, and that or a later patch.
+# Before 1.0 each minor release may break the interface, so a requested version matches the same minor release with the same or a later patch.
 set(PACKAGE_VERSION "0.1.0")
 set(PACKAGE_VERSION_COMPATIBLE FALSE)
 set(PACKAGE_VERSION_EXACT FALSE)

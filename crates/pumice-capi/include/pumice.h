@@ -45,7 +45,7 @@ enum pumice_status
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * All is well.
+     * Success.
      */
     PUMICE_STATUS_OK = 0,
     /**
@@ -57,7 +57,7 @@ enum pumice_status
      */
     PUMICE_STATUS_INVALID_ARGUMENT = 2,
     /**
-     * The stream, or the wish, is valid but needs a newer release or a feature that is not here.
+     * The stream or the request is valid, but needs a newer release or a feature that this build lacks.
      */
     PUMICE_STATUS_UNSUPPORTED = 3,
     /**
@@ -73,11 +73,11 @@ enum pumice_status
      */
     PUMICE_STATUS_IO = 6,
     /**
-     * More memory would be needed than the limit, or than the output has.
+     * The call needs more memory than the limit, or than the capacity of the output.
      */
     PUMICE_STATUS_LIMIT_EXCEEDED = 7,
     /**
-     * An accelerator is not there or failed.
+     * An accelerator is missing or failed.
      */
     PUMICE_STATUS_DEVICE = 8,
     /**
@@ -332,8 +332,8 @@ size_t pumice_buffer_size(const struct pumice_buffer *buffer);
 void pumice_buffer_free(struct pumice_buffer *buffer);
 
 /**
- * The most bytes that compressing an array of this type and shape may give, whatever its values: what to set aside for
- * pumice_compress_into(). Little more than the values take.
+ * An upper bound on the compressed size of an array of this type and shape, whatever its values: the capacity that
+ * pumice_compress_into() needs. A little more than the size of the values.
  */
 pumice_status pumice_max_compressed_size(const struct pumice_config *config,
                                          int32_t dtype,
@@ -374,8 +374,8 @@ pumice_status pumice_decompress(const void *bytes,
                                 struct pumice_buffer **buffer);
 
 /**
- * Decompresses a stream to memory of the caller, which must have exactly as many values. What is there after a failure
- * is not to be used.
+ * Decompresses a stream to memory of the caller, which must have exactly as many values. After a failure its contents
+ * are undefined.
  */
 pumice_status pumice_decompress_into(const void *bytes,
                                      size_t n_bytes,
@@ -392,7 +392,7 @@ pumice_status pumice_reader_open_file(const char *path,
                                       struct pumice_reader **reader);
 
 /**
- * Opens a stream in memory, which must stay as it is until the reader is freed.
+ * Opens a stream in memory, which must not change until the reader is freed.
  */
 pumice_status pumice_reader_open_memory(const void *bytes,
                                         size_t n_bytes,
@@ -420,7 +420,7 @@ size_t pumice_reader_rank(const struct pumice_reader *reader);
 const size_t *pumice_reader_shape(const struct pumice_reader *reader);
 
 /**
- * The extents of chunks: regions along their edges are read with the least work. Valid until the reader is freed; NULL
+ * The extents of chunks: regions that are aligned to chunks are read with the least work. Valid until the reader is freed; NULL
  * for NULL.
  */
 const size_t *pumice_reader_chunk_shape(const struct pumice_reader *reader);
@@ -495,8 +495,8 @@ pumice_status pumice_reader_read(const struct pumice_reader *reader,
                                  struct pumice_buffer **buffer);
 
 /**
- * Decodes the whole array to memory of the caller, which must have exactly as many values. What is there after a failure
- * is not to be used.
+ * Decodes the whole array to memory of the caller, which must have exactly as many values. After a failure its contents
+ * are undefined.
  */
 pumice_status pumice_reader_read_into(const struct pumice_reader *reader,
                                       int32_t dtype,
@@ -515,8 +515,8 @@ pumice_status pumice_reader_read_region(const struct pumice_reader *reader,
                                         struct pumice_buffer **buffer);
 
 /**
- * Decodes a box of the array to memory of the caller, which must have exactly as many values. What is there after a
- * failure is not to be used.
+ * Decodes a box of the array to memory of the caller, which must have exactly as many values. After a failure its
+ * contents are undefined.
  */
 pumice_status pumice_reader_read_region_into(const struct pumice_reader *reader,
                                              int32_t dtype,
@@ -528,7 +528,7 @@ pumice_status pumice_reader_read_region_into(const struct pumice_reader *reader,
 
 /**
  * Compares the stream with the original array, of the same type and shape: PUMICE_STATUS_BOUND_BROKEN if any value is
- * further off than the stream promises. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
+ * further from the original than the stream's bound allows. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
  */
 pumice_status pumice_reader_check(const struct pumice_reader *reader,
                                   int32_t dtype,
@@ -537,7 +537,7 @@ pumice_status pumice_reader_check(const struct pumice_reader *reader,
                                   double *max_abs_error);
 
 /**
- * Starts a file of rows of this shape: the array gets one axis more, the slowest, as long as there are rows. The bound must
+ * Starts a file of rows of this shape: the array has one more axis, the slowest, whose extent is the number of rows. The bound must
  * not depend on the values: a relative one needs pumice_config_set_range(), targets are not possible. The file appears
  * under its name, or replaces an old one, only when the writer is finished.
  */
@@ -549,7 +549,7 @@ pumice_status pumice_writer_create_file(const char *path,
                                         struct pumice_writer **writer);
 
 /**
- * Goes on with a file: adds rows with its bound, fill values and chunks. Until the writer is finished it stays as it is.
+ * Appends to a file: adds rows with its bound, fill values and chunks. The file does not change until the writer is finished.
  * `threads` is the number of worker threads; 0 means one per core.
  */
 pumice_status pumice_writer_append_file(const char *path,
@@ -584,7 +584,7 @@ pumice_status pumice_writer_finish(struct pumice_writer *writer,
                                    uint64_t *compressed_size);
 
 /**
- * Frees a writer. One that is not finished leaves no file, and an old file as it was.
+ * Frees a writer. If it is not finished, it leaves no new file and does not change an old one.
  */
 void pumice_writer_free(struct pumice_writer *writer);
 

@@ -1,7 +1,7 @@
-//! From what C passes to what Rust can trust: every check that can be made is made here, once.
+//! Turns what C passes into what Rust can trust. Every possible check is made here, once.
 //!
-//! What cannot be checked is the caller's part of the contract, named in each `# Safety`: that pointers which are neither
-//! NULL nor misaligned point to as much as the call says, and that handles are alive.
+//! What cannot be checked is the caller's part of the contract, stated in each `# Safety`: a pointer that is neither NULL
+//! nor misaligned points to as much memory as the call says, and handles are alive.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::ops::Range;
@@ -50,11 +50,11 @@ pub(crate) unsafe fn exclusive<'a, T>(pointer: *mut T, what: &str) -> Result<&'a
     unsafe { pointer.as_mut() }.ok_or_else(|| is_null(what))
 }
 
-/// Where a result goes; what is there needs no value yet.
-pub(crate) struct Place<T>(*mut T);
+/// A pointer to which a result is written; its target may be uninitialised.
+pub(crate) struct OutPointer<T>(*mut T);
 
-impl<T> Place<T> {
-    /// Refuses places that cannot be written to, before any work is done.
+impl<T> OutPointer<T> {
+    /// Refuses pointers that cannot be written to, before any work is done.
     ///
     /// # Safety
     /// `pointer` is NULL or can be written to for as long as this lives.
@@ -73,12 +73,12 @@ impl<T> Place<T> {
     }
 
     pub(crate) fn set(self, value: T) {
-        // SAFETY: `new` has checked and was promised what this needs.
+        // SAFETY: `new` has checked the pointer, and its caller has promised the rest.
         unsafe { self.0.write(value) }
     }
 }
 
-/// An array to read; NULL is fine for one without elements.
+/// An array to read; may be NULL if it has no elements.
 ///
 /// # Safety
 /// `pointer` is NULL or points to `n` live `T` that nobody writes to.
@@ -91,7 +91,7 @@ pub(crate) unsafe fn slice<'a, T>(pointer: *const T, n: usize, what: &str) -> Re
     Ok(unsafe { std::slice::from_raw_parts(pointer, n) })
 }
 
-/// An array to write; NULL is fine for one without elements.
+/// An array to write; may be NULL if it has no elements.
 ///
 /// # Safety
 /// `pointer` is NULL or points to `n` elements that nobody else uses. `T` is a number, of which any bits are a value, so
@@ -155,7 +155,7 @@ pub(crate) unsafe fn ranges(rank: usize, start: *const usize, count: *const usiz
 /// # Safety
 /// As for [`slice`].
 pub(crate) unsafe fn extents<'a>(rank: usize, pointer: *const usize, what: &str) -> Result<&'a [usize]> {
-    // More could not be right, and is most likely a rank that was never set.
+    // A larger rank is wrong, most likely because it was never set.
     if rank > MAX_RANK {
         return Err(invalid(format!("arrays have up to {MAX_RANK} axes, not {rank}")));
     }
@@ -163,7 +163,7 @@ pub(crate) unsafe fn extents<'a>(rank: usize, pointer: *const usize, what: &str)
     unsafe { slice(pointer, rank, what) }
 }
 
-/// Most axes of an array (docs/format.md).
+/// The largest rank of an array (docs/format.md).
 const MAX_RANK: usize = 8;
 
 fn check_array<T>(pointer: *const T, n: usize, what: &str) -> Result<()> {
@@ -187,7 +187,7 @@ fn is_null(what: &str) -> pumice::Error {
     invalid(format!("{what} is NULL"))
 }
 
-/// Frees what a handle stands for; NULL is fine.
+/// Frees the object of a handle; NULL is allowed.
 ///
 /// # Safety
 /// `handle` is NULL, or from [`Box::into_raw`] and not freed yet.

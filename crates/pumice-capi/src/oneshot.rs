@@ -5,13 +5,13 @@ use std::io::{self, Cursor};
 
 use pumice::{Element, Error, ErrorKind, Result, SliceSource, with_dtype};
 
-use crate::arguments::{Place, dtype, extents, shared, slice, slice_mut};
+use crate::arguments::{OutPointer, dtype, extents, shared, slice, slice_mut};
 use crate::buffer::Buffer;
 use crate::config::{Config, DecodeOptions, decode_options};
 use crate::status::{Status, guard, invalid};
 
-/// The most bytes that compressing an array of this type and shape may give, whatever its values: what to set aside for
-/// pumice_compress_into(). Little more than the values take.
+/// An upper bound on the compressed size of an array of this type and shape, whatever its values: the capacity that
+/// pumice_compress_into() needs. A little more than the size of the values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_max_compressed_size(
     config: *const Config,
@@ -22,8 +22,9 @@ pub unsafe extern "C" fn pumice_max_compressed_size(
 ) -> Status {
     guard(|| {
         // SAFETY: as the caller promises.
-        let (config, shape, n_bytes) =
-            unsafe { (shared(config, "config")?, extents(rank, shape, "shape")?, Place::new(n_bytes, "n_bytes")?) };
+        let (config, shape, n_bytes) = unsafe {
+            (shared(config, "config")?, extents(rank, shape, "shape")?, OutPointer::new(n_bytes, "n_bytes")?)
+        };
         let most = with_dtype!(self::dtype(dtype)?, T => pumice::max_compressed_bytes::<T>(shape, &config.0))?;
         n_bytes.set(usize::try_from(most).map_err(|_| invalid(format!("shape {shape:?} is too large")))?);
         Ok(())
@@ -43,7 +44,7 @@ pub unsafe extern "C" fn pumice_compress(
     guard(|| {
         // SAFETY: as the caller promises.
         let (config, shape, buffer) =
-            unsafe { (shared(config, "config")?, extents(rank, shape, "shape")?, Place::new(buffer, "buffer")?) };
+            unsafe { (shared(config, "config")?, extents(rank, shape, "shape")?, OutPointer::new(buffer, "buffer")?) };
         let bytes = with_dtype!(self::dtype(dtype)?, T => {
             // SAFETY: as the caller promises.
             let values = unsafe { slice(values.cast::<T>(), count(shape)?, "values") }?;
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn pumice_compress_into(
                 shared(config, "config")?,
                 extents(rank, shape, "shape")?,
                 slice_mut(out.cast::<u8>(), capacity, "out")?,
-                Place::new(n_bytes, "n_bytes")?,
+                OutPointer::new(n_bytes, "n_bytes")?,
             )
         };
         let mut out = Cursor::new(out);
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn pumice_decompress(
     guard(|| {
         // SAFETY: as the caller promises.
         let (bytes, options, buffer) = unsafe {
-            (slice(bytes.cast::<u8>(), n_bytes, "bytes")?, decode_options(options)?, Place::new(buffer, "buffer")?)
+            (slice(bytes.cast::<u8>(), n_bytes, "bytes")?, decode_options(options)?, OutPointer::new(buffer, "buffer")?)
         };
         let reader = pumice::Reader::new(bytes, options)?;
         buffer.set(with_dtype!(self::dtype(dtype)?, T => Buffer::new(reader.read::<T>()?.data)));
@@ -108,8 +109,8 @@ pub unsafe extern "C" fn pumice_decompress(
     })
 }
 
-/// Decompresses a stream to memory of the caller, which must have exactly as many values. What is there after a failure
-/// is not to be used.
+/// Decompresses a stream to memory of the caller, which must have exactly as many values. After a failure its contents
+/// are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_decompress_into(
     bytes: *const c_void,
@@ -133,7 +134,7 @@ pub unsafe extern "C" fn pumice_decompress_into(
 /// Number of values of an array.
 pub(crate) fn count(shape: &[usize]) -> Result<usize> {
     let n = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
-    // Without values however large the other extents are.
+    // An extent of 0 means no values, however large the other extents are.
     let n = if shape.contains(&0) { Some(0) } else { n };
     n.ok_or_else(|| invalid(format!("shape {shape:?} is too large")))
 }

@@ -1,4 +1,4 @@
-//! Streams to read from: what they say about themselves, regions of them, and the check against the original.
+//! Reads streams: their header, regions of their values, and the check against the original.
 
 use std::ffi::{CString, c_char, c_void};
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use pumice::metrics::{Comparison, Guarantee};
 use pumice::{Element, Error, ErrorKind, ReadAt, Result, SliceSource, Source, with_dtype};
 
-use crate::arguments::{Place, dtype, dtype_number, free, path, ranges, shared, slice, slice_mut};
+use crate::arguments::{OutPointer, dtype, dtype_number, free, path, ranges, shared, slice, slice_mut};
 use crate::buffer::Buffer;
 use crate::config::{DecodeOptions, decode_options};
 use crate::oneshot::count;
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn pumice_reader_open_file(
     guard(|| {
         // SAFETY: as the caller promises.
         let (path, options, reader) =
-            unsafe { (self::path(path)?, decode_options(options)?, Place::new(reader, "reader")?) };
+            unsafe { (self::path(path)?, decode_options(options)?, OutPointer::new(reader, "reader")?) };
         let place = |e: Error| e.context(path.display());
         let file = File::open(path).map_err(|e| place(e.into()))?;
         reader.set(Reader::open(Bytes::File(file), options).map_err(place)?);
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn pumice_reader_open_file(
     })
 }
 
-/// Opens a stream in memory, which must stay as it is until the reader is freed.
+/// Opens a stream in memory, which must not change until the reader is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_open_memory(
     bytes: *const c_void,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn pumice_reader_open_memory(
     guard(|| {
         // SAFETY: as the caller promises; the memory outlives the reader, so that no use of it is too late.
         let (bytes, options, reader) = unsafe {
-            (slice(bytes.cast::<u8>(), n_bytes, "bytes")?, decode_options(options)?, Place::new(reader, "reader")?)
+            (slice(bytes.cast::<u8>(), n_bytes, "bytes")?, decode_options(options)?, OutPointer::new(reader, "reader")?)
         };
         reader.set(Reader::open(Bytes::Memory(bytes), options)?);
         Ok(())
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn pumice_reader_shape(reader: *const Reader) -> *const us
     unsafe { get(reader, ptr::null(), |reader| Ok(reader.info().shape.as_ptr())) }
 }
 
-/// The extents of chunks: regions along their edges are read with the least work. Valid until the reader is freed; NULL
+/// The extents of chunks: regions that are aligned to chunks are read with the least work. Valid until the reader is freed; NULL
 /// for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_chunk_shape(reader: *const Reader) -> *const usize {
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn pumice_reader_bound(
     guard(|| {
         // SAFETY: as the caller promises.
         let (reader, bound, e) =
-            unsafe { (shared(reader, "reader")?, Place::new(bound, "bound")?, Place::new(e, "e")?) };
+            unsafe { (shared(reader, "reader")?, OutPointer::new(bound, "bound")?, OutPointer::new(e, "e")?) };
         let asked = *at(&reader.info().bounds, index, "bounds")?;
         bound.set(asked.kind().code().into());
         e.set(asked.value().unwrap_or(0.0));
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn pumice_reader_n_fills(reader: *const Reader) -> usize {
 pub unsafe extern "C" fn pumice_reader_fill(reader: *const Reader, index: usize, value: *mut f64) -> Status {
     guard(|| {
         // SAFETY: as the caller promises.
-        let (reader, value) = unsafe { (shared(reader, "reader")?, Place::new(value, "value")?) };
+        let (reader, value) = unsafe { (shared(reader, "reader")?, OutPointer::new(value, "value")?) };
         value.set(*at(&reader.info().fills, index, "fill values")?);
         Ok(())
     })
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn pumice_reader_attribute(
     guard(|| {
         // SAFETY: as the caller promises.
         let (reader, key, value) =
-            unsafe { (shared(reader, "reader")?, Place::new(key, "key")?, Place::new(value, "value")?) };
+            unsafe { (shared(reader, "reader")?, OutPointer::new(key, "key")?, OutPointer::new(value, "value")?) };
         let (key_text, value_text) = at(&reader.attributes, index, "attributes")?;
         key.set(key_text.as_ptr());
         value.set(value_text.as_ptr());
@@ -282,14 +282,14 @@ pub unsafe extern "C" fn pumice_reader_attribute(
 pub unsafe extern "C" fn pumice_reader_read(reader: *const Reader, dtype: i32, buffer: *mut *mut Buffer) -> Status {
     guard(|| {
         // SAFETY: as the caller promises.
-        let (reader, buffer) = unsafe { (shared(reader, "reader")?, Place::new(buffer, "buffer")?) };
+        let (reader, buffer) = unsafe { (shared(reader, "reader")?, OutPointer::new(buffer, "buffer")?) };
         buffer.set(with_dtype!(self::dtype(dtype)?, T => Buffer::new(reader.stream.read::<T>()?.data)));
         Ok(())
     })
 }
 
-/// Decodes the whole array to memory of the caller, which must have exactly as many values. What is there after a failure
-/// is not to be used.
+/// Decodes the whole array to memory of the caller, which must have exactly as many values. After a failure its contents
+/// are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_read_into(
     reader: *const Reader,
@@ -319,14 +319,14 @@ pub unsafe extern "C" fn pumice_reader_read_region(
     guard(|| {
         // SAFETY: as the caller promises.
         let (reader, region, buffer) =
-            unsafe { (shared(reader, "reader")?, ranges(rank, start, count)?, Place::new(buffer, "buffer")?) };
+            unsafe { (shared(reader, "reader")?, ranges(rank, start, count)?, OutPointer::new(buffer, "buffer")?) };
         buffer.set(with_dtype!(self::dtype(dtype)?, T => Buffer::new(reader.stream.read_region::<T>(&region)?.data)));
         Ok(())
     })
 }
 
-/// Decodes a box of the array to memory of the caller, which must have exactly as many values. What is there after a
-/// failure is not to be used.
+/// Decodes a box of the array to memory of the caller, which must have exactly as many values. After a failure its
+/// contents are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_read_region_into(
     reader: *const Reader,
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn pumice_reader_read_region_into(
 }
 
 /// Compares the stream with the original array, of the same type and shape: PUMICE_STATUS_BOUND_BROKEN if any value is
-/// further off than the stream promises. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
+/// further from the original than the stream's bound allows. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_check(
     reader: *const Reader,
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn pumice_reader_check(
     guard(|| {
         // SAFETY: as the caller promises.
         let (reader, max_abs_error) =
-            unsafe { (shared(reader, "reader")?, Place::optional(max_abs_error, "max_abs_error")?) };
+            unsafe { (shared(reader, "reader")?, OutPointer::optional(max_abs_error, "max_abs_error")?) };
         let found = with_dtype!(self::dtype(dtype)?, T => {
             // SAFETY: as the caller promises.
             reader.check(unsafe { slice(original.cast::<T>(), n_values, "original") }?)

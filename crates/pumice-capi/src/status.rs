@@ -19,13 +19,13 @@ pub const VERSION_PATCH: u32 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
-    /// All is well.
+    /// Success.
     Ok = 0,
     /// Some value differs by more than the bound (only pumice_reader_check() says so).
     BoundBroken = 1,
     /// The call asked for something impossible or contradictory.
     InvalidArgument = 2,
-    /// The stream, or the wish, is valid but needs a newer release or a feature that is not here.
+    /// The stream or the request is valid, but needs a newer release or a feature that this build lacks.
     Unsupported = 3,
     /// The bytes are not a Pumice stream, or were damaged.
     Corrupt = 4,
@@ -33,9 +33,9 @@ pub enum Status {
     Truncated = 5,
     /// Reading or writing failed.
     Io = 6,
-    /// More memory would be needed than the limit, or than the output has.
+    /// The call needs more memory than the limit, or than the capacity of the output.
     LimitExceeded = 7,
-    /// An accelerator is not there or failed.
+    /// An accelerator is missing or failed.
     Device = 8,
     /// An error in Pumice itself: please report it. Handles of the call may only be freed.
     Internal = 101,
@@ -52,7 +52,7 @@ impl From<ErrorKind> for Status {
             ErrorKind::Io => Status::Io,
             ErrorKind::LimitExceeded => Status::LimitExceeded,
             ErrorKind::Device => Status::Device,
-            // A kind that this table does not know yet.
+            // A kind that this table does not have yet.
             _ => Status::Internal,
         }
     }
@@ -88,12 +88,12 @@ pub unsafe extern "C" fn pumice_refuse(message: *const c_char) -> Status {
     guard(|| Err(invalid(unsafe { text(message, "message") }?)))
 }
 
-/// An error that the caller can mend.
+/// An error that the caller can fix.
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 
-/// Text for C; what cannot be said there is left out.
+/// A C string; drops NUL characters, which it cannot contain.
 pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
@@ -109,7 +109,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
             (Status::Internal, format!("an error in Pumice itself, please report it: {text}"))
         }
     };
-    // Nobody can ask for the message of a thread that is ending.
+    // A thread that is ending cannot ask for the message any more.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = c_text(&message));
     status
 }

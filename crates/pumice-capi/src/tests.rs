@@ -1,5 +1,5 @@
-//! The interface from within Rust: what a C program cannot see, such as panics, and that all the files which repeat the
-//! interface agree. tests/misuse.c has the mistakes of C programs.
+//! Tests of the interface from Rust: what a C program cannot test, such as panics, and that all files that repeat the
+//! interface agree. tests/misuse.c tests the mistakes of C programs.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -49,7 +49,7 @@ fn panics_become_a_status_and_errors_keep_their_code() {
     assert_eq!(std::thread::spawn(message).join().unwrap(), "");
 }
 
-/// Compresses, decodes in every way there is, and returns all restored arrays.
+/// Compresses, decodes with every decoding function, and returns all restored arrays.
 fn round_trips<T: pumice::Element>(dtype: i32, config: *const Config, data: &[T], shape: &[usize]) -> Vec<Vec<T>> {
     let (values, n) = (data.as_ptr().cast::<c_void>(), data.len());
     let (rank, extents) = (shape.len(), shape.as_ptr());

@@ -5,7 +5,7 @@ use std::io;
 
 use pumice::{Element, FileWriter, Result, Summary, with_dtype};
 
-use crate::arguments::{Place, dtype, exclusive, extents, free, path, shared, slice};
+use crate::arguments::{OutPointer, dtype, exclusive, extents, free, path, shared, slice};
 use crate::config::Config;
 use crate::status::{Status, guard, invalid};
 
@@ -19,7 +19,7 @@ pub struct Writer {
     rows: Option<Box<dyn Rows>>,
 }
 
-/// A writer of rows of some type to some place.
+/// A writer of rows of any type to any output.
 trait Rows: Send {
     /// # Safety
     /// As for `slice`, for the element type of the writer.
@@ -39,8 +39,8 @@ impl<T: Element> Rows for FileWriter<T> {
     }
 }
 
-/// Workers may write from any thread, which is not for the caller's function to bear: bytes wait here until the call of
-/// the caller's thread is about to return.
+/// Worker threads produce bytes, but the caller's function must run in the caller's thread: bytes are kept here until the
+/// call is about to return.
 struct CallbackWriter<T> {
     writer: pumice::Writer<T, Vec<u8>>,
     put: Callback,
@@ -90,13 +90,13 @@ impl Writer {
         Box::into_raw(Box::new(Self { rows: Some(Box::new(rows)) }))
     }
 
-    /// Takes out what does the writing: put back only if it can go on, so that a panic or lost bytes end it.
+    /// Takes the inner writer out. It is put back only if it can continue, so that a panic or lost bytes end it.
     fn take(&mut self) -> Result<Box<dyn Rows>> {
         self.rows.take().ok_or_else(|| invalid("the writer is finished, or an earlier call of it failed"))
     }
 }
 
-/// Starts a file of rows of this shape: the array gets one axis more, the slowest, as long as there are rows. The bound must
+/// Starts a file of rows of this shape: the array has one more axis, the slowest, whose extent is the number of rows. The bound must
 /// not depend on the values: a relative one needs pumice_config_set_range(), targets are not possible. The file appears
 /// under its name, or replaces an old one, only when the writer is finished.
 #[unsafe(no_mangle)]
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn pumice_writer_create_file(
                 self::path(path)?,
                 shared(config, "config")?,
                 extents(row_rank, row_shape, "row_shape")?,
-                Place::new(writer, "writer")?,
+                OutPointer::new(writer, "writer")?,
             )
         };
         writer.set(
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn pumice_writer_create_file(
     })
 }
 
-/// Goes on with a file: adds rows with its bound, fill values and chunks. Until the writer is finished it stays as it is.
+/// Appends to a file: adds rows with its bound, fill values and chunks. The file does not change until the writer is finished.
 /// `threads` is the number of worker threads; 0 means one per core.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_writer_append_file(
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn pumice_writer_append_file(
 ) -> Status {
     guard(|| {
         // SAFETY: as the caller promises.
-        let (path, writer) = unsafe { (self::path(path)?, Place::new(writer, "writer")?) };
+        let (path, writer) = unsafe { (self::path(path)?, OutPointer::new(writer, "writer")?) };
         writer.set(with_dtype!(self::dtype(dtype)?, T => Writer::handle(FileWriter::<T>::append(path, threads)?)));
         Ok(())
     })
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn pumice_writer_create_callback(
         let put = Callback { function: put.ok_or_else(|| invalid("put is NULL"))?, user };
         // SAFETY: as the caller promises.
         let (config, shape, writer) = unsafe {
-            (shared(config, "config")?, extents(row_rank, row_shape, "row_shape")?, Place::new(writer, "writer")?)
+            (shared(config, "config")?, extents(row_rank, row_shape, "row_shape")?, OutPointer::new(writer, "writer")?)
         };
         writer.set(with_dtype!(self::dtype(dtype)?, T => {
             Writer::handle(CallbackWriter { writer: pumice::Writer::<T, _>::new(Vec::new(), shape, &config.0)?, put })
@@ -190,14 +190,14 @@ pub unsafe extern "C" fn pumice_writer_finish(writer: *mut Writer, compressed_si
     guard(|| {
         // SAFETY: as the caller promises.
         let (writer, size) =
-            unsafe { (exclusive(writer, "writer")?, Place::optional(compressed_size, "compressed_size")?) };
+            unsafe { (exclusive(writer, "writer")?, OutPointer::optional(compressed_size, "compressed_size")?) };
         let summary = writer.take()?.finish()?;
         size.into_iter().for_each(|size| size.set(summary.compressed_bytes));
         Ok(())
     })
 }
 
-/// Frees a writer. One that is not finished leaves no file, and an old file as it was.
+/// Frees a writer. If it is not finished, it leaves no new file and does not change an old one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_writer_free(writer: *mut Writer) {
     // SAFETY: as the caller promises.
