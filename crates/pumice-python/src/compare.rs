@@ -48,7 +48,7 @@ pub(crate) fn with_reader<T: Element, R: ReadAt>(
     Ok(found)
 }
 
-/// Compares two arrays; `limits` are an absolute one and one relative to each value.
+/// Compares two arrays; `limits` are an absolute bound and a bound relative to each value.
 #[pyfunction]
 pub(crate) fn compare_arrays<'py>(
     py: Python<'py>,
@@ -86,12 +86,12 @@ fn whole<T: Element>(shape: &[usize], original: &[T], restored: &[T], guarantee:
     Findings { total, worst: total.worst_index.map(|at| coordinates(at, &region)) }
 }
 
-/// Coordinates in the whole array of a place in a box of it, in C order.
-fn coordinates(mut place: usize, region: &[Range<usize>]) -> Vec<usize> {
+/// Coordinates in the whole array of an offset in a box of it, in C order.
+fn coordinates(mut offset: usize, region: &[Range<usize>]) -> Vec<usize> {
     let mut index = vec![0; region.len()];
     for (i, range) in index.iter_mut().zip(region).rev() {
-        *i = range.start + place % range.len();
-        place /= range.len();
+        *i = range.start + offset % range.len();
+        offset /= range.len();
     }
     index
 }

@@ -1,6 +1,6 @@
 //! The native half of the Python package `pumice`: arrays in and out without copies, and all work without the
-//! interpreter's lock. What users see (arguments, documentation, slicing) is Python, in `python/pumice`, which hands over
-//! only arrays that are C-contiguous, aligned and in native byte order.
+//! interpreter's lock. What users see (arguments, documentation, slicing) is Python, in `python/pumice`, which passes only
+//! arrays that are C-contiguous, aligned and in native byte order.
 #![allow(unsafe_code, reason = "memory of other libraries is taken in as slices")]
 
 mod compare;

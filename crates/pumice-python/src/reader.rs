@@ -1,4 +1,4 @@
-//! Reading: streams in files and in memory of Python's, whole or in part.
+//! Reads streams in files and in Python's memory, whole or in part.
 
 use std::fs::File;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::config::{Values, with_values};
 use crate::error::OrRaise;
 use crate::report;
 
-/// Bytes of a Python object, held as long as they are read.
+/// Bytes of a Python object, whose buffer is held while they are read.
 pub(crate) struct Bytes(PyUntypedBuffer);
 
 impl Bytes {
@@ -107,11 +107,11 @@ impl Reader {
         Ok(Self { reader: reader.or_raise(py)?, max_bytes })
     }
 
-    /// A new array of the type of the stream. What would not fit into the limit is not even asked for.
+    /// A new array of the type of the stream; refused before allocation if it exceeds the limit.
     fn allocate<'py>(&self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyUntypedArray>> {
         let dtype = self.reader.info().dtype;
         check_limit(dtype, shape, self.max_bytes).or_raise(py)?;
-        // NumPy raises MemoryError where the system has not enough. Its zeroed memory costs nothing until it is used.
+        // NumPy raises MemoryError if the system has too little. Its zeroed memory costs nothing until it is used.
         let zeros = py.import("numpy")?.call_method1("zeros", (shape.to_vec(), report::dtype_name(dtype)))?;
         Ok(zeros.cast_into::<PyUntypedArray>()?)
     }
@@ -132,14 +132,14 @@ impl Reader {
         Self::new(data.py(), Source::Memory(Bytes::of(data)?), None, threads, max_bytes)
     }
 
-    /// Opens a stream of so many bytes that `read(offset, length)` gives parts of, from any thread.
+    /// Opens a stream of this many bytes; `read(offset, length)` returns parts of it and may be called in any thread.
     #[staticmethod]
     fn of_callable(n_bytes: u64, read: Bound<'_, PyAny>, threads: usize, max_bytes: u64) -> PyResult<Self> {
         let py = read.py();
         Self::new(py, Source::Elsewhere { n_bytes, read: read.unbind() }, None, threads, max_bytes)
     }
 
-    /// What the stream says about itself.
+    /// The header and index of the stream as a dictionary.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         report::info(py, self.reader.info())
@@ -196,7 +196,7 @@ impl Reader {
     }
 }
 
-/// That an array fits into the limit.
+/// Checks that an array fits into the limit.
 pub(crate) fn check_limit(dtype: DType, shape: &[usize], max_bytes: u64) -> pumice::Result<()> {
     let n_bytes = shape.iter().try_fold(dtype.size() as u64, |n, extent| n.checked_mul(*extent as u64));
     if n_bytes.is_some_and(|n_bytes| n_bytes <= max_bytes) {
@@ -209,7 +209,7 @@ pub(crate) fn check_limit(dtype: DType, shape: &[usize], max_bytes: u64) -> pumi
     Err(Error::new(ErrorKind::LimitExceeded, message))
 }
 
-/// That the stream has this type and shape, which others are compared with.
+/// Checks that the stream has the type and shape of the array to compare with.
 pub(crate) fn check_like<T: Element, R: ReadAt>(shape: &[usize], reader: &pumice::Reader<R>) -> pumice::Result<()> {
     let info = reader.info();
     if (T::DTYPE, shape) == (info.dtype, &info.shape[..]) {

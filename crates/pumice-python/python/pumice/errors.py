@@ -34,7 +34,7 @@ class DtypeError(PumiceError, TypeError):
 
 
 class UnsupportedError(PumiceError, NotImplementedError):
-    """The stream needs a newer release, or the wish another backend."""
+    """The stream needs a newer release, or the request another backend."""
 
     code = 3
 
