@@ -1,4 +1,4 @@
-//! The independent judge of a round trip: exact arithmetic, none of Pumice's own code.
+//! An independent check of round trips: exact arithmetic, none of Pumice's own code.
 //!
 //! Whether |x - y| <= e is decided without rounding. Every value is exact as f64; the difference of two of them is, by
 //! Knuth's two-sum, exactly s + t with s the rounded difference. Rounding is monotone, so s < e implies |x - y| <= e and

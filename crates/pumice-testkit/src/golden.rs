@@ -9,8 +9,8 @@
 //! assets/golden-errors/manifest.toml   the kind of error each must give
 //! ```
 //!
-//! [`CASES`] is what the first three are made of. `UPDATE_GOLDEN=1` lets the tests write files that are absent and
-//! change the encoder's hashes; nothing ever changes a file that is there.
+//! The first three are made from [`CASES`]. `UPDATE_GOLDEN=1` lets the tests write files that are absent and change the
+//! encoder's hashes; nothing ever changes an existing file.
 
 use crate::DType;
 use crate::fields::Field;
@@ -201,7 +201,7 @@ use Bound::{Abs, L2, Lossless, Psnr, PwRel, Ratio, Rel};
 use DType::{F32, F64};
 use Preset::{Ceaz, Ceresz2, Cuszp2Outlier, Cuszp2Plain, Cuszplus};
 
-/// Every feature of the format, in arrays as small as show it.
+/// Every feature of the format, in arrays that are as small as possible.
 pub const CASES: &[Case] = &[
     Case::new("smooth_1d_f32", Field::Smooth, F32, &[5000], Abs(1e-3)),
     Case::new("smooth_2d_f32", Field::Smooth, F32, &[70, 65], Rel(1e-3)),
@@ -482,7 +482,7 @@ pub fn is_update() -> bool {
     std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1")
 }
 
-/// One stream to decode, and what must come of it.
+/// A stream to decode, and the expected result.
 #[derive(Clone, Debug)]
 pub struct Golden {
     /// Name of the case.

@@ -1,7 +1,7 @@
 //! Test support for Pumice: deterministic fields, an independent bound checker, golden files, real data.
 //!
-//! Nothing here depends on Pumice itself: what checks the codec must not share its code, and a development dependency
-//! that came back round would bring the codec's types in twice.
+//! Nothing here depends on Pumice itself: what checks the codec must not share its code, and a circular development
+//! dependency would compile the codec's types twice.
 
 pub mod check;
 pub mod data;

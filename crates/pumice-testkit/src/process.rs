@@ -1,4 +1,4 @@
-//! Tests that run themselves again in a process of their own.
+//! Tests that start themselves again in a new process.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The bytes depend on the input alone: not on the number of threads, nor on the instruction set, nor on the day.
+//! The bytes depend on the input alone: not on the number of threads, the instruction set or the time.
 
 use crate::cases;
 use pumice::{Config, DecodeOptions, ErrorBound, Preset, Reader};
@@ -6,7 +6,7 @@ use pumice_testkit::fields::Field;
 use pumice_testkit::golden::{CASES, Case};
 use pumice_testkit::{check, process, sha256_hex};
 
-/// Arrays whose chunks are shared out among threads: bands of several streams, slabs of a lattice, spans of blocks.
+/// Arrays whose chunks are divided among threads: bands of several streams, slabs of a lattice, spans of blocks.
 const LARGE: [(Preset, Field, &[usize]); 10] = [
     (Preset::Small, Field::Turbulence, &[300, 300, 10]),
     (Preset::Small, Field::FillAndNan, &[10, 300, 300]),
@@ -54,7 +54,7 @@ fn assert_same(digest: &str, expected: &str) {
     assert_eq!(digest.len(), expected.len());
 }
 
-/// Runs itself once for each instruction set. One that the machine lacks is answered by the best that it has.
+/// Runs itself once for each instruction set. For a set that the machine lacks, the library uses the best one it has.
 #[test]
 fn same_bytes_for_every_instruction_set() {
     const EXPECTED: &str = "PUMICE_TEST_EXPECTED_DIGEST";

@@ -4,7 +4,7 @@ use pumice::{Config, Element, ErrorBound, ErrorKind, Preset};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 
-/// Round trip with every preset, checked by the independent judge; returns what `small` makes of it, stream and values.
+/// A round trip with every preset, checked by the independent check; returns stream and values of `small`.
 fn round_trip<T: Element + Float>(values: &[T], shape: &[usize], config: &Config) -> (Vec<u8>, Vec<T>) {
     let with = |preset: &Preset| round_trip_with(values, shape, &config.clone().preset(*preset));
     Preset::ALL.iter().filter(|preset| **preset != Preset::Small).for_each(|preset| drop(with(preset)));

@@ -9,7 +9,7 @@ use pumice_testkit::{check, sha256_hex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Writes absent files and the encoder's hashes, once, where that is asked for.
+/// Writes absent files and the encoder's hashes, once, if `UPDATE_GOLDEN` is set.
 static UPDATED: LazyLock<()> = LazyLock::new(|| {
     if golden::is_update() {
         for done in cases::ALL.iter() {
@@ -92,7 +92,7 @@ fn cases_cover_every_feature_of_the_codecs() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// What a stream makes use of.
+/// The features that a stream uses.
 fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
     const SINGLE_CHUNK: u8 = 1;
     if stream[9] & SINGLE_CHUNK == 0 {
@@ -271,7 +271,7 @@ fn hostile_files_fail_as_recorded() {
     assert!(files.len() >= hostile().len());
     for file in files {
         let error = pumice::decompress::<f32>(&file.bytes).map(drop).expect_err(&file.name);
-        // A stream of f64 fails before its type is of interest to anybody.
+        // A stream of f64 fails before its type is compared.
         let error = match error.kind() {
             ErrorKind::InvalidArgument => pumice::decompress::<f64>(&file.bytes).map(drop).expect_err(&file.name),
             _ => error,

@@ -9,7 +9,7 @@ use pumice::{DType, DecodeOptions, ErrorKind, Reader};
 use pumice_testkit::golden::Preset;
 use pumice_testkit::{Rng, check};
 
-/// Decodes as whatever the stream says it holds.
+/// Decodes with the type that the header names.
 fn decode(stream: &[u8]) -> pumice::Result<Vec<u8>> {
     let reader = Reader::new(stream, DecodeOptions::new().threads(1).max_bytes(1 << 24))?;
     match reader.info().dtype {
@@ -156,7 +156,7 @@ fn forged(bytes: &[u8], range: std::ops::Range<usize>, rng: &mut Rng) -> Vec<u8>
     forged
 }
 
-/// Decodes a stream with this payload; what comes of it has the right size at least.
+/// Decodes a stream with this payload; if that succeeds, the result must have the right size.
 fn try_payload(done: &Done, payload: &[u8]) {
     if let Ok(decoded) = decode(&forge::with_payload(&done.stream, payload)) {
         assert_eq!(decoded.len(), done.decoded.len(), "{}", done.case.name);

@@ -1,4 +1,4 @@
-//! Memory: hostile streams get none, and honest ones no more than promised. A counting allocator looks on.
+//! Memory, measured by a counting allocator: hostile streams allocate none, valid ones no more than documented.
 #![allow(unsafe_code)]
 
 use crate::forge;
@@ -8,7 +8,7 @@ use pumice_testkit::fields::Field;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts what each thread takes: tests run side by side, and the library is told to use the caller's thread only.
+/// Counts the allocations of each thread: tests run in parallel, and the library is told to use the caller's thread only.
 struct Counting;
 
 thread_local! {
@@ -22,7 +22,7 @@ fn count(bytes: isize) {
     PEAK.set(PEAK.get().max(in_use));
 }
 
-// SAFETY: every call is passed on to the system's allocator as it is; the counters are plain cells without destructor.
+// SAFETY: every call is passed unchanged to the system's allocator; the counters are plain cells without destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

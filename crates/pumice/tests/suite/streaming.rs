@@ -1,4 +1,4 @@
-//! Rows that arrive over time, files that appear whole or not at all, and what is left of damaged ones.
+//! Rows that arrive over time, files that appear complete or not at all, and recovery of damaged files.
 
 use pumice::{AtomicFile, Config, DecodeOptions, ErrorBound, ErrorKind, FileWriter, Preset, Reader, Writer};
 use pumice_testkit::check;
@@ -140,7 +140,7 @@ fn an_atomic_file_appears_on_commit() {
     assert_eq!(AtomicFile::create(folder.path().join("no/such/folder")).unwrap_err().kind(), ErrorKind::Io);
 }
 
-/// In order and at offsets: the one does not move the other.
+/// Sequential writes and writes at offsets do not affect each other's position.
 #[test]
 fn writing_at_an_offset_leaves_the_position() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn salvage_finds_all_chunks_but_the_damaged_one() {
     }
 }
 
-/// Whatever is cut off, what remains is found, and nothing else is made up.
+/// Wherever a file is cut off, salvage finds all that remains, and nothing else.
 #[test]
 fn salvage_of_every_prefix() {
     for (preset, step) in Preset::ALL.iter().map(|preset| (*preset, if *preset == Preset::Max { 41 } else { 7 })) {

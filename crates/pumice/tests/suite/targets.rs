@@ -8,7 +8,7 @@ use pumice::{
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check, data};
 
-/// What came of a target, measured on what comes back. The bound of the stream is checked on the way.
+/// How well a target is met, measured on the restored values. The bound of the stream is checked as well.
 struct Met {
     achieved: Achieved,
     /// On the good side of the target by this many dB, or by this share of the ratio.
