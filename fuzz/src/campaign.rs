@@ -1,6 +1,6 @@
 //! The stable engine: seeds, stacked random mutations, and a generator with a fixed start, so that execution number n
-//! of a target is the same input on every machine. It has no coverage guidance; what it finds, it finds by the seeds
-//! being near the interesting places.
+//! of a target is the same input on every machine. It has no coverage guidance: it relies on seeds that are close to the
+//! interesting inputs.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,7 +14,7 @@ use crate::Target;
 const MAX_BYTES: usize = 4096;
 /// An execution that takes longer is a finding.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Numbers that parsers trip over.
+/// Numbers at which parsers tend to fail.
 const NUMBERS: [u64; 14] = [0, 1, 7, 8, 63, 64, 127, 128, 255, 4096, 0xffff, 0x7fff_ffff, i64::MAX as u64, u64::MAX];
 
 /// When to stop.
@@ -40,7 +40,7 @@ pub struct Outcome {
 /// An input on which a target panicked or hung.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What it said.
+    /// The message of the panic.
     pub message: String,
     /// The input.
     pub input: Vec<u8>,

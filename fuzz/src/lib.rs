@@ -2,8 +2,8 @@
 //! [`campaign`], a deterministic mutation loop for stable Rust that CI runs for a few seconds, and libFuzzer with
 //! coverage guidance (`fuzz/libfuzzer`) for long campaigns. `cargo xtask fuzz` starts either.
 //!
-//! Checksums would stop nearly all mutated bytes at the door, so the targets build or repair them
-//! ([`stream`], written from docs/format.md): what is tested is the code behind them.
+//! Checksums would reject nearly all mutated streams, so the targets build or repair them ([`stream`], written from
+//! docs/format.md), to test the code behind them.
 
 pub mod campaign;
 pub mod seeds;
@@ -15,7 +15,7 @@ pub mod targets;
 pub struct Target {
     /// The name on the command line and of the libFuzzer binary.
     pub name: &'static str,
-    /// What it attacks.
+    /// What it tests.
     pub about: &'static str,
     /// The target itself: panics on a finding.
     pub run: fn(&[u8]),

@@ -47,7 +47,7 @@ pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-/// A header around `fields`, which stand from `dtype` to the last attribute: magic, versions, size and checksum.
+/// Adds magic, versions, size and checksum to `fields`, the header from `dtype` to the last attribute.
 pub fn sealed_header(fields: &[u8]) -> Vec<u8> {
     let mut out = b"PUM\x1a\x01\x01".to_vec();
     let header_bytes = fields.len() + 12;
@@ -174,7 +174,7 @@ pub fn first_payload(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((fields.codec, bytes.get(payload_at..payload_at.checked_add(fields.payload_bytes as usize)?)?))
 }
 
-/// The fields of the frame at `at`, where its checksum stands, and where its payload starts.
+/// The fields of the frame at `at`, the offset of its checksum, and the offset of its payload.
 fn frame_fields(bytes: &[u8], at: usize, facts: &HeaderFacts) -> Option<(FrameFields, usize, usize)> {
     if bytes.get(at..at + 4)? != b"CHNK" {
         return None;
@@ -189,7 +189,7 @@ fn frame_fields(bytes: &[u8], at: usize, facts: &HeaderFacts) -> Option<(FrameFi
     (at + 8 <= bytes.len()).then_some((fields, at, at + 8))
 }
 
-/// Makes checksums hold again, as far as the structure can still be followed.
+/// Repairs checksums, as far as the structure can still be parsed.
 pub fn reseal(bytes: &mut [u8], repairs: Repairs) {
     let Some(facts) = HeaderFacts::of(bytes) else { return };
     let header_bytes = facts.header_bytes;
