@@ -13,7 +13,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a C compiler is asked to find.
 const STRICT: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 
-/// What the static library needs of the system.
+/// The system libraries that the static library needs.
 const SYSTEM_LIBS: &str = "-lpthread -ldl -lm -lgcc_s -lc";
 
 /// `cargo xtask install-c`.
@@ -24,7 +24,7 @@ pub(crate) fn run_task(options: &[&str]) -> Result {
     }
 }
 
-/// Builds the library and puts all that belongs to it under `prefix`.
+/// Builds the library and installs everything that belongs to it under `prefix`.
 fn install(prefix: &Path) -> Result {
     if !cfg!(target_os = "linux") {
         return Err("install-c knows Linux only; elsewhere use cargo-c: `cargo cinstall --package pumice-capi`".into());
@@ -62,7 +62,7 @@ fn install(prefix: &Path) -> Result {
 }
 
 fn copy(from: &Path, to: &Path) -> Result {
-    // A program that runs keeps the old library; writing into it would change it under its feet.
+    // Running programs keep the old file mapped; overwriting it in place would change their code.
     let _ = fs::remove_file(to);
     fs::copy(from, to).map(drop).map_err(|e| format!("{} to {}: {e}", from.display(), to.display()))
 }
@@ -103,7 +103,7 @@ impl Site {
         command
     }
 
-    /// What pkg-config says to give to the compiler.
+    /// The compiler flags that pkg-config prints.
     fn flags(&self, options: &[&str]) -> Result<Vec<String>> {
         let output = shell::output(self.command("pkg-config").args(options).arg("pumice"))?;
         Ok(output.split_whitespace().map(str::to_owned).collect())
@@ -215,7 +215,7 @@ pub(crate) fn tutorial() -> Result {
     if printed.len() == expected.len() { Ok(()) } else { Err("not all commands of c.md were run".into()) }
 }
 
-/// Stands in front of the output of each command.
+/// Printed before the output of each command.
 const MARK: &str = "==== next command ====";
 
 struct CodeBlock<'a> {

@@ -24,7 +24,7 @@ const REL_BATCH: u64 = 1 << 20;
 /// The extents of a box but for the slowest.
 const FACE: u64 = 256 * 256;
 
-/// Those that are proven unless one is named; `max` differs from `small` in nothing that bounds depend on.
+/// The presets to check unless one is named; `max` differs from `small` in nothing that bounds depend on.
 const PRESETS: [Preset; 8] = [
     Preset::Fast,
     Preset::Balanced,
@@ -154,7 +154,7 @@ impl Pass {
         matches!(self.bound, ErrorBound::Rel(_))
     }
 
-    /// Shares the batches out among threads; the library itself runs on one in each.
+    /// Divides the batches among threads; the library uses one thread in each.
     fn prove(&self, stride: u64, threads: usize) -> Result<Count> {
         let n_values = N_PATTERNS.div_ceil(stride);
         let batch_values = if self.is_relative() { REL_BATCH } else { BATCH };
@@ -179,7 +179,7 @@ impl Pass {
     }
 }
 
-/// Buffers that are used again.
+/// Buffers that are reused.
 #[derive(Default)]
 struct Batch {
     values: Vec<f32>,
@@ -190,7 +190,7 @@ struct Batch {
 impl Batch {
     fn prove(&mut self, pass: &Pass, first: u64, n: u64, stride: u64) -> Result<Count> {
         let order = &pass.order;
-        // A box needs whole faces: the patterns go round.
+        // A box needs whole faces: the patterns wrap around.
         let n = if order.is_box { n.next_multiple_of(FACE) } else { n };
         let step = if pass.is_relative() { 1 } else { stride };
         let pattern = |i: u64| ((first * stride + (i - first) * step).wrapping_mul(order.factor)) as u32;

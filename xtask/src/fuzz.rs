@@ -24,7 +24,7 @@ pub(crate) const PROFILE: [&str; 12] = [
     "--profile",
     "fuzz",
 ];
-/// Nobody waits longer without having asked for it.
+/// The time of a campaign unless a limit is given.
 const DEFAULT_TIME: Duration = Duration::from_secs(60);
 
 struct Options {
@@ -133,7 +133,7 @@ fn with_libfuzzer(target: Target, limit: Limit, asan: bool) -> Result {
         Limit::Time(time) => format!("-max_total_time={}", time.as_secs()),
     };
     let mut cargo = shell::command("cargo");
-    // The cargo that started this task would otherwise stand for the nightly one.
+    // Otherwise the cargo that started this task would be used instead of the nightly one.
     cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
     let sanitizer = if asan { "address" } else { "none" };
     cargo

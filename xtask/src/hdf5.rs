@@ -1,4 +1,4 @@
-//! The HDF5 plugin: its place in the Python package, the programs that tests use it with, and a test under MPI.
+//! The HDF5 plugin: copies it into the Python package, installs the programs that its tests need, and tests it under MPI.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ pub(crate) fn programs() -> Result {
 
 /// Builds the plugin and puts it into the Python package.
 pub(crate) fn build_plugin() -> Result {
-    // With the command-line tool, which has the same filter: so nothing is built twice.
+    // Together with the command-line tool, which has the same filter, so that nothing is built twice.
     let packages = ["--package", "pumice-hdf5", "--package", "pumice-cli"];
     run(shell::cargo().args(["build", "--release", "--quiet"]).args(packages))?;
     let (name, folder) = (format!("libpumice_hdf5{}", std::env::consts::DLL_SUFFIX), root().join(PLUGIN_FOLDER));
@@ -33,7 +33,7 @@ pub(crate) fn parallel() -> Result {
     let folder = shell::target_dir().join("hdf5-parallel");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let program = folder.join("parallel");
-    // There, since it leaves an object file where it runs.
+    // In that folder, since the compiler leaves an object file in the current one.
     let mut compiler = command("h5pcc");
     compiler.current_dir(&folder).args(["-shlib", "-o"]).arg(&program);
     run(compiler.arg(root().join("crates/pumice-hdf5/tests/parallel.c")).arg("-lm"))?;

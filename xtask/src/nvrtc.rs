@@ -13,7 +13,7 @@ use crate::shell::Result;
 /// The release that crates/pumice-gpu/requirements.txt pins.
 const RELEASE: (c_int, c_int) = (12, 4);
 
-/// A file: its name, by which others include it, and what it says.
+/// A file: the name by which others include it, and its text.
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
@@ -42,13 +42,13 @@ pub(crate) struct Nvrtc {
     get_error_string: unsafe extern "C" fn(Status) -> *const c_char,
     get_program_log: (Size, Text),
     get_ptx: (Size, Text),
-    /// The functions are theirs: they must stay as long.
+    /// The functions point into these libraries, which must stay loaded.
     _libraries: [Library; 2],
 }
 
 impl Nvrtc {
     /// From the folder of its two libraries. The built-in headers are loaded by their path first: NVRTC asks for them
-    /// by name only, and would take those of another toolkit that `LD_LIBRARY_PATH` leads to.
+    /// by name only, and would take those of another toolkit in `LD_LIBRARY_PATH`.
     pub(crate) fn load(folder: &Path) -> Result<Self> {
         let (major, minor) = RELEASE;
         let builtins = load_library(&folder.join(format!("libnvrtc-builtins.so.{major}.{minor}")))?;
@@ -88,7 +88,7 @@ impl Nvrtc {
         format!("{}.{}", RELEASE.0, RELEASE.1)
     }
 
-    /// The PTX of a kernel file. What the compiler has to say is part of the error or, if it only warns, printed.
+    /// The PTX of a kernel file. Compiler messages become part of the error; warnings are printed.
     pub(crate) fn compile(&self, kernel: &Source, headers: &[Source], options: &[&str]) -> Result<String> {
         let failed = |e: String| format!("{}: {e}", kernel.name);
         let program = Program::new(self, kernel, headers).map_err(failed)?;
@@ -114,7 +114,7 @@ impl Nvrtc {
 }
 
 fn load_library(path: &Path) -> Result<Library> {
-    // SAFETY: what NVIDIA's libraries do when they are loaded asks nothing of the process.
+    // SAFETY: the initialisers of NVIDIA's libraries make no demands on the process.
     unsafe { Library::new(path) }.map_err(|e| format!("NVRTC cannot be loaded from {}: {e}", path.display()))
 }
 
@@ -131,7 +131,7 @@ impl<'a> Program<'a> {
         let names = Strings::new(headers.iter().map(|header| header.name.as_str()))?;
         let texts = Strings::new(headers.iter().map(|header| header.text.as_str()))?;
         let mut handle = ptr::null_mut();
-        // SAFETY: all strings end in a zero and outlive the call, which copies them; the arrays are as long as said.
+        // SAFETY: all strings end with a NUL and outlive the call, which copies them; the arrays are as long as said.
         let status = unsafe {
             let (texts, names) = (texts.as_ptr(), names.as_ptr());
             (nvrtc.create_program)(&mut handle, text.as_ptr(), name.as_ptr(), headers.len() as c_int, texts, names)
@@ -140,7 +140,7 @@ impl<'a> Program<'a> {
         Ok(Self { nvrtc, handle })
     }
 
-    /// A text that NVRTC gives in two calls: its size with the zero at the end, then its bytes.
+    /// A text that NVRTC returns in two calls: first its size including the NUL, then its bytes.
     fn text(&self, (get_size, get_text): (Size, Text)) -> Result<String> {
         let mut size = 0;
         // SAFETY: the program is live, and the pointer is to a size.
@@ -155,7 +155,7 @@ impl<'a> Program<'a> {
 
 impl Drop for Program<'_> {
     fn drop(&mut self) {
-        // SAFETY: the handle came from `create_program` and is used no more. A failure would leave memory, no more.
+        // SAFETY: the handle came from `create_program` and is not used any more. A failure only leaks memory.
         unsafe { (self.nvrtc.destroy_program)(&mut self.handle) };
     }
 }

@@ -2,8 +2,8 @@
 //! CUDA toolkit to build the crate. `--check` compiles them again and compares. NVRTC comes from PyPI, pinned in
 //! crates/pumice-gpu/requirements.txt.
 //!
-//! A checkout makes the same bytes wherever it lies: NVRTC is given texts and bare file names, the headers under the
-//! names by which kernels include them, and never a folder to search.
+//! The bytes do not depend on the path of the checkout: NVRTC gets texts and bare file names, the headers under the names
+//! by which kernels include them, and never a folder to search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -97,8 +97,8 @@ fn compile_all(sources: &Sources) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// NVRTC copies inline PTX unread; only the assembler, which it runs for real devices, finds mistakes in it. Otherwise
-/// they would come to light when a driver loads the module.
+/// Runs the assembler, which finds mistakes in inline PTX: NVRTC copies it unread, and otherwise only the driver would
+/// find them when it loads the module.
 fn assemble(nvrtc: &Nvrtc, kernel: &Source, headers: &[Source], architecture: &str) -> Result {
     let target = format!("--gpu-architecture={}", architecture.replace("compute_", "sm_"));
     let options: Vec<&str> = std::iter::once(target.as_str()).chain(OPTIONS).collect();
@@ -108,7 +108,7 @@ fn assemble(nvrtc: &Nvrtc, kernel: &Source, headers: &[Source], architecture: &s
     Ok(())
 }
 
-/// Files of the folder that are not as they should be, and why.
+/// Files of the folder that differ from what they should be, and why.
 fn differences(folder: &Path, wanted: &BTreeMap<String, String>) -> Result<BTreeMap<String, &'static str>> {
     let present = if folder.exists() { names(folder, ".ptx")? } else { BTreeSet::new() };
     let mut differences = BTreeMap::new();

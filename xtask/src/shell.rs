@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a task ends with: a message for people.
+/// The result of a task; the error is a message for people.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
 /// The repository.
@@ -37,7 +37,7 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("`{text}` failed ({status})")) }
 }
 
-/// What a command prints; fails with its text, and what it says, unless it succeeds.
+/// The output of a command; if it fails, the error has the command and its output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let text = text_of(command);
     let output = command.output().map_err(|e| format!("`{text}` cannot be started: {e}"))?;
