@@ -19,9 +19,25 @@
 //! # Ok::<(), pumice::Error>(())
 //! ```
 //!
+//! # Features
+//!
+//! - `ndarray`: `compress_array` and `decompress_array` on views of ndarray.
+//! - `unstable-backend`: the module `backend`, for code that encodes and decodes chunks elsewhere than on the CPU.
+//! - `unstable-research`: the module `research`, stages of the presets that follow papers, for benchmarks and fuzzing.
+//!
+//! Semantic versioning does not cover the unstable features: what they add may change in any release. Who enables one
+//! depends on an exact version (`pumice = "=0.1.0"`).
+//!
 //! Start reading the code at `codec/pipeline.rs`; docs/format.md specifies the bytes.
 
+// Items that only the unstable modules use. With all features, which CI checks, the lints apply.
+#![cfg_attr(
+    not(all(feature = "unstable-backend", feature = "unstable-research")),
+    allow(dead_code, unreachable_pub, unused_imports)
+)]
+
 mod analysis;
+#[cfg(feature = "unstable-backend")]
 pub mod backend;
 mod codec;
 mod compress;
@@ -34,7 +50,7 @@ mod io;
 pub mod metrics;
 mod num;
 mod plan;
-#[doc(hidden)]
+#[cfg(feature = "unstable-research")]
 pub mod research;
 
 pub use analysis::{

@@ -1,4 +1,5 @@
-//! For those who code chunks elsewhere than on this machine's cores: on a GPU, say.
+//! For those who code chunks elsewhere than on this machine's cores: on a GPU, say. Needs the feature `unstable-backend`:
+//! anything here may change in any release.
 //!
 //! Such a backend does what runs over values and payloads; everything that is decided, checked or framed is done here,
 //! by the code that [`compress`](crate::compress) and [`Reader`](crate::Reader) use, so that a stream has the same bytes

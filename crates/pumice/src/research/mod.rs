@@ -1,6 +1,6 @@
 //! Stages and decisions of the presets that follow papers, for benchmarks, fuzzing and the tables of docs/papers.md.
 //!
-//! Not part of the public API: anything here may change in any release.
+//! Needs the feature `unstable-research`: anything here may change in any release.
 
 mod blocks;
 

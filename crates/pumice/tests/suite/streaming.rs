@@ -233,6 +233,7 @@ fn salvage_of_every_prefix() {
 }
 
 /// Windows of a stream that changes: each is coded by the codewords that suit it, and decodes alone.
+#[cfg(feature = "unstable-research")]
 #[test]
 fn ceaz_adapts_to_a_stream_as_it_goes() {
     const WINDOW: usize = 40_000;
@@ -270,6 +271,7 @@ fn ceaz_adapts_to_a_stream_as_it_goes() {
     assert!(n_bytes.iter().all(|(decision, bytes)| *decision == 0 || bytes[*decision] < bytes[0]));
 }
 
+#[cfg(feature = "unstable-research")]
 fn range(values: &[f32]) -> f32 {
     values.iter().copied().fold(f32::MIN, f32::max) - values.iter().copied().fold(f32::MAX, f32::min)
 }
