@@ -1,6 +1,5 @@
 //! What a command ends with when it does not succeed: an error of the library, plus lines that say what to do.
 
-use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -67,8 +66,7 @@ impl Failure {
     }
 
     fn is_closed_pipe(&self) -> bool {
-        let cause = self.error.source().and_then(|e| e.downcast_ref::<io::Error>());
-        cause.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+        self.error.io_error().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Errors as Python's exceptions: the classes are those of `pumice.errors`; input and output fail with `OSError`.
 
-use std::error::Error as _;
-
 use pumice::ErrorKind;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -38,8 +36,7 @@ pub(crate) fn new(py: Python<'_>, class: &str, message: String) -> PyErr {
 /// `OSError` with the number that the system gave, so that Python makes a `FileNotFoundError` and the like of it; by kind
 /// where there is no number.
 fn os_error(error: &pumice::Error, message: String) -> PyErr {
-    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    match source.map(|source| (source.raw_os_error(), source.kind())) {
+    match error.io_error().map(|source| (source.raw_os_error(), source.kind())) {
         Some((Some(number), _)) => PyOSError::new_err((number, message)),
         Some((None, kind)) => std::io::Error::new(kind, message).into(),
         None => PyOSError::new_err(message),

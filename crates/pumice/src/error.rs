@@ -43,11 +43,16 @@ impl ErrorKind {
 }
 
 /// The error of every fallible function of this crate.
+///
+/// Its message is complete: it ends with that of the system where input or output failed. So [`source`] is `None`, and
+/// programs that print a chain of causes print none twice; [`Error::io_error`] gives the cause itself.
+///
+/// [`source`]: std::error::Error::source
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    source: Option<std::io::Error>,
+    io_error: Option<std::io::Error>,
 }
 
 /// `std::result::Result` with this crate's [`Error`].
@@ -56,7 +61,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of the given kind; the message says what is wrong and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), io_error: None }
     }
 
     /// An error of kind [`ErrorKind::Unsupported`].
@@ -72,6 +77,11 @@ impl Error {
     /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// What the system said, where input or output failed.
+    pub fn io_error(&self) -> Option<&std::io::Error> {
+        self.io_error.as_ref()
     }
 
     /// The same error with the place it happened put in front of the message.
@@ -97,18 +107,14 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        match &self.source {
+        match &self.io_error {
             Some(source) => write!(f, ": {source}"),
             None => Ok(()),
         }
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|e| e as _)
-    }
-}
+impl std::error::Error for Error {}
 
 impl From<std::io::Error> for Error {
     fn from(source: std::io::Error) -> Self {
@@ -116,6 +122,26 @@ impl From<std::io::Error> for Error {
             std::io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
             _ => ErrorKind::Io,
         };
-        Self { kind, message: "input/output failed".into(), source: Some(source) }
+        Self { kind, message: "input/output failed".into(), io_error: Some(source) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As programs print an error and all its causes.
+    fn chain(error: &dyn std::error::Error) -> String {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
+    #[test]
+    fn a_chain_names_each_cause_once() {
+        let error = Error::from(std::io::Error::other("the disk is full")).context("out.pum");
+        assert_eq!(error.to_string(), "out.pum: input/output failed: the disk is full");
+        assert_eq!(chain(&error), error.to_string());
+        assert_eq!(error.io_error().unwrap().to_string(), "the disk is full");
+        assert!(Error::corrupt("no").io_error().is_none());
     }
 }
