@@ -59,7 +59,7 @@ pub use analysis::{
 };
 pub use codec::Element;
 pub use compress::{
-    Achieved, FileWriter, Summary, Writer, compress, compress_from, compress_into, create, max_compressed_bytes,
+    Achieved, FileWriter, Summary, Writer, compress, compress_from, compress_into, max_compressed_bytes,
 };
 pub use decompress::{Array, DecodeOptions, Info, Reader, Salvage, decompress, decompress_into, inspect, salvage};
 pub use error::{Error, ErrorKind, Result};

@@ -135,7 +135,7 @@ fn regions_equal_the_whole() {
         assert_eq!(reader.read::<f64>().unwrap_err().kind(), ErrorKind::InvalidArgument);
         assert_eq!(reader.chunk_region(u64::MAX).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
-    let file = Reader::open(dir.path().join("a.pum")).unwrap();
+    let file = Reader::open(dir.path().join("a.pum"), DecodeOptions::new()).unwrap();
     assert_eq!(file.read::<f32>().unwrap().data, data);
     // As text, for one of the fill values is NaN.
     assert_eq!(format!("{:?}", file.info()), format!("{:?}", inspect(&bytes).unwrap()));
@@ -173,18 +173,18 @@ fn append_to_single_chunks_and_nothing() {
     writer.write_rows(&data[40..]).unwrap();
     assert!(writer.write_rows(&data[..3]).is_err());
     assert_eq!(writer.finish().unwrap().raw_bytes, 300 * 16);
-    assert_eq!(Reader::open(&path).unwrap().read::<f32>().unwrap().data, data);
+    assert_eq!(Reader::open(&path, DecodeOptions::new()).unwrap().read::<f32>().unwrap().data, data);
     // a file without rows, appended to
-    create::<f32>(&path, &[4], &lossless()).unwrap().finish().unwrap();
-    assert_eq!(Reader::open(&path).unwrap().info().shape, [0, 4]);
+    FileWriter::<f32>::create(&path, &[4], &lossless()).unwrap().finish().unwrap();
+    assert_eq!(Reader::open(&path, DecodeOptions::new()).unwrap().info().shape, [0, 4]);
     let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
     writer.write_rows(&data).unwrap();
     drop(writer);
-    assert_eq!(Reader::open(&path).unwrap().info().shape, [0, 4]);
+    assert_eq!(Reader::open(&path, DecodeOptions::new()).unwrap().info().shape, [0, 4]);
     let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
     writer.write_rows(&data).unwrap();
     writer.finish().unwrap();
-    assert_eq!(Reader::open(&path).unwrap().read::<f32>().unwrap().data, data);
+    assert_eq!(Reader::open(&path, DecodeOptions::new()).unwrap().read::<f32>().unwrap().data, data);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 

@@ -20,7 +20,7 @@ use crate::plan::{Config, ErrorBound, Plan};
 /// A [`Writer`] to a file, which appears under its name, or changes, only when finished.
 ///
 /// ```
-/// use pumice::{ErrorBound, Config, FileWriter, Reader};
+/// use pumice::{Config, DecodeOptions, ErrorBound, FileWriter, Reader};
 /// # let dir = tempfile::tempdir()?;
 /// let path = dir.path().join("run.pum");
 /// let mut writer = FileWriter::<f32>::create(&path, &[2], &Config::new(ErrorBound::Lossless))?;
@@ -30,7 +30,7 @@ use crate::plan::{Config, ErrorBound, Plan};
 /// let mut writer = FileWriter::<f32>::append(&path, 0)?;
 /// writer.write_rows(&[3.0, 4.0])?;
 /// writer.finish()?;
-/// assert_eq!(Reader::open(&path)?.read::<f32>()?.data, [1.0, 2.0, 3.0, 4.0]);
+/// assert_eq!(Reader::open(&path, DecodeOptions::new())?.read::<f32>()?.data, [1.0, 2.0, 3.0, 4.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -38,11 +38,6 @@ pub struct FileWriter<T> {
     writer: Writer<T, AtomicFile>,
     /// What an append that adds nothing returns, leaving the file alone.
     unchanged: Option<Summary>,
-}
-
-/// Creates a file to write rows to: [`FileWriter::create`].
-pub fn create<T: Element>(path: impl AsRef<Path>, row_shape: &[usize], config: &Config) -> Result<FileWriter<T>> {
-    FileWriter::create(path, row_shape, config)
 }
 
 impl<T: Element> FileWriter<T> {

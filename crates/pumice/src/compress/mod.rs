@@ -9,7 +9,7 @@ pub(crate) mod target;
 
 use std::io::Write;
 
-pub use file::{FileWriter, create};
+pub use file::FileWriter;
 pub use target::Achieved;
 
 use crate::codec::Element;

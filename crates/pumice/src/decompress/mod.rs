@@ -204,12 +204,12 @@ impl<T> Default for Slot<T> {
 }
 
 impl Reader<File> {
-    /// Opens a file with the default [`DecodeOptions`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    /// Opens a file.
+    pub fn open(path: impl AsRef<Path>, options: DecodeOptions) -> Result<Self> {
         let path = path.as_ref();
         let place = |e: Error| e.context(path.display());
         let file = File::open(path).map_err(|e| place(e.into()))?;
-        Self::new(file, DecodeOptions::default()).map_err(place)
+        Self::new(file, options).map_err(place)
     }
 }
 

@@ -83,7 +83,7 @@ fn appended_rows_follow_the_others() {
         writer.finish().unwrap();
         append(&path, &values[90 * 101..91 * 101]);
         append(&path, &values[91 * 101..]);
-        let reader = Reader::open(&path).unwrap();
+        let reader = Reader::open(&path, DecodeOptions::new()).unwrap();
         assert_eq!(reader.info().segments, [90, 1, 159]);
         let whole = reader.read::<f32>().unwrap();
         assert_eq!(whole.shape, SHAPE);
@@ -101,9 +101,9 @@ fn a_single_chunk_can_be_appended_to() {
     let values = values();
     let config = Config::new(ErrorBound::Rel(1e-3)).attribute("name", "u");
     std::fs::write(&path, pumice::compress(&values[..50 * 101], &[50, 101], &config).unwrap()).unwrap();
-    let bound = Reader::open(&path).unwrap().info().abs_bound;
+    let bound = Reader::open(&path, DecodeOptions::new()).unwrap().info().abs_bound;
     append(&path, &values[50 * 101..]);
-    let reader = Reader::open(&path).unwrap();
+    let reader = Reader::open(&path, DecodeOptions::new()).unwrap();
     assert_eq!((reader.info().abs_bound, &reader.info().shape[..]), (bound, &SHAPE[..]));
     assert_eq!(reader.info().attributes, [("name".to_owned(), "u".to_owned())]);
     check::verify(&values, &reader.read::<f32>().unwrap().data, bound, &[]).unwrap();

@@ -270,7 +270,7 @@ fn appended_rows_keep_the_bound_that_was_found() {
         let mut writer = FileWriter::<f32>::append(&path, 1).unwrap();
         writer.write_rows(&values[..1000]).unwrap();
         writer.finish().unwrap();
-        let reader = Reader::open(&path).unwrap();
+        let reader = Reader::open(&path, DecodeOptions::new()).unwrap();
         assert_eq!((reader.info().bound, reader.info().abs_bound), (ErrorBound::Abs(abs_bound), abs_bound));
         let all = [&values[..], &values[..1000]].concat();
         check::verify(&all, &reader.read::<f32>().unwrap().data, abs_bound, &[]).unwrap();
