@@ -1,5 +1,7 @@
-//! Where a rising curve meets a level, in few looks at it; and the logarithms for that, made of operations that give the
-//! same bits on every platform.
+//! Where a rising curve meets a level, in few looks at it; and the logarithms for that, which give the same bits on every
+//! platform.
+
+use crate::num::logarithm;
 
 /// Places that differ by less than this are not told apart; in log2 of a bound 0.3 %.
 pub(crate) const MIN_WIDTH: f64 = 1.0 / 256.0;
@@ -68,36 +70,14 @@ impl Bracket {
     }
 }
 
-/// The logarithm, from operations that are the same everywhere; to about 15 digits. `x` is finite and not negative.
+/// The logarithm of a number that is finite and not negative; that of 0 is negative infinity.
 pub(crate) fn log2(x: f64) -> f64 {
-    const SUBNORMAL_SHIFT: f64 = 54.0;
-    if x == 0.0 {
-        return f64::NEG_INFINITY;
-    }
-    if x < f64::MIN_POSITIVE {
-        return log2(x * (1u64 << 54) as f64) - SUBNORMAL_SHIFT;
-    }
-    let fraction_bits = f64::MANTISSA_DIGITS - 1;
-    let exponent = (x.to_bits() >> fraction_bits) as i32 - (f64::MAX_EXP - 1);
-    let one_to_two = f64::from_bits(x.to_bits() << 12 >> 12 | 1f64.to_bits());
-    let (m, exponent) =
-        if one_to_two > std::f64::consts::SQRT_2 { (one_to_two / 2.0, exponent + 1) } else { (one_to_two, exponent) };
-    // ln m = 2 artanh t
-    let t = (m - 1.0) / (m + 1.0);
-    let series = (0..12).rev().fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
-    f64::from(exponent) + 2.0 * t * series / std::f64::consts::LN_2
+    if x == 0.0 { f64::NEG_INFINITY } else { logarithm::log2(x) }
 }
 
-/// The power of two, from operations that are the same everywhere; to about 15 digits.
+/// The power of two. What is out of range becomes 0 or infinity.
 pub(crate) fn exp2(x: f64) -> f64 {
-    let x = x.clamp(-1100.0, 1030.0);
-    let whole = x.round();
-    let z = (x - whole) * std::f64::consts::LN_2;
-    let series = (1..16).rev().fold(1.0, |sum, k| 1.0 + sum * z / f64::from(k));
-    // In two factors, as the result may be subnormal or large.
-    let power = |n: i32| f64::from_bits(((n + f64::MAX_EXP - 1) as u64) << (f64::MANTISSA_DIGITS - 1));
-    let half = whole as i32 / 2;
-    series * power(half) * power(whole as i32 - half)
+    logarithm::exp2::<14>(x.clamp(-1100.0, 1030.0), 0)
 }
 
 #[cfg(test)]
