@@ -459,6 +459,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
 
 /// A stream to be decoded, and where its payloads are.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Stored<'a> {
     /// In memory of the host.
     OnHost(&'a Frames<'a>),

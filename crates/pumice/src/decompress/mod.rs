@@ -25,7 +25,8 @@ use crate::io::{check_limit, read};
 use crate::num::DType;
 use crate::plan::{BoxLimit, ErrorBound, Preset, Region};
 
-/// An array in C order: the result of decompression.
+/// An array in C order: the result of decompression. It has these two fields for good, so that a program can take it
+/// apart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array<T> {
     /// Extents, slowest axis first.

@@ -16,6 +16,7 @@ use crate::num::Real;
 
 /// A box of the array and the bound that holds in it, beside that of the whole array.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Region {
     /// Positions along each axis.
     pub ranges: Vec<Range<usize>>,
