@@ -164,9 +164,11 @@ unsafe extern "C" fn filter_for(
     return_address: *const c_void,
 ) -> usize {
     let run = |_: &Library| {
-        // SAFETY: HDF5 passes this many `cd_values`; with none the pointer may be null.
-        let cd_values =
-            if n_cd_values == 0 { &[] } else { unsafe { std::slice::from_raw_parts(cd_values, n_cd_values) } };
+        let cd_values = match n_cd_values {
+            0 => &[], // the pointer may be null
+            // SAFETY: HDF5 passes this many `cd_values`.
+            n => unsafe { std::slice::from_raw_parts(cd_values, n) },
+        };
         // SAFETY: both pointers are valid during this call, and nobody else uses them.
         let mut buffer = unsafe { Buffer { start: &mut *buffer, capacity: &mut *buffer_bytes, n_bytes } };
         let chunk_type = CdValues::parse(cd_values).and_then(|cd_values| match cd_values.chunk_type {

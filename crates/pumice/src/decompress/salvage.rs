@@ -3,7 +3,11 @@
 //! holds (docs/format.md, section 5). A chunk is called intact only after it was decoded. The header must be intact:
 //! nothing can be decoded without it.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use super::Array;
+use super::{DecodeOptions, Info, Reader};
 use crate::codec::Element;
 use crate::container::frame::{self, FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::container::header::Header;
@@ -15,10 +19,6 @@ use crate::grid::{self, Block, ChunkBand, Grid};
 use crate::io::{Bytes, ReadAt};
 use crate::io::{check_limit, read};
 use crate::with_dtype;
-use std::collections::BTreeMap;
-use std::ops::Range;
-
-use super::{DecodeOptions, Info, Reader};
 
 /// Bytes scanned for markers at a time.
 const SCAN_BYTES: u64 = 1 << 20;

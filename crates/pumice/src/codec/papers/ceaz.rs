@@ -5,6 +5,8 @@
 //! the paper, but decodes independently: the alternative to new codewords are always the offline ones, never those of
 //! the previous window. So the bytes do not depend on the order of the windows.
 
+use std::sync::OnceLock;
+
 use super::quant_codes::{CodesPrefix, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
 use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::entropy::huffman::Lengths;
@@ -15,7 +17,6 @@ use crate::exec::scratch;
 use crate::io::Bytes;
 use crate::num::Real;
 use crate::plan::Quantizer;
-use std::sync::OnceLock;
 
 /// Limits of the difference of standard deviations: up to tau 0 codewords are kept, up to tau 1 new ones are made by
 /// the cheaper method.

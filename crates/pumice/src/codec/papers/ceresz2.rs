@@ -5,6 +5,8 @@
 //! no symbol is unpredictable and stored raw. The offsets of streams, masks and unpredictable values of each part of a
 //! chunk are computed from their sizes before any of them is read, so that all parts are decoded in parallel.
 
+use std::sync::LazyLock;
+
 use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
 use super::mesh::Mesh;
 use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths};
@@ -15,7 +17,6 @@ use crate::io::Bytes;
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
-use std::sync::LazyLock;
 
 /// Symbols of the codebook, and the difference that the first of them stands for.
 pub(crate) const N_SYMBOLS: usize = 2000;

@@ -5,6 +5,8 @@
 //! is read. The paper computes it on a GPU in a single pass with look-back. Here each span of blocks is summed on its
 //! own, then the sums of spans, and then all spans are coded in parallel.
 
+use std::ops::Range;
+
 use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
@@ -12,7 +14,6 @@ use crate::io::Bytes;
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
-use std::ops::Range;
 
 /// How the first difference of a block, which is often far larger than the others, is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

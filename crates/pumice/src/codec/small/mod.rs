@@ -11,6 +11,8 @@ mod neighbourhood;
 pub(crate) mod portfolio;
 mod streams;
 
+use std::borrow::Cow;
+
 use super::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use super::shared::view::View;
 use super::shared::{masks, padding};
@@ -20,8 +22,6 @@ use crate::exec::scratch;
 use crate::io::{Bytes, varint};
 use crate::num::Real;
 use crate::plan::Quantizer;
-use std::borrow::Cow;
-
 use bands::BandLayout;
 use portfolio::{Chunk, Coded, interpolation_step};
 
