@@ -1,4 +1,4 @@
-// What lanes do with memory: accesses to shared storage that have no order, accesses next to buffers of device memory, and copies that go
+// Checks of memory accesses: accesses to shared storage that have no order, accesses next to buffers of device memory, and copies that go
 // on beside a lane.
 #include <dlfcn.h>
 
@@ -43,12 +43,12 @@ void check_device_memory(const void* at, size_t n_bytes) {
     };
     Machine& m = *machine;
     if (m.last_buffer != nullptr && holds(*m.last_buffer)) return;
-    const auto is_before = [](uint64_t place, const PumiceEmulatorBuffer& buffer) {
-        return place < buffer.start - PUMICE_EMULATOR_GUARD_BYTES;
+    const auto is_before = [](uint64_t address, const PumiceEmulatorBuffer& buffer) {
+        return address < buffer.start - PUMICE_EMULATOR_GUARD_BYTES;
     };
     const PumiceEmulatorBuffer* end = m.buffers + m.n_buffers;
     const PumiceEmulatorBuffer* next = std::upper_bound(m.buffers, end, first, is_before);
-    // What is far from all buffers is memory of the lane itself.
+    // An address far from all buffers is memory of the lane itself.
     if (next == m.buffers || first >= next[-1].end + PUMICE_EMULATOR_GUARD_BYTES) return;
     m.last_buffer = next - 1;
     if (holds(next[-1])) return;

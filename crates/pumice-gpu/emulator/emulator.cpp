@@ -119,8 +119,7 @@ void abandon_launch() {
 
 namespace {
 
-// Gives way to the next lane of the turn, or to the scheduler. Lanes switch to each other directly,
-// which halves the number of switches.
+// Yields to the next lane of the turn, or to the scheduler. Lanes switch to each other directly, which halves the number of switches.
 inline void give_way(const Lane& lane) {
     Warp& warp = *lane.warp;
     if (warp.turn == 0) {

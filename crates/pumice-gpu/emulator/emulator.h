@@ -63,7 +63,7 @@ struct dim3 {
 
 namespace pumice_emulator {
 
-// Where the running lane stands.
+// Position of the running lane.
 struct Position {
     uint3 thread_index;
     uint3 block_index;
@@ -153,7 +153,7 @@ inline void store_word(uint64_t* word, uint64_t value) {
 // Ends the launch if these bytes are next to a buffer of device memory, and not in it.
 void check_device_memory(const void* at, size_t n_bytes);
 
-// What atomics do has an order of its own, so that it is kept from the search for races.
+// Atomics are ordered, so the race detector ignores them.
 template <typename T, typename Update>
 [[gnu::noinline, gnu::no_sanitize_thread]] T atomic_update(T* word, Update update) {
     before_shared_word();

@@ -1,4 +1,4 @@
-// What the emulator's files share: the state of a launch.
+// Shared by the emulator's files: the state of a launch.
 #pragma once
 
 #include "emulator.h"
@@ -27,7 +27,7 @@ namespace pumice_emulator {
 constexpr uint32_t LANES = 32;
 constexpr size_t STACK_BYTES = 64 * 1024;
 constexpr size_t GUARD_BYTES = 4096;
-// What CUDA grants a kernel that declares its shared storage statically.
+// The most shared storage that CUDA allows a kernel to declare statically.
 constexpr size_t MAX_SHARED_BYTES = 48 * 1024;
 
 // Of a coroutine.
@@ -110,14 +110,14 @@ struct Warp {
     // of ready which still runs before the warp hands back to the scheduler.
     uint32_t existing, live, ready, turn, waiting, at_barrier;
 
-    // Collectives that were finished: what lies between two of them has no order among lanes.
+    // Number of finished collectives; lanes are not ordered between two of them.
     uint32_t n_collectives;
 
     // The order in which lanes run: upwards or downwards from a lane, drawn anew for every stretch.
     uint32_t first_lane;
     bool descending;
 
-    // What each waiting lane brought to its collective, and what it takes away.
+    // Input and result of the collective of each waiting lane.
     Operation operation[LANES];
     uint32_t mask[LANES];
     uint32_t source[LANES];

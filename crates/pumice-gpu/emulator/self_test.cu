@@ -94,7 +94,7 @@ KERNEL(self_test_transpose)(SelfTestShape shape, const double* __restrict__ from
 KERNEL(self_test_ballot)(const uint32_t* __restrict__ values, uint32_t* odd, uint32_t* parity_sums) {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     odd[i] = __ballot_sync(0xffffffffu, values[i] & 1);
-    // Both halves of the warp go their own way.
+    // Both halves of the warp diverge.
     if (threadIdx.x & 1) {
         parity_sums[i] = __reduce_add_sync(0xaaaaaaaau, values[i]);
     } else {

@@ -1,5 +1,5 @@
-// What the kernels of codec `balanced` share: chunks, walks, groups, books and alphabets (docs/format.md, section 9). The
-// CPU's side is crates/pumice/src/codec/{balanced,differences,groups,alphabet}.rs; both must give the same bytes.
+// Shared by the kernels of codec `balanced`: chunks, walks, groups, books and alphabets (docs/format.md, section 9). The CPU's side is
+// crates/pumice/src/codec/{balanced,differences,groups,alphabet}.rs; both must give the same bytes.
 #pragma once
 
 #include "values.cuh"
@@ -16,7 +16,7 @@ constexpr uint32_t HAS_WIDE = 128;
 // Integers lie within this of the origin.
 constexpr uint64_t MAX_INTEGER = 1u << 29;
 
-// Codebooks of a chunk: that of classes, those of books 1 to 64, that of bytes apart.
+// Codebooks of a chunk: one for classes, books 1 to 64, and one for literals.
 constexpr uint32_t CLASS_BOOK = 0;
 constexpr uint32_t REST_BOOK = 65;
 constexpr uint32_t N_BOOKS = 66;
@@ -83,7 +83,7 @@ struct Chunk {
 // Groups of a chunk, at most: then no sum overflows.
 constexpr uint32_t MAX_GROUPS = 1u << 22;
 
-// What is found out about a chunk, on the device.
+// What the device computes about a chunk.
 struct State {
     int64_t origin;
     // Not 0 if the host has to code this chunk.
@@ -122,7 +122,7 @@ struct State {
 constexpr uint32_t STATE_BYTES = 2048;
 static_assert(sizeof(State) == STATE_BYTES, "as in src/balanced.rs");
 
-// What a tile adds to the sequences of its chunk; the second half is what comes before it.
+// What a tile adds to the sequences of its chunk; the second half is the sum of all tiles before it.
 struct Tile {
     // Symbols of classes, without the run of empty groups that ends at its first other one.
     uint32_t n_symbols;
@@ -159,7 +159,7 @@ DEVICE uint32_t has_zero_byte(uint32_t word) { return (word - 0x01010101) & ~wor
 // Digits of the length of a run of empty groups.
 DEVICE uint32_t n_digits(uint32_t n_empty) { return bit_length(n_empty + 1) - 1; }
 
-// Sum over the threads before this one; `all` becomes the sum over all. `sums` has a place for each warp and one more.
+// Sum over the threads before this one; `all` becomes the sum over all. `sums` has an element for each warp and one more.
 template <uint32_t THREADS>
 DEVICE uint32_t prefix_of_block(uint32_t value, uint32_t* sums, uint32_t& all) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -248,7 +248,7 @@ DEVICE uint32_t way_back(const Axis& axis, uint32_t at) {
     return line / axis.extent % axis.n_repeats > 0 ? axis.stride * axis.extent : 0;
 }
 
-// The difference at a place, of integers that a function gives.
+// The difference at an index, of integers that a function gives.
 template <class F>
 DEVICE uint32_t difference_at(const Walk& walk, uint32_t at, F integer) {
     if (walk.n_along == 2 && at % walk.row.extent >= 2) return integer(at) - 2 * integer(at - 1) + integer(at - 2);
@@ -326,7 +326,7 @@ struct Plain {
         n_plane = nx * ny;
         is_line = nz * ny == 1;
         if (is_line) {
-            // Along axes of one place there are no differences.
+            // There are no differences along axes of extent 1.
             has_y = has_z = false;
             ny = (nx + STRIP - 1) / STRIP;
             nx = STRIP;
@@ -334,7 +334,7 @@ struct Plain {
         n_strips = (nx + STRIP - 1) / STRIP;
     }
 
-    // How many of the four values from a place of a plane on are there, in its row. Row -1 wraps to far beyond the last.
+    // How many of the four values from a position of a plane on exist in its row. Row -1 wraps to far beyond the last.
     DEVICE uint32_t n_at(uint32_t y, uint32_t x) const {
         const uint32_t at = y * nx + x;
         return x < nx && at < n_plane ? min(4u, min(nx - x, n_plane - at)) : 0;
@@ -363,7 +363,7 @@ DEVICE uint32_t alphabet_size(uint32_t alphabet) {
     return alphabet == SINGLES ? 256 : alphabet == PAIRS ? 50 : alphabet == FOURS ? 82 : alphabet == EIGHTS ? 130 : 65;
 }
 
-// The symbol of what follows apart; 256 if there is none.
+// The escape symbol; 256 if there is none.
 DEVICE uint32_t escape_of(uint32_t alphabet) { return alphabet == SINGLES ? 256 : alphabet_size(alphabet) - 1; }
 
 // Adds to each byte, each wrapping for itself.
@@ -453,7 +453,7 @@ DEVICE void publish(uint64_t* states, uint32_t index, uint32_t launch, uint32_t 
     store_relaxed(states + index, uint64_t(sum) << 32 | launch << 2 | flag);
 }
 
-// The sum of what all before have published, and publishes that with its own. By one warp.
+// Look-back: returns the sum that all predecessors published, and publishes it plus its own. By one warp.
 DEVICE uint32_t look_back(uint64_t* states, uint32_t index, uint32_t launch, uint32_t own) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t before = 0, end = index;

@@ -19,7 +19,7 @@ struct CodebookShared {
     uint32_t sums[MAX_SYMBOLS / 32 + 1];
 };
 
-// The first place of rising numbers whose number is at least `x`, or above it.
+// The first index in ascending numbers whose number is at least `x`, or above it.
 DEVICE uint32_t lower_bound(const uint32_t* numbers, uint32_t n, uint32_t x, bool is_above) {
     uint32_t from = 0;
     while (n > 0) {
@@ -139,7 +139,7 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
         s.items[0][rank] = count;
     }
     __syncthreads();
-    // Place of leaf `t` at each level: the deepest first.
+    // Index of leaf `t` at each level, the deepest first.
     uint32_t places[MAX_BITS];
     places[0] = t;
     uint32_t n_items = n;

@@ -6,15 +6,15 @@
 //   runs        a block a tile of 4096 such symbols: how many groups they stand for
 //   spread      a block a tile: the class of each group
 //   tally, books, place: groups sorted by book, as in balanced_encode.cu, and which streams each book has
-//   streams     a thread a stream: bytes of groups, at their place; bytes apart
-//   apart       a block a chunk: which of the bytes apart belong to a stream
-//   patch       a thread a symbol: bytes apart, at their place
+//   streams     a thread a stream: bytes of groups, at their offsets; literals
+//   apart       a block a chunk: which literals belong to each stream
+//   patch       a thread a symbol: literals, at their offsets
 //   ends        a block a chunk: wide differences, and whether the payload ends where it should
 //   offsets     a block a tile: where low bits and wide differences of each group are
 //   then differences are summed up along all axes (balanced_sums.cu).
 //
-// Every byte may be hostile: what leads anywhere is checked, and a chunk with anything unusual, if only exceptions, is marked
-// as odd and left to the host, which then finds the proper error, if it is one.
+// No byte is trusted: every size and offset is checked, and a chunk with anything unusual, even if only exceptions, is marked as odd and
+// left to the host, which then finds the proper error, if it is one.
 #include "balanced_runs.cuh"
 #include "balanced_sort.cuh"
 #include "balanced_streams.cuh"
@@ -57,7 +57,7 @@ DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32
 
 // ---- open ----
 
-// Many, so that few codebooks are with one warp: its lanes would wait for each other.
+// Many, so that each warp has few codebooks: its lanes would wait for each other.
 constexpr uint32_t OPEN_THREADS = 1024;
 
 struct OpenShared {
@@ -83,7 +83,7 @@ DEVICE bool take_varint(const Chunk& chunk, uint32_t& at, uint64_t& number) {
     return false;
 }
 
-// What comes before the codebooks; by one thread. False if the chunk is odd.
+// Reads everything before the codebooks; by one thread. False if the chunk is left to the host.
 DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
     const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     if (chunk.n_groups > MAX_GROUPS || chunk.payload_bytes < 3 || chunk.payload_bytes >> 31 != 0) return false;
@@ -127,13 +127,13 @@ struct PackedReader {
         at += n;
         return bits;
     }
-    // How many symbols a run has. What is too long to be one does not end in the alphabet.
+    // How many symbols a run has. A run that is too long does not end within the alphabet.
     DEVICE uint32_t take_run() {
         const uint32_t bits = next(), n = n_ones(bits);
         at += 2 * n + 1;
         return n > 8 ? MAX_SYMBOLS + 1 : (1u << n) + (bits >> (n + 1) & ((1u << n) - 1));
     }
-    // What a length has more than the one before.
+    // The difference of a length from the previous one.
     DEVICE int32_t take_rise() {
         const uint32_t bits = next(), n = n_ones(bits);
         at += n + (n > 0 ? 2 : 1);
@@ -277,7 +277,7 @@ struct ApartShared {
     uint32_t sums[APART_THREADS / 32 + 1];
 };
 
-// From the number of escapes of each stream, where its bytes apart begin.
+// Computes where the literals of each stream begin, from the numbers of escapes.
 DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
@@ -329,7 +329,7 @@ DEVICE void patch(const DecodeWork& work) {
         if (n_escapes == 0) continue;
         const uint32_t block = i / STREAMS, book = book_of_block(state, block, REST_BOOK);
         const uint32_t width = width_log2(state.alphabets[book]);
-        // Where the stream wrote what it found: as in `decode_groups`.
+        // Where the stream wrote its symbols: as in `decode_groups`.
         const uint32_t in_book = (block - state.first_block[book]) * BLOCK;
         const uint32_t start = in_book + stream_start(min(state.n_symbols[book] - in_book, BLOCK), i % STREAMS) * 32;
         const uint64_t first_sorted = chunk.first_group + state.starts[book] + (start << width) / GROUP;

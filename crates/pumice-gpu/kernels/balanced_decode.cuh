@@ -1,4 +1,4 @@
-// What the kernels that decode `balanced` share.
+// Shared by the kernels that decode `balanced`.
 #pragma once
 
 #include "balanced.cuh"
@@ -49,7 +49,7 @@ struct DecodeWork {
 // Whether a chunk is left to the host; the same for all threads of a block, even if others find out just now.
 DEVICE bool is_odd(const State& state) { return __syncthreads_or(state.is_odd != 0); }
 
-// The difference at a lane's place of a group; by one warp.
+// The difference at a lane's position in a group; by one warp.
 DEVICE uint32_t load_difference(const DecodeWork& work, const Chunk& chunk, uint64_t group, uint32_t lane) {
     const uint32_t flags = work.classes[group], k = n_low_bits(flags & (HAS_WIDE - 1));
     if (flags == 0) return 0;
@@ -80,7 +80,7 @@ DEVICE uint32_t load_difference(const DecodeWork& work, const Chunk& chunk, uint
     return d;
 }
 
-// Four bytes from any address; what is at `end` or behind it is not read, but for the rest of a word.
+// Four bytes from any address; nothing from `end` on is read, except the rest of a word.
 DEVICE uint32_t load_unaligned(const uint8_t* from, const uint8_t* end) {
     const uint32_t* word = in_device_memory((const uint32_t*)(uint64_t(from) & ~uint64_t(3)));
     const uint32_t low = *word, high = (const uint8_t*)(word + 1) < end ? word[1] : 0;
@@ -110,7 +110,7 @@ DEVICE_CALL Piece<uint32_t> load_careful(const DecodeWork& work, const Chunk& ch
         }
         const uint32_t n = k - shift, bit = place * n;
         if (n > 0) {
-            // Places are multiples of four, so four fields are in four bytes.
+            // Positions are multiples of four, so four fields are in four bytes.
             const uint32_t fields = load_unaligned(low + bit / 8, end) >> bit % 8;
 #pragma unroll
             for (uint32_t i = 0; i < 4; ++i) d[i] |= (fields >> i * n & ((1u << n) - 1)) << shift;

@@ -1,7 +1,7 @@
 // Codec `balanced`, encoding: chunks in device memory to payloads in device memory, by a fixed sequence of launches over
 // all chunks. Nothing goes back to the host in between: sizes stay on the device, and grids are as large as can be needed.
 //
-//   sample     a warp a sampled run: what its differences cost in every order
+//   sample     a warp a sampled run: the cost of its differences in every order
 //   order      a block a chunk: the order, the origin
 //   split      a warp strips of 128 values of four rows, plane after plane: differences, classes, bytes and low bits. This is
 //              the only pass over the values. Chunks that are not plain are split a warp a group.
@@ -10,10 +10,10 @@
 //   place      a block a tile: groups sorted by book; symbols of classes
 //   alphabets  a block a book: the alphabet, by a sample
 //   layout     a warp a chunk: blocks of symbols
-//   count      a warp a stream: histograms of symbols, and the bytes apart
+//   count      a warp a stream: histograms of symbols, and the literals
 //   codebooks  a block a codebook: lengths of codes, packed, and codes
-//   write      a warp a stream: its size, and its bits at their place by look-back
-//   finish     a block a tile: low bits and wide differences; what stands before the sizes of streams
+//   write      a warp a stream: its size, and its bits at an offset found by look-back
+//   finish     a block a tile: low bits and wide differences; everything before the sizes of streams
 //
 // A chunk that needs more (fill values, values that cannot be quantised) is marked as odd and left to the host.
 #include "balanced_codebooks.cuh"
@@ -147,7 +147,7 @@ DEVICE void lay_out(const Work& job) {
 
 // ---- count ----
 
-// The symbols of a lane: 32 that follow each other in a book, or fewer at its end.
+// The symbols of a lane: 32 consecutive ones of a book, or fewer at its end.
 struct Symbols {
     uint32_t words[8];
     uint32_t n;
@@ -209,7 +209,7 @@ DEVICE Place load_symbols(const Work& job, const Chunk& chunk, const State& stat
                 }
             }
             break;
-        // From here on loops that would be long are not unrolled, so that words are put in their places by comparison.
+        // From here on loops that would be long are not unrolled, so words are selected by comparison.
         case FOURS:
 #pragma unroll 2
             for (uint32_t j = 0; j < 4; ++j) {
@@ -262,7 +262,7 @@ struct CountShared {
     uint32_t sums[COUNT_THREADS / 32 + 1];
     uint32_t before;
     uint32_t unit;
-    // Whether blocks of the unit have bytes apart.
+    // Whether blocks of the unit have literals.
     uint32_t has_rest[COUNT_SLOTS];
 };
 
@@ -330,7 +330,7 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
     }
     flush(book);
 
-    // Bytes apart: their place, then they themselves.
+    // Literals: first their offset, then the bytes.
     uint64_t* states = job.rest_states + chunk.first_slot / COUNT_SLOTS;
     uint32_t all;
     prefix_of_block<COUNT_THREADS>(n_rest, s.sums, all);
@@ -376,7 +376,7 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
 // ---- write ----
 
 constexpr uint32_t WRITE_THREADS = 32 * STREAMS;
-// Words of the bytes of a block: all codes at their longest, and what pads four streams.
+// Words of a block: all codes at their longest, and the padding of four streams.
 constexpr uint32_t BLOCK_WORDS = BLOCK * MAX_BITS / 32 + STREAMS + 4;
 
 struct WriteShared {
@@ -495,7 +495,7 @@ DEVICE uint8_t* put_varint(uint8_t* to, uint64_t number) {
     return to;
 }
 
-// What stands before the sizes of streams; by a block.
+// Writes everything before the sizes of streams; by a block.
 DEVICE void write_front(const Work& job, const Chunk& chunk, uint32_t number, FinishShared& s) {
     const uint32_t t = threadIdx.x, lane = t % 32;
     State& state = job.states[number];

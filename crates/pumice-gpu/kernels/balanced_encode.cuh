@@ -1,4 +1,4 @@
-// What the kernels that encode `balanced` share.
+// Shared by the kernels that encode `balanced`.
 #pragma once
 
 #include "balanced.cuh"
@@ -12,12 +12,12 @@ constexpr uint32_t SAMPLE_BLOCKS = SAMPLE_GROUPS / SAMPLE_WARPS;
 constexpr uint32_t SPLIT_BLOCKS = 64;
 // Blocks of symbols that a block of threads counts.
 constexpr uint32_t COUNT_SLOTS = 8;
-// Room for what stands before the body of a payload.
+// Bytes reserved for everything before the body of a payload.
 constexpr uint32_t RESERVE = 32768;
 constexpr uint32_t CHOOSE_GROUPS = 128;
 constexpr uint32_t REST_BITS = 7;
 
-// What all launches get.
+// The parameters of all launches.
 struct Work {
     const Chunk* chunks;
     State* states;
@@ -50,7 +50,7 @@ struct Work {
     uint32_t reserved;
 };
 
-// What those get that look at values.
+// The parameters of launches that read values.
 template <class T>
 struct EncodeJob : Work {
     Coding<T> coding;

@@ -1,11 +1,11 @@
-// Codec `balanced`, decoding: which class each group has, from symbols some of which stand for runs.
+// Codec `balanced`, decoding: the class of each group, from symbols that partly stand for runs.
 #pragma once
 
 #include "balanced_decode.cuh"
 
 namespace balanced {
 
-// What symbols of classes stand for: an operation that can be put together.
+// The meaning of symbols of classes: an associative operation.
 struct Runs {
     // Groups, but for leading digits, and the sum of steps.
     uint32_t n_groups;
@@ -20,7 +20,7 @@ struct Runs {
 // More groups than any chunk has: larger sums are taken as this.
 constexpr uint32_t TOO_MANY = 2 * MAX_GROUPS;
 
-// What digits stand for behind `n_before` others.
+// The value of digits after `n_before` others.
 DEVICE uint32_t shifted(uint32_t digits, uint32_t n_before) {
     return digits == 0 ? 0 : n_before >= 24 ? TOO_MANY : uint32_t(min(uint64_t(digits) << n_before, uint64_t(TOO_MANY)));
 }
@@ -123,7 +123,7 @@ DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
     if (is_odd(state) || first >= state.n_class_symbols) return;
     const uint32_t n = min(TILE, state.n_class_symbols - first);
     if (t < 32) {
-        // What would be digits of a run at the start are none.
+        // Digits at the start do not belong to a run.
         Runs before = Runs{0, 0, 0, 0, 0, 0};
         for (uint32_t tile = chunk.first_tile; tile < blockIdx.x; tile += 32) {
             Runs runs = tile + t < blockIdx.x ? *runs_of_tile(work, tile + t) : no_runs();

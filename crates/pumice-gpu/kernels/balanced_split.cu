@@ -5,7 +5,7 @@ namespace balanced {
 
 // ---- sample, order ----
 
-// What a run of differences, one a lane, costs: about the logarithm of their mean magnitude.
+// Estimated cost of a run of differences, one per lane: about the logarithm of their mean magnitude.
 DEVICE uint32_t cost_of_run(uint32_t difference) {
     const uint32_t size = magnitude_of(difference);
     const uint64_t low = __reduce_add_sync(ALL_LANES, size & 0xFFFF), high = __reduce_add_sync(ALL_LANES, size >> 16);
@@ -113,7 +113,7 @@ DEVICE void choose_order(const EncodeJob<T>& job, OrderShared& s) {
 
 // ---- split ----
 
-// What becomes of a group whose differences a warp holds. Returns whether all values had integers.
+// Writes the parts of a group whose differences a warp holds. Returns whether all values had integers.
 template <class T>
 DEVICE void take_apart(const EncodeJob<T>& job, uint64_t group, uint32_t difference, uint32_t lane) {
     const int32_t d = int32_t(difference);
@@ -134,7 +134,7 @@ DEVICE void take_apart(const EncodeJob<T>& job, uint64_t group, uint32_t differe
     }
 }
 
-// Division of places in a chunk, which are below 2^27, by multiplication.
+// Division of indices in a chunk, which are below 2^27, by multiplication.
 struct Divisor {
     uint32_t by, multiplier, shift;
 
@@ -148,7 +148,7 @@ struct Divisor {
 };
 static_assert(MAX_GROUPS * GROUP == 1u << 27, "places are below that");
 
-// As `way_back`, for many places.
+// As `way_back`, for many indices.
 struct WayBack {
     Divisor stride, extent;
     uint32_t n_repeats;
@@ -162,8 +162,8 @@ struct WayBack {
     }
 };
 
-// The sum of the integers at the corners of a box, those an odd number of ways back with the other sign. All values are under way
-// before the first is waited for. `is_fine` says whether the value at `at` has an integer.
+// The sum of the integers at the corners of a box, those an odd number of steps back with the other sign. All values are under way before
+// the first is waited for. `is_fine` says whether the value at `at` has an integer.
 template <class T>
 DEVICE uint32_t sum_corners(const Coding<T>& coding, const T* values, uint32_t at, const uint32_t (&ways)[3], int64_t origin,
                             bool& is_fine) {
@@ -205,7 +205,7 @@ DEVICE void split(const EncodeJob<T>& job) {
     const Walk walk = state.walk;
     const uint32_t n_along = walk.n_along, n_across = walk.n_across;
     const WayBack along(walk.row);
-    // Those that do not exist have an extent of 1, and no way back.
+    // Axes that do not exist have an extent of 1, and no neighbour.
     const Axis none{1, 1, 1};
     const WayBack across[3] = {WayBack(n_across > 0 ? walk.across[0] : none), WayBack(n_across > 1 ? walk.across[1] : none),
                                WayBack(n_across > 2 ? walk.across[2] : none)};
@@ -220,7 +220,7 @@ DEVICE void split(const EncodeJob<T>& job) {
             const uint32_t way = across[2].from(at);
             bool is_fine, is_other_fine;
             if (n_along == 2 && at - along.extent.divide(at) * along.extent.by >= 2) {
-                // Differences of differences: this way twice.
+                // Second differences: twice along this axis.
                 ways[1] = ways[0];
             }
             difference = sum_corners(job.coding, values, at, ways, origin, is_fine);
@@ -259,7 +259,7 @@ DEVICE bool quantize_four(const Coding<T>& coding, const T (&x)[4], int64_t orig
     for (uint32_t k = 0; k < 4; ++k) {
         T t = mul_rn(x[k], coding.inv_step);
         T s = add_rn(t, R::MAGIC);
-        // Without branches: all that is unusual is looked at again.
+        // Without branches; unusual values are handled afterwards.
         is_fine = is_fine & (magnitude(sub_rn(x[k], coding.restored(s))) <= coding.tolerance);
         is_fine = is_fine & (magnitude(t) < R::MAX_QUANTUM);
         Int from_origin = Int(bits_of(s)) - (R::MAGIC_BITS + Int(origin));
@@ -288,7 +288,7 @@ DEVICE uint32_t pack_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 
-// Where the groups of a chunk go. Kept apart from the job, so that nothing is loaded again after each store.
+// Where the groups of a chunk are written. Separate from the job, so that nothing is loaded again after each store.
 struct Target {
     uint8_t* bytes;
     uint8_t* classes;
@@ -304,7 +304,7 @@ struct Target {
           differences(work.differences + chunk.first_group * GROUP) {}
 };
 
-// What becomes of a lane's four differences; eight lanes have a group. `at` is their place in the chunk.
+// Writes the parts of a lane's four differences; eight lanes have a group. `at` is their index in the chunk.
 template <class T>
 DEVICE void take_four_apart(const Target& target, uint32_t at, const uint32_t (&d)[4], bool exists, uint32_t lane) {
     uint32_t sum = 0;
@@ -342,14 +342,14 @@ DEVICE void take_four_apart(const Target& target, uint32_t at, const uint32_t (&
     }
 }
 
-// Differences of rows `y0` on, a strip wide, of all planes; by one warp. They are taken apart at once if groups are within rows.
+// Differences of rows `y0` on, a strip wide, of all planes; by one warp. They are split at once if groups do not cross rows.
 template <class T, bool HAS_WHOLE_ROWS>
 DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& target, const Plain& plain, int64_t origin,
                         uint32_t y0, uint32_t x0) {
     const uint32_t lane = threadIdx.x % 32, nx = plain.nx, ny = plain.ny;
     const bool has_y = plain.has_y, has_z = plain.has_z;
     const uint32_t x = x0 + 4 * lane;
-    // Whether there are values at the lane's place of a row.
+    // Whether there are values at the lane's position in a row.
     auto exists = [&](uint32_t y) { return plain.n_at(y, x) > 0; };
     // Along z, differences along y of the plane before: of the lane's values, and in lane r of the one left of row r. If
     // there are none along z, the first row's integers, from which those of its first row are taken along y.
@@ -382,7 +382,7 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
                 }
             }
         }
-        // What comes before the first value of each row.
+        // The predecessors of the first value of each row.
         uint32_t left_difference = 0;
         if (plain.has_x && (x0 > 0 || plain.is_line)) {
             uint32_t left = 0;
@@ -476,7 +476,7 @@ DEVICE void split_plain(const EncodeJob<T>& job) {
     if (!is_fine) state.is_odd = 1;
 }
 
-// Takes apart what `split_plain` left of chunks whose rows cut groups.
+// Splits the differences that `split_plain` stored, of chunks whose groups cross rows.
 template <class T>
 DEVICE void take_groups_apart(const EncodeJob<T>& job) {
     const uint32_t lane = threadIdx.x % 32, n_warps = blockDim.x / 32;

@@ -15,7 +15,7 @@ constexpr uint32_t RING_BYTES = 128;
 constexpr uint32_t PIECE_BYTES = sizeof(Piece<uint32_t>);
 static_assert(RING_BYTES >= 2 * ROUND * MAX_BITS / 8 + PIECE_BYTES, "a round is there when the next is asked for");
 
-// Groups whose numbers a thread asks for at a time.
+// Groups whose numbers a thread loads at a time.
 constexpr uint32_t MAX_ROUND_GROUPS = 8;
 
 // Bytes of a symbol of alphabet EIGHTS; of ONES, those of the word that is not all zeros.
@@ -123,11 +123,11 @@ DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths, uint32_t alphab
 // The symbol of an entry of the table.
 DEVICE uint32_t symbol_of(uint32_t entry) { return entry >> LENGTH_BITS; }
 
-// The bits of a stream. A thread asks for bytes long before it needs them, and they wait in shared memory: lanes of a warp are at
-// different places of their streams, so that with each of their loads from device memory all would wait.
+// The bits of a stream. A thread loads bytes to shared memory long before it needs them. Lanes of a warp are at different offsets of their
+// streams, so all of them would wait for each load from device memory.
 struct BitReader {
     StreamsShared& shared;
-    // Bytes asked for and taken are counted from here on, and so are those up to the end of the payload.
+    // Bytes requested and taken are counted from here on, and so are those up to the end of the payload.
     const uint8_t* from;
     uint32_t n_there;
     uint32_t ring;
@@ -140,7 +140,7 @@ struct BitReader {
 
     // Behind the end of the payload there are zeros.
     DEVICE BitReader(StreamsShared& s, const uint8_t* at, const uint8_t* end) : shared(s) {
-        // Threads begin at different places of their rings, which are in different banks then.
+        // Threads begin at different offsets of their rings, which are then in different banks.
         n_asked = threadIdx.x * PIECE_BYTES % RING_BYTES;
         ring = threadIdx.x * RING_BYTES;
         const uint32_t n_skipped = uint32_t(uint64_t(at) % PIECE_BYTES);
@@ -155,7 +155,7 @@ struct BitReader {
         ahead = take();
         shift = n_bits_before % 32 + 31;
     }
-    // Asks for as much as there is room for. To be called before every ROUND symbols.
+    // Requests as many bytes as there is room for. Must be called before every ROUND symbols.
     DEVICE void ask() {
         while (n_asked + PIECE_BYTES <= n_taken + RING_BYTES) {
             uint8_t* to = shared.ring + (ring | n_asked % RING_BYTES);
@@ -237,7 +237,7 @@ DEVICE void decode_bytes(BitReader& reader, uint32_t n_symbols, uint8_t* to) {
     }
 }
 
-// Says that bytes of a group stand for wide differences.
+// Marks a group as having wide differences.
 DEVICE void mark_wide(const DecodeWork& work, const Chunk& chunk, uint32_t group, uint32_t n_wide) {
     const uint64_t at = chunk.first_group + group;
     atomicOr((uint32_t*)(work.classes + (at & ~uint64_t(3))), HAS_WIDE << 8 * uint32_t(at & 3));

@@ -131,7 +131,7 @@ DEVICE void sum_across(const DecodeJob<T>& job) {
         for (uint32_t repeat = 0; repeat < axis.n_repeats; ++repeat) {
             uint32_t sum = 0;
             for (uint32_t i = 0; i < axis.extent; i += ACROSS_AT_ONCE) {
-                // All loads are under way before the first is waited for.
+                // All loads are issued before the first result is used.
                 uint32_t d[ACROSS_AT_ONCE];
 #pragma unroll
                 for (uint32_t k = 0; k < ACROSS_AT_ONCE; ++k) d[k] = i + k < axis.extent ? uint32_t(out[at + k * axis.stride]) : 0;
@@ -193,7 +193,7 @@ struct Patches : Plain {
     }
 };
 
-// Where the groups of a chunk are, or its differences: what would be read again after each store if it were not said by value.
+// Where the groups of a chunk are, or its differences: passed by value, since it would otherwise be loaded again after each store.
 struct Groups {
     const uint8_t* classes;
     const uint8_t* bytes;
@@ -226,7 +226,7 @@ struct PatchRows {
         }
     }
 
-    // The differences of row r, whose place among those of the chunk is `at`.
+    // The differences of row r, whose index in the chunk is `at`.
     DEVICE void differences(const DecodeWork& work, const Chunk& chunk, uint32_t at, uint32_t r, uint32_t (&d)[4]) const {
         load_four_differences(work, chunk, at, flags[r], used_bytes(r), d);
     }
@@ -310,7 +310,7 @@ DEVICE void part_groups(const DecodeWork& work) {
     }
 }
 
-// Stacks that a block goes through, one after the other.
+// Stacks that a block processes, one after the other.
 constexpr uint32_t RUN_STACKS = 8;
 
 // Sums of columns of the patches of a stack, in turns.
@@ -330,7 +330,7 @@ DEVICE void find_edges(const DecodeWork& work, StackShared& s) {
     const Groups groups(work, chunk);
     uint32_t *all_columns = in_device_memory(work.columns) + chunk.first_column;
     uint32_t *edges = in_device_memory(work.edges) + chunk.first_edge;
-    // Several stacks one after the other: the next is asked for while this one is summed.
+    // Several stacks one after the other: the next is loaded while this one is summed.
     const uint32_t n_all = patches.nz * patches.n_stacks, n_runs = (n_all + RUN_STACKS - 1) / RUN_STACKS;
     uint32_t turn = 0;
     for (uint32_t unit = blockIdx.x % work.patch_blocks; unit < n_runs * patches.n_strips; unit += work.patch_blocks) {
@@ -482,7 +482,7 @@ DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
     }
 }
 
-// What is left of each strip of each row, with all rows above or with the start of the row.
+// The sums of all to the left of each strip of each row, with all rows above or with the start of the row.
 DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
@@ -542,7 +542,7 @@ DEVICE void store_four(T* to, const T (&x)[4]) {
     }
 }
 
-// What a stack takes from the sums made before, and from plane to plane.
+// What a stack needs of the earlier sums, and carries from plane to plane.
 struct PatchEdges {
     Piece<uint32_t> above;
     uint32_t left;
@@ -579,7 +579,7 @@ DEVICE void sum_stacks(const DecodeJob<T>& job, const Chunk& chunk, const Patche
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
     }
-    // The next plane is asked for as soon as what was known of this one is in its sums, and comes while values are written.
+    // The next plane is loaded as soon as the data of this one is in its sums; it arrives while values are written.
     const bool goes_down = patches.nz == 1;
     const uint32_t n_steps = goes_down ? min(RUN_STACKS, patches.n_stacks - stack) : patches.nz;
     uint32_t z = 0, y0 = (stack * STACK + warp) * PATCH, n_rows = patches.n_rows_at(y0, x);

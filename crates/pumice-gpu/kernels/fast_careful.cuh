@@ -40,8 +40,8 @@ DEVICE uint32_t count_mask_bytes(const EncodeShared<T>& s, uint32_t fill, uint32
     return n_any == 0 ? 0 : 2 * ((n_super + 7) / 8) + 8 * n_mixed;
 }
 
-// Phase 1 of a tile that needs care: integers of what can be quantised, masks of fill values, escapes; or, if escapes are
-// too many, the exact integers of all. Leaves the integers less the base, and returns the kind; sets the base.
+// Phase 1 of a tile with holes: integers of the values that can be quantised, masks of fill values, escapes; or, if escapes are too many,
+// the exact integers of all. Leaves the integers less the base, and returns the kind; sets the base.
 template <class T>
 DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, const Tile<T>& tile,
                                typename Real<T>::Int& base) {
@@ -137,7 +137,7 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, cons
     return is_exact ? EXACT : QUANTISED;
 }
 
-// Writes masks and escapes of a tile that needed care, behind the base; by one warp.
+// Writes masks and escapes of a tile with holes, after the base; by one warp.
 template <class T>
 DEVICE_CALL void put_holes(EncodeShared<T>& s, const Tile<T>& tile, uint8_t* body, uint32_t lane) {
     uint32_t at = body[0] & WIDE_BASE ? 4 + sizeof(T) : 4;

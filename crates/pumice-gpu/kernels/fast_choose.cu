@@ -1,7 +1,7 @@
 // Codec `fast`, choosing predictors, as crates/pumice/src/codec/choose.rs does.
 //
 // One block a chunk, a warp a sampled run and the predictors that subtract the same rows: costs of all, and the cheapest of them. Also sets
-// to 0 what `fast_encode_*` counts with. All other work of a launch waits for this, so that rows are asked for together.
+// to 0 what `fast_encode_*` counts with. All other work of a launch waits for this, so all rows are loaded together.
 #include "fast_tile.cuh"
 
 constexpr uint32_t RUN = 64;
@@ -39,7 +39,7 @@ struct ChooseShared {
     Sampling sampling;
     uint32_t axes[MAX_CANDIDATES], lags[MAX_CANDIDATES], n_tiles[MAX_CANDIDATES];
     uint32_t costs[MAX_CANDIDATES];
-    // Candidates that subtract the same rows stand together: where each such group begins, and how many there are.
+    // Candidates that subtract the same rows are adjacent: where each such group begins, and how many there are.
     uint32_t first_of_group[MAX_CANDIDATES + 1];
     uint32_t n_groups;
 };
@@ -53,7 +53,7 @@ DEVICE void load_run(const T* values, T (&own)[PER_LANE], uint32_t lane) {
     for (uint32_t k = 0; k < PER_LANE; ++k) own[k] = lane + 32 * k < RUN_AND_LAG ? values[lane + 32 * k] : T(0);
 }
 
-// Integers of consecutive values; what cannot be quantised repeats the one before. By one warp.
+// Integers of consecutive values; a value that cannot be quantised gets the previous integer. By one warp.
 template <class T>
 DEVICE void quantize_run(const Coding<T>& coding, const T* values, const T (&own)[PER_LANE],
                          typename Real<T>::Int (&run)[PER_LANE], typename Real<T>::Int* scratch, uint32_t lane) {
@@ -102,7 +102,7 @@ DEVICE uint32_t cost_of_run(const Int* differences, uint32_t axes, uint32_t lag,
     return __reduce_add_sync(ALL_LANES, cost);
 }
 
-// Finds groups of candidates, and puts what these are into shared memory. Sets costs to 0.
+// Finds groups of candidates, and copies the candidates to shared memory. Sets costs to 0.
 template <class T>
 DEVICE void group_candidates(const ChooseJob<T>& job, ChooseShared<T>& s, uint32_t n_candidates, uint32_t warp,
                              uint32_t lane) {
@@ -150,7 +150,7 @@ DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
         const T* here = values + s.sampling.starts[task / n_groups] - MAX_LAG;
         const T* from[4] = {here, here - row, here - plane, here - row - plane};
         const uint32_t n_rows = row == 0 ? 1 : plane == 0 ? 2 : 4;
-        // All are asked for before the first is needed.
+        // All loads are issued before the first result is used.
         T own[4][PER_LANE];
 #pragma unroll
         for (uint32_t r = 0; r < 4; ++r) {

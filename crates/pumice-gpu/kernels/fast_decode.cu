@@ -3,13 +3,14 @@
 //
 // Memory phases of a tile:
 //   1. one warp finds the body by its anchor and the sizes of at most 31 tiles and copies it into shared memory. Another
-//      asks for what later blocks will need;
-//   2. one warp checks it and lays open widths and places of all groups;
+//      prefetches what later blocks will need;
+//   2. one warp checks it and computes widths and offsets of all groups;
 //   3. a thread takes groups of 8 codes from their bit planes to registers, sums along x, and leaves integers in
 //      shared memory, over the body;
 //   4. sums along y and z, and values, 16 bytes of a row at a time where rows are aligned.
 // The first two are in fast_open.cuh, the others in fast_sums.cuh.
-// Every byte of a payload is hostile. What is wrong with a chunk is reported by its least code.
+//
+// No byte of a payload is trusted. The least error code of a chunk is reported.
 #include "fast_sums.cuh"
 
 // Puts one value everywhere.
@@ -35,7 +36,7 @@ DEVICE void fill_tile(const Tile<T>& tile, T value) {
     }
 }
 
-// Masks and escapes over the values, from the body in global memory, which was checked.
+// Writes masked values and escapes over the values, from the body in global memory, which was checked.
 template <class T, class Int>
 DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T, Int>& s) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
@@ -124,8 +125,8 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T, Int>& s) {
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     const uint32_t slot = job.slots != 0 ? job.slots[blockIdx.x] : blockIdx.x;
-    // Three warps at once: one finds the body and copies it, one places the tile, one asks for what comes next. Each way to device memory
-    // is long while stores are on theirs, and there are no more than two to a body.
+    // Three warps at once: one finds the body and copies it, one computes the tile's position, one prefetches. Accesses to
+    // device memory take long while stores are queued, and there are no more than two until the body is known.
     if (t < 32) {
         const Place place(job, slot);
         const uint32_t* from;

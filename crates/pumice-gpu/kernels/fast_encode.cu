@@ -10,12 +10,13 @@
 //   4. each thread turns its groups into bit planes, in shared memory;
 //   5. while the next tile is laid out, another warp looks back for where the body goes, and then all copy it there. By
 //      then the sizes before it have long been published, so that nobody waits.
-// Looking back is a matter of two looks: at the sizes of the tiles since the last anchor, and at the sums of 32 tiles each
-// before that. A tile with values that cannot be quantised is coded again the careful way, and a body too large to be kept
-// beside the next tile is copied at once. Tiles are independent but for their place.
+//
+// The look-back reads twice: the sizes of the tiles since the last anchor, and the sums of 32 tiles each before that. A tile
+// with values that cannot be quantised is coded again with holes, and a body too large to be kept beside the next tile is
+// copied at once. Tiles are independent except for their offsets.
 #include "fast_careful.cuh"
 
-// Takes a ticket and finds the tile that it stands for; its chunk is NO_TILE if there are no more.
+// Takes a ticket and finds its tile; the chunk is NO_TILE if there are no more.
 template <class T>
 DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
     const uint32_t ticket = atomicAdd(job.tickets, 1);
@@ -27,9 +28,9 @@ DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
 // most, has more.
 constexpr uint32_t NARROW_BITS = 28;
 
-// Phase 1, for a tile without special values and of a common shape, whose rows are read in pieces if they are aligned. Leaves the low 32 bits of rounded values, which are
-// those of the integers plus MAGIC_BITS: that drops out of differences. Sets the base. Whether all values could be quantised, and
-// 32 bits are enough; if not, what was written is void.
+// Phase 1, for a tile without special values and of a common shape, whose rows are read in pieces if they are aligned. Leaves the low 32
+// bits of rounded values, which are those of the integers plus MAGIC_BITS: that drops out of differences. Sets the base. Whether all values
+// could be quantised, and 32 bits are enough; if not, the output is invalid.
 template <class T, bool ALIGNED>
 DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     using Int = typename Real<T>::Int;
@@ -40,7 +41,7 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
         T of[n];
     };
     const uint32_t t = threadIdx.x;
-    // What all threads read together are whole planes, or half of one, or some rows of one, or part of a row.
+    // All threads together read whole planes, or half of one, or some rows of one, or part of a row.
     const uint32_t line = t * n >> tile.x_log2, n_lines = THREADS * n >> tile.x_log2;
     const T* from = tile.from() + tile.row_offset(line) + (t * n - (line << tile.x_log2));
     uint64_t stride = THREADS * n;
@@ -50,7 +51,7 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
         if (ALIGNED) stride = n_lines / Shape<VOLUME>::EY * tile.stride_z;
         twice = ALIGNED ? 2 * stride : tile.stride_z;
     }
-    // All loads are under way before the first is waited for.
+    // All loads are issued before the first result is used.
     const T first = tile.from()[0];
     Values values[N_LOADS];
 #pragma unroll
@@ -164,7 +165,7 @@ DEVICE_CALL bool quantize_tile(const Coding<T>& of_job, const Tile<T>& tile, typ
 #pragma unroll
         for (uint32_t i = 0; i < N_AT_ONCE; ++i) {
             const uint32_t at = first + i * THREADS;
-            // What is beside the rows is 0.
+            // Values outside of the rows are 0.
             Int q = 0;
             if (some.exists(i)) {
                 fine = coding.quantize_likely(some.values[i], q) && !coding.is_mistakable_fill(some.values[i]) && fine;
@@ -335,7 +336,7 @@ DEVICE void code_group(const Tile<T>& tile, const typename Real<T>::Int* integer
     }
 }
 
-// Whether the tile must be placed: bodies have places, and anchors, and the end.
+// Whether the offset of the tile is needed: by its body, by an anchor, or for the end of the chunk.
 template <class T>
 DEVICE bool needs_place(const Tile<T>& tile, uint32_t n_words) {
     return n_words > 0 || tile.index % TILES_PER_ANCHOR == 0 || tile.index + 1 == tile.n_tiles;
@@ -470,7 +471,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
     }
 }
 
-// Where the body of a tile goes: the words of all tiles before it in the chunk. By one warp.
+// The offset of a tile's body: the words of all tiles before it in the chunk. By one warp.
 template <class T>
 DEVICE uint32_t look_back(const EncodeJob<T>& job, const Tile<T>& tile) {
     const uint32_t lane = threadIdx.x % 32;
@@ -480,7 +481,7 @@ DEVICE uint32_t look_back(const EncodeJob<T>& job, const Tile<T>& tile) {
     const uint32_t run = tile.index / TILES_PER_ANCHOR, in_run = tile.index % TILES_PER_ANCHOR;
     const uint64_t* sizes = job.sizes + (chunk.first_slot + tile.index - in_run);
     uint32_t before = 0;
-    // One more than the run that lane 0 looks at.
+    // One more than the run that lane 0 reads.
     uint32_t end = run;
     bool is_own_known = in_run == 0, is_done = end == 0;
     while (!is_own_known || !is_done) {
@@ -495,11 +496,11 @@ DEVICE uint32_t look_back(const EncodeJob<T>& job, const Tile<T>& tile) {
         if (!is_done) {
             const uint32_t known = __ballot_sync(ALL_LANES, !exists || sum >> 32 == TILES_PER_ANCHOR);
             const uint32_t placed = __ballot_sync(ALL_LANES, uint32_t(place) == job.launch);
-            // Lanes up to the first whose place is known.
+            // Lanes up to the first whose offset is known.
             const uint32_t needed = placed != 0 ? (placed & (0 - placed)) * 2 - 1 : ALL_LANES;
             if ((known & needed) == needed) {
                 uint32_t words = needed >> lane & 1 ? uint32_t(sum) : 0;
-                // The last of them adds its place.
+                // The last of them adds its offset.
                 if ((needed >> lane) == 1) words += uint32_t(place >> 32);
                 before += __reduce_add_sync(ALL_LANES, words);
                 is_done = placed != 0;
@@ -512,7 +513,7 @@ DEVICE uint32_t look_back(const EncodeJob<T>& job, const Tile<T>& tile) {
     return before;
 }
 
-// Writes what the directory says of a tile, whose body goes to `before`; by one thread.
+// Writes the directory entries of a tile, whose body is at offset `before`; by one thread.
 template <class T>
 DEVICE_CALL void put_entries(const EncodeJob<T>& job, const Tile<T>& tile, uint32_t before, uint32_t n_words) {
     uint8_t* payload = tile.bytes();
@@ -532,14 +533,14 @@ DEVICE_CALL void put_entries(const EncodeJob<T>& job, const Tile<T>& tile, uint3
     }
 }
 
-// Copies a body that is in shared memory to its place.
+// Copies a body from shared memory to its offset.
 template <class T>
 DEVICE void copy_body(const Tile<T>& tile, uint32_t before, const uint32_t* words, uint32_t n_words) {
     uint32_t* to = (uint32_t*)(tile.bytes() + bodies_offset(tile.n_tiles)) + before;
     for (uint32_t i = threadIdx.x; i < n_words; i += Real<T>::ENCODE_THREADS) to[i] = words[i];
 }
 
-// Places and copies a body that was not kept: one that is large, or the values themselves.
+// Finds the offset of a body that was not kept, and copies it: a large one, or the values themselves.
 template <class T>
 DEVICE_CALL void copy_now(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& tile) {
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
@@ -599,7 +600,7 @@ DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const Code (&codes)[N]
     }
 }
 
-// What the last warp does for the tile before that of `turn`: it finds its place.
+// The last warp finds the offset of the tile before that of `turn`.
 template <class T>
 DEVICE void place_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn) {
     constexpr uint32_t FIRST = Real<T>::ENCODE_THREADS - 32;
@@ -609,7 +610,7 @@ DEVICE void place_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t
     }
 }
 
-// And what all do after that.
+// Then all threads copy its body.
 template <class T>
 DEVICE void copy_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn) {
     const uint32_t n_words = s.n_kept[turn % 2 ^ 1];
@@ -722,7 +723,7 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             if (is_shape && tile.aligned) {
                 careful = !quantize_shape<T, true>(coding, tile, base, s);
             } else {
-                // A variable of its own: what a call is given the address of stays in memory.
+                // A variable of its own, since one whose address is passed to a call stays in memory.
                 Int of_any;
                 careful = !(is_shape ? quantize_unaligned(coding, tile, of_any, s) : quantize_tile(coding, tile, of_any, s));
                 base = of_any;

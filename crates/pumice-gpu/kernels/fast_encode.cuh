@@ -1,4 +1,4 @@
-// What the parts of the encoder of `fast` share: its jobs, and what a block holds.
+// Shared by the parts of the encoder of `fast`: its jobs, and the shared memory of a block.
 #pragma once
 
 #include "fast_tile.cuh"
@@ -15,7 +15,7 @@ struct EncodeShared : TileMemory<typename Real<T>::Int> {
     // Bodies of this tile and the one before, in turns, and their words; NO_TILE if there is nothing to be placed.
     uint32_t kept[2][KEPT_WORDS];
     uint32_t n_kept[2];
-    // Of the careful way: bits by linear index.
+    // For tiles with holes: bits by linear index.
     uint32_t fill_masks[MAX_FILLS][MASK_WORDS];
     uint32_t escapes[MASK_WORDS];
     uint32_t holes[MASK_WORDS];
@@ -23,11 +23,11 @@ struct EncodeShared : TileMemory<typename Real<T>::Int> {
     uint32_t first_valid;
     // Bytes of each mask of fill values; 0 if it is empty.
     uint32_t mask_bytes[MAX_FILLS];
-    // What the body is, once it is laid out.
+    // The body, once its size is known.
     uint32_t n_words;
     uint32_t is_raw;
     uint32_t is_too_wide;
-    // Where the body of the tile before goes.
+    // The offset of the body of the previous tile.
     uint32_t words_before;
 };
 

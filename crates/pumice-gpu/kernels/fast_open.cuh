@@ -1,9 +1,9 @@
-// Codec `fast`, decoding, phases 1 and 2: where the body of a tile is, what is in it, and whether it is as it should be.
+// Codec `fast`, decoding, phases 1 and 2: finds the body of a tile, its parts, and checks them.
 #pragma once
 
 #include "fast_tile.cuh"
 
-// What can be wrong, in `errors`: one word for all chunks of a launch, `chunk << 8 | code`, the least wins.
+// Error codes in `errors`: one word for all chunks of a launch, the minimum of `chunk << 8 | code`.
 constexpr uint32_t WRONG_ANCHOR = 1;
 constexpr uint32_t WRONG_SIZE = 2;
 constexpr uint32_t WRONG_TILE = 3;
@@ -16,8 +16,7 @@ constexpr uint32_t NEEDS_WIDE = 5;
 template <class Int>
 constexpr uint32_t DECODE_THREADS = sizeof(Int) == 4 ? 128 : 256;
 
-// Payloads whose places come with the parameters of a launch, since reading those takes no way to device memory, where stores
-// stand in line.
+// Payloads whose addresses are launch parameters, since reading these does not access device memory, where stores are queued.
 constexpr uint32_t N_NEAR = 128;
 
 struct Payload {
@@ -52,7 +51,7 @@ struct DecodeShared : TileMemory<Int> {
     Tile<T> tile;
     const uint32_t* from;
     uint32_t n_words;
-    // What phase 1 found wrong, or 0.
+    // The error code of phase 1, or 0.
     uint32_t wrong_place;
     // What phase 2 found: the flags of the body, its base, where masks and escapes start, and what is wrong with it. Others
     // still read of phase 1 while it is written.
@@ -62,7 +61,7 @@ struct DecodeShared : TileMemory<Int> {
     uint32_t wrong_body;
 };
 
-// Where the tile of a slot stands in its payload.
+// The tile of a slot in its payload.
 struct Place {
     uint32_t index, n_tiles;
     const uint8_t* payload;
@@ -97,7 +96,7 @@ struct Place {
     DEVICE const uint8_t* bodies() const { return payload + bodies_offset(n_tiles); }
 };
 
-// Phase 1, by one warp: where the body of a tile is. Returns what is wrong, or 0.
+// Phase 1, by one warp: finds the body of a tile. Returns an error code, or 0.
 template <class T, class Int>
 DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n_words) {
     const uint32_t lane = threadIdx.x % 32;
@@ -117,8 +116,8 @@ DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n
     return 0;
 }
 
-// Asks for the bodies of the run of tiles that a slot is in, and for their sizes, by one warp; its ends are known without a sum. What is
-// asked for in vain, because a payload is wrong, does no harm.
+// Prefetches the bodies of the run of tiles that a slot is in, and their sizes, by one warp; the anchors give the ends of the run. Wrong
+// prefetches, for a damaged payload, do no harm.
 template <class T>
 DEVICE void prefetch_run(const DecodeJob<T>& job, uint32_t slot) {
     if (slot >= job.n_slots) return;
@@ -132,8 +131,9 @@ DEVICE void prefetch_run(const DecodeJob<T>& job, uint32_t slot) {
     for (line += threadIdx.x % 32 * 128; line < place.bodies() + end; line += 32 * 128) prefetch(line);
 }
 
-// Asks for what later blocks will read, by one warp of each block. Few reads among many writes slow memory down much more than their share, so
-// that bodies come in batches: of each group of blocks, the first ask for all that a later group will need, a run of tiles each.
+// Prefetches what later blocks will read, by one warp of each block. A few reads among many writes slow memory down more than in
+// proportion, so bodies are prefetched in batches: of each group of blocks, the first ones prefetch all that a later group will need, a run
+// of tiles each.
 template <class T>
 DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
     const uint32_t n_runs = job.n_at_once / TILES_PER_ANCHOR;
@@ -156,7 +156,7 @@ DEVICE uint64_t read_bits(const uint8_t* from, uint32_t n_bytes) {
     return bits;
 }
 
-// Checks masks and escapes, by one lane; moves `at` behind them. Returns whether they are as they should be.
+// Checks masks and escapes, by one lane; moves `at` behind them. Returns whether they are valid.
 template <class T, class Int>
 DEVICE_CALL bool check_holes(const DecodeShared<T, Int>& s, const Tile<T>& tile, uint32_t n_fills, uint32_t flags,
                              uint32_t& at) {
@@ -229,7 +229,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T, Int>& s, const
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) {
         bool fine = true;
-        // A variable of its own: what a call is given the address of stays in memory.
+        // A variable of its own, since one whose address is passed to a call stays in memory.
         uint32_t behind = at;
         if (lane == 0) fine = check_holes(s, tile, coding.n_fills, flags, behind);
         at = __shfl_sync(ALL_LANES, behind, 0);
@@ -247,7 +247,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T, Int>& s, const
             uint32_t low, high;
             read_eight(s.words, at, low, high);
             mask = uint64_t(high) << 32 | low;
-            // What is behind a shorter one is not part of it.
+            // Bytes after a shorter one do not belong to it.
             if (mask_bytes < 8) mask &= (uint64_t(1) << 8 * mask_bytes) - 1;
             if (mask & ~all) return WRONG_TILE;
             at += mask_bytes;

@@ -100,7 +100,7 @@ DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
     for (uint32_t i = 0; i < N; ++i) {
 #pragma unroll
         for (uint32_t k = 1; k < GROUP; ++k) v[i][k] += v[i][k - 1];
-        // What the groups before in the row add up to.
+        // The sum of the earlier groups of the row.
         const Int before = prefix_of_warp<LANES>(v[i][GROUP - 1]) - v[i][GROUP - 1];
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) v[i][k] += before;

@@ -1,6 +1,5 @@
-// What the kernels of codec `fast` share: the layout of a chunk and its tiles (docs/format.md, section 6), the quantiser
-// and bit planes. The CPU's side is crates/pumice/src/codec/{geometry,tile,planes}.rs and quantize.rs; both must give
-// the same bytes.
+// Shared by the kernels of codec `fast`: the layout of a chunk and its tiles (docs/format.md, section 6), the quantiser and bit planes. The
+// CPU's side is crates/pumice/src/codec/{geometry,tile,planes}.rs and quantize.rs; both must give the same bytes.
 #pragma once
 
 #include "values.cuh"
@@ -82,7 +81,7 @@ struct Tile {
     DEVICE uint32_t n_values() const { return ez * ey * ex; }
     DEVICE uint32_t n_super() const { return (n_codes + SUPER - 1) / SUPER; }
 
-    // Row and place in it of a linear index.
+    // Row of a linear index, and position in it.
     DEVICE uint32_t line_of(uint32_t at) const { return full ? at >> x_log2 : divided(at, per_row); }
     DEVICE uint32_t y_of(uint32_t line) const { return full ? line & (ey - 1) : line - divided(line, per_ey) * ey; }
     DEVICE uint32_t z_of(uint32_t line) const { return full ? line >> y_log2 : divided(line, per_ey); }
@@ -112,7 +111,7 @@ constexpr uint32_t ANY_SHAPE = 0;
 constexpr uint32_t LINE = 1;
 constexpr uint32_t PLANE = 2;
 constexpr uint32_t VOLUME = 3;
-// Rows of planes are no longer than what a warp codes.
+// Rows of planes are no longer than a warp codes at once.
 constexpr uint32_t MIN_PLANE_ROW_LOG2 = 5, MAX_PLANE_ROW_LOG2 = 8;
 
 template <uint32_t ROW_LOG2, uint32_t ROWS, bool HAS_Y, bool HAS_Z>
@@ -220,7 +219,7 @@ DEVICE uint32_t words_offset(uint32_t n_tiles) {
     return PARAMETER_BYTES + 4 * ((n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR);
 }
 
-// A tile in shared memory, on either way: its integers or, in their place, its body; the widths of its groups; and where the
+// A tile in shared memory, in both directions: its integers or, in the same memory, its body; the widths of its groups; and where the
 // planes of each supergroup start in the body.
 template <class Int>
 struct TileMemory {
@@ -274,7 +273,7 @@ DEVICE void store_group(Int* integers, uint32_t at, const Int (&group)[GROUP]) {
     }
 }
 
-// A step of transposing 8 x 8 bits, for all rows at once: bits of `upper` whose columns have the bit DISTANCE change places with those of
+// A step of transposing 8 x 8 bits, for all rows at once: bits of `upper` whose columns have the bit DISTANCE are swapped with those of
 // `lower`, whose rows are that much further, that have it not. `COLUMNS` are those without.
 template <uint32_t DISTANCE, uint32_t COLUMNS>
 DEVICE void swap_blocks(uint32_t& upper, uint32_t& lower) {
@@ -283,8 +282,8 @@ DEVICE void swap_blocks(uint32_t& upper, uint32_t& lower) {
     upper = moved;
 }
 
-// Bytes of eight codes, those with even numbers apart from the others, to bit planes: bit k of byte i becomes bit i of plane k. `low`
-// holds planes 0 to 3. In this order, rows that change places are never in the same word.
+// Bytes of eight codes, those with even numbers apart from the others, to bit planes: bit k of byte i becomes bit i of plane k. `low` holds
+// planes 0 to 3. In this order, rows that are swapped are never in the same word.
 DEVICE void planes_of_bytes(uint32_t even, uint32_t odd, uint32_t& low, uint32_t& high) {
     swap_blocks<1, 0x55555555>(even, odd);
     // Rows 0, 1, 4, 5 and 2, 3, 6, 7.

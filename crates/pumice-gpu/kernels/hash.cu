@@ -1,9 +1,8 @@
 // Checksums of payloads (docs/format.md, section 3): XXH3-64 with seed 0 and the default secret of blocks of 4096 bytes.
 //
-// `hash_blocks`: as many blocks as are resident, groups of eight lanes each, an accumulator a lane. A group takes a block of
-// 4096 bytes at a time, or the bytes behind the last whole one of a span, which it copies to where the host fetches them.
-// Memory phases of a block: four rounds of 1024 bytes, of which a lane asks for all its words before it uses them. Spans
-// start at any byte.
+// `hash_blocks`: as many blocks as are resident, groups of eight lanes each, an accumulator a lane. A group takes a block of 4096 bytes at
+// a time, or the bytes behind the last whole one of a span, which it copies to where the host fetches them. Memory phases of a block: four
+// rounds of 1024 bytes, of which a lane loads all its words before it uses them. Spans start at any byte.
 #include "values.cuh"
 
 constexpr uint32_t HASH_THREADS = 256;
@@ -82,7 +81,7 @@ DEVICE uint64_t hash_block(const HashShared& s, const uint8_t* from, uint32_t la
             const uint8_t* word = own + i * STRIPE_BYTES;
             words[i] = i + 1 == STRIPES && is_last ? load_bytes(word, 8) : load_word(word);
         }
-        // What goes to the neighbour is added up on the way, since nothing but sums happens within a round.
+        // The neighbour's part is summed as it arrives, since a round consists of sums only.
         uint64_t plain = 0;
 #pragma unroll
         for (uint32_t i = 0; i < STRIPES; ++i) {

@@ -1,4 +1,4 @@
-// What every kernel file includes first: one vocabulary for two compilers.
+// Included first by every kernel file: common definitions for two compilers.
 //
 // NVRTC compiles the kernels for the GPU and offers no system headers. g++ compiles the same files
 // against ../emulator, which runs them on the host, so that tests need no GPU.
@@ -30,7 +30,7 @@ typedef decltype(sizeof(0)) size_t;
 
 #define DEVICE __device__ __forceinline__
 
-// Storage of one block, shared by its threads; what it holds at first is undefined.
+// Storage of one block, shared by its threads; not initialised.
 #define SHARED(Type, name) __shared__ __align__(16) Type name
 
 // Words through which blocks talk to each other while both run. A flag and its value share one word.
@@ -52,7 +52,7 @@ DEVICE void store_relaxed(uint64_t* word, uint64_t value) {
 }
 // To be called in every loop that waits for another block.
 DEVICE void spin_pause() { __nanosleep(20); }
-// Asks for the line of device memory that this address is in, which will be read, and shall stay in the cache until then.
+// Prefetches the cache line of this address in device memory, to stay in the cache until it is read.
 DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(at)); }
 
 // Says of bytes, to those who read or write them, that they leave the cache before others: nobody will read them again soon.
@@ -96,7 +96,7 @@ DEVICE V* in_device_memory(V* at) {
     return at;
 }
 
-// Writes 16 bytes at once, which nobody reads soon: compilers take such stores apart where they lose sight of the alignment.
+// Writes 16 bytes at once, which nobody reads soon: compilers split such stores where they cannot prove the alignment.
 DEVICE void store_together(float* at, const float (&values)[4]) {
     asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(__cvta_generic_to_global(at)),
                  "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "l"(leave_first()));

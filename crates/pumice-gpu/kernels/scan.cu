@@ -1,4 +1,4 @@
-// What the plan needs to know of an array in device memory, and boxes of arrays to boxes of others.
+// Statistics of an array in device memory for the plan, and copies of boxes between arrays.
 //
 // `scan_*`: one read of all values, 16 bytes a thread; a block reduces in registers and shuffles and then joins its result
 // by a few atomics. `sample_*`: values at multiples of a stride. `copy_box`: a thread an element, for chunks that are

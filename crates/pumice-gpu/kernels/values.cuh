@@ -82,7 +82,7 @@ DEVICE T of_bits(typename Real<T>::Int bits) {
     return value_of(typename Real<T>::Signed(bits));
 }
 
-// What a launch codes with. `inv_step` and `tolerance` are used by encoders only.
+// The quantiser of a launch. Only encoders use `inv_step` and `tolerance`.
 template <class T>
 struct Coding {
     T step, inv_step, tolerance;
