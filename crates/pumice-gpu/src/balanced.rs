@@ -1,7 +1,7 @@
-//! CodecId `balanced`: the tables that its kernels need, and their launches.
+//! Codec `balanced`: the tables that its kernels need, and their launches.
 //!
-//! Encoding and decoding are fixed sequences of launches over all chunks, with no look at what they find in between. Chunks
-//! that the kernels leave to the host (they have exceptions, or damage) are known afterwards.
+//! Encoding and decoding are fixed sequences of launches over all chunks; the host reads no results in between.
+//! Afterwards, the kernels report the chunks that they leave to the host, which have exceptions or are damaged.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use pumice::{Error, Result};
 use crate::kernels::{BoxJob, Coding, Kernels, SCAN_THREADS};
 use crate::runtime::{Buffer, DevicePtr, Plain, Runtime, Shape, Stream};
 
-/// What the kernels count in; as in `kernels/balanced*.cu*`.
+/// Constants of the kernels; as in `kernels/balanced*.cu*`.
 const GROUP: usize = 32;
 const MAX_GROUPS: usize = 1 << 22;
 const TILE: usize = 4096;
@@ -42,7 +42,7 @@ const EDGE_BLOCKS: u32 = 64;
 /// Threads that open a chunk, and that decode a unit.
 const OPEN_THREADS: u32 = 1024;
 const UNIT_THREADS: u32 = (UNIT_BLOCKS * STREAMS) as u32;
-/// Launches are told apart by 30 bits, so that states of earlier ones need not be cleared.
+/// Launches are numbered by 30 bits, so that states of earlier ones need not be cleared.
 const MAX_LAUNCHES: u32 = (1 << 30) - 1;
 
 #[repr(C)]
@@ -64,7 +64,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Whether groups of values are within rows that vectors can be read from.
+    /// Whether no group crosses the end of a row and vector loads are aligned.
     fn has_whole_rows(&self) -> bool {
         (self.dims[3] as usize).is_multiple_of(GROUP) && self.values.is_multiple_of(16)
     }
@@ -73,7 +73,7 @@ impl Chunk {
 // SAFETY: numbers; 32 + 16 + 24 + 16 bytes without gaps.
 unsafe impl Plain for Chunk {}
 
-/// What kernels find out about a chunk.
+/// What the kernels compute about a chunk.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -176,14 +176,14 @@ fn of_type<T>(f32: &'static str, f64: &'static str) -> &'static str {
     if size_of::<T>() == 4 { f32 } else { f64 }
 }
 
-/// How the kernels see a chunk of these extents, if they take it.
+/// The working axes of a chunk of these extents, if there are kernels for it.
 fn view_on_device(extents: &[usize]) -> Option<BalancedView> {
     let n_values: usize = extents.iter().product();
     let fits = n_values > 0 && n_values.div_ceil(GROUP) <= MAX_GROUPS;
     fits.then(|| backend::balanced_view(extents))
 }
 
-/// Copies of chunks whose working order is not that of memory.
+/// Copies of chunks whose working order differs from their order in memory.
 #[derive(Debug)]
 struct Gathered {
     /// The number of the chunk, and the copy of its values from memory to working order.
@@ -196,7 +196,7 @@ impl Gathered {
         Self { jobs: Vec::new(), n_values: 0 }
     }
 
-    /// Makes room for a chunk, if it needs that.
+    /// Reserves memory for a chunk, if it needs a copy.
     fn push(&mut self, number: usize, view: &BalancedView, value_bytes: usize) {
         if view.is_plain {
             return;
@@ -220,12 +220,12 @@ impl Gathered {
         self.n_values += n_values.next_multiple_of(4);
     }
 
-    /// Gives the chunks their addresses: from now on their values are in the room at `at`, when copied there.
-    fn place(&mut self, at: DevicePtr) {
+    /// Sets the addresses of the copies, which start at `at`.
+    fn set_address(&mut self, at: DevicePtr) {
         self.jobs.iter_mut().for_each(|(_, job)| job.to += at);
     }
 
-    /// Lets chunks refer to their copies.
+    /// Replaces the addresses of chunks by those of their copies.
     fn redirect(&mut self, chunks: &mut [Chunk]) {
         for (number, job) in &mut self.jobs {
             job.from = chunks[*number].values;
@@ -246,7 +246,7 @@ impl Gathered {
     }
 }
 
-/// Places of chunks in what all of them share.
+/// Offsets of chunks in the tables that all of them share.
 #[derive(Debug, Default)]
 struct Tables {
     chunks: Vec<Chunk>,
@@ -261,7 +261,7 @@ struct Tables {
     max_class_units: usize,
     split_blocks: usize,
     patch_blocks: usize,
-    /// Whether rows of some chunk cut groups of values; then differences need room.
+    /// Whether groups cross the ends of rows in some chunk; differences are then stored.
     has_cut_rows: bool,
 }
 
@@ -272,7 +272,7 @@ impl Tables {
         let n_values: usize = dims.iter().product();
         let n_groups = n_values.div_ceil(GROUP);
         let n_tiles = n_groups.div_ceil(TILE);
-        // Symbols of classes and of books, and bytes apart, of which there are most beside symbols of two bytes.
+        // Symbols of classes and of codebooks, and literals, of which there are most with symbols of two bytes.
         let n_slots = n_groups.div_ceil(BLOCK) + (n_values + n_values / 2).div_ceil(BLOCK) + N_BOOKS;
         let n_slots = n_slots.next_multiple_of(COUNT_SLOTS);
         let [batch, nz, ny, nx] = dims;
@@ -333,7 +333,7 @@ impl Launcher<'_> {
     }
 }
 
-/// Everything on the device that encoding the chunks of an array needs, for any number of times.
+/// Everything on the device to encode the chunks of an array, any number of times.
 #[derive(Debug)]
 pub(crate) struct BalancedEncoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
@@ -345,7 +345,7 @@ pub(crate) struct BalancedEncoder<T: Kernels> {
     gathered: Gathered,
     table: Buffer<Chunk>,
     states: Buffer<State>,
-    /// Held because the work refers to them.
+    /// Kept alive because the kernels use them.
     memory: Memory,
     slot_states: Buffer<u64>,
     work: EncodeWork,
@@ -365,7 +365,7 @@ impl Memory {
         Self { runtime: Arc::clone(runtime), bytes: Vec::new(), tables: Vec::new() }
     }
 
-    /// Room for so many bytes, and a few behind them, since whole vectors are read.
+    /// Allocates `n_bytes`, and a few more, since whole vectors are read.
     fn room(&mut self, n_bytes: usize) -> Result<DevicePtr> {
         let buffer = Buffer::new(&self.runtime, n_bytes + 64)?;
         let at = buffer.at();
@@ -373,7 +373,7 @@ impl Memory {
         Ok(at)
     }
 
-    /// Room for the differences of all values, if some of them need it; otherwise address 0.
+    /// Memory for the differences of all values, if some chunk needs it; otherwise address 0.
     fn room_for_differences(&mut self, tables: &Tables) -> Result<DevicePtr> {
         if tables.has_cut_rows { self.room(tables.n_groups * GROUP * 4) } else { Ok(0) }
     }
@@ -401,7 +401,7 @@ impl<T: Kernels> BalancedEncoder<T> {
                 let extents = blueprint.chunk(id).extents;
                 let Some(view) = view_on_device(&extents) else { continue };
                 let n_values: usize = extents.iter().product();
-                // What is not half as long as the values is compared with `fast`, by the host.
+                // The host compares payloads above half the size of the values with `fast`.
                 let room = RESERVE + (n_values * size_of::<T>() / 2).next_multiple_of(16) + 16;
                 let chunk = Chunk { payload: n_payload as u64, payload_bytes: room as u64, ..Chunk::default() };
                 n_payload += room;
@@ -412,7 +412,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         }
         let mut memory = Memory::new(runtime);
         let payloads = memory.room(n_payload)?;
-        gathered.place(memory.room(gathered.n_values * size_of::<T>())?);
+        gathered.set_address(memory.room(gathered.n_values * size_of::<T>())?);
         tables.chunks.iter_mut().for_each(|chunk| chunk.payload += payloads);
         let (n_chunks, n_groups, n_slots) = (ids.len(), tables.n_groups, tables.n_slots);
         let n_symbols = n_chunks * N_BOOKS * MAX_SYMBOLS;
@@ -523,8 +523,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         }
     }
 
-    /// Where the payload of each chunk is and how long, once encoding is done; `None` where the host has to encode it.
-    /// Waits.
+    /// Waits, and returns address and size of each payload; `None` if the host has to encode the chunk.
     pub(crate) fn payloads(&self, stream: Stream) -> Result<Vec<Option<(DevicePtr, usize)>>> {
         let mut all = vec![None; self.n_chunks];
         let mut states = vec![State::default(); self.ids.len()];
@@ -546,21 +545,21 @@ pub(crate) struct Encoded<'a> {
     pub(crate) payload: DevicePtr,
     pub(crate) payload_bytes: usize,
     pub(crate) values: DevicePtr,
-    /// The byte `order` of the payload, if there is nothing before it but the origin.
+    /// The byte `order` of the payload, if only the origin precedes it.
     pub(crate) order: Option<u8>,
 }
 
 /// In the byte `order`: differences of differences.
 const REPEATED: u8 = 1 << 4;
 
-/// The byte `order` of a payload, whose front this is, if there is nothing before it but the origin.
+/// The byte `order` of a payload that begins with these bytes, if only the origin precedes it.
 pub(crate) fn order_of(front: &[u8]) -> Option<u8> {
     let [0, rest @ ..] = front else { return None };
     let end_of_origin = rest.iter().position(|byte| *byte < 0x80)?;
     rest.get(end_of_origin + 1).copied()
 }
 
-/// Everything on the device that decoding these chunks needs, for any number of times.
+/// Everything on the device to decode these chunks, any number of times.
 #[derive(Debug)]
 pub(crate) struct BalancedDecoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
@@ -575,7 +574,7 @@ pub(crate) struct BalancedDecoder<T: Kernels> {
     /// Whether some chunk may need any sums but those of patches.
     has_general: bool,
     states: Buffer<State>,
-    /// Held because the work refers to them.
+    /// Kept alive because the kernels use them.
     _table: Buffer<Chunk>,
     _memory: Memory,
     work: DecodeWork,
@@ -602,7 +601,7 @@ impl<T: Kernels> BalancedDecoder<T> {
             numbers.push(number);
         }
         let mut memory = Memory::new(runtime);
-        gathered.place(memory.room(gathered.n_values * size_of::<T>())?);
+        gathered.set_address(memory.room(gathered.n_values * size_of::<T>())?);
         gathered.redirect(&mut tables.chunks);
         let (n_chunks, n_groups, n_slots) = (numbers.len(), tables.n_groups, tables.n_slots);
         let table = Buffer::with(runtime, &tables.chunks, stream)?;
@@ -714,7 +713,7 @@ impl<T: Kernels> BalancedDecoder<T> {
         }
     }
 
-    /// Waits, and tells which of the chunks given the host has to decode.
+    /// Waits, and returns for each chunk whether the host has to decode it.
     pub(crate) fn left_to_host(&self, stream: Stream) -> Result<Vec<bool>> {
         let mut all = vec![true; self.n_given];
         let mut states = vec![State::default(); self.numbers.len()];

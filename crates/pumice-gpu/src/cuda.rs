@@ -1,4 +1,4 @@
-//! CUDA through its driver, which is loaded when first used: nothing of CUDA is needed to build or to install.
+//! CUDA through its driver, which is loaded on first use: neither building nor installing needs CUDA.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};

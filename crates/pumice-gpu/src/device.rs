@@ -14,7 +14,7 @@ use pumice::{Array, Config, DecodeOptions, Error, Preset, Result};
 use crate::balanced::{self, BalancedDecoder, BalancedEncoder};
 use crate::boxes::{self, Corner};
 use crate::cuda::Cuda;
-use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, places};
+use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, chunk_offsets};
 use crate::hash::Hasher;
 use crate::kernels::{DeviceElement, Item};
 use crate::payloads::{self, Delivered, Placed};
@@ -22,8 +22,7 @@ use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
 use crate::staging;
 
-/// Values of chunks that only part of is wanted are decoded to memory of their own, as many chunks at a time as take this many
-/// bytes.
+/// Chunks of which only a part is wanted are decoded to temporary memory, in batches of up to this many bytes.
 const GATHERED_BYTES: usize = 256 << 20;
 
 /// A device that runs Pumice's kernels. Cheap to clone.
@@ -44,7 +43,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The CUDA device of this number. An error of kind `Device` says so where there is no driver or no such device.
+    /// The CUDA device of this number. Fails with an error of kind `Device` if there is no driver or no such device.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self { runtime: Arc::new(Cuda::new(ordinal)?) })
     }
@@ -56,7 +55,7 @@ impl Device {
         Self { runtime: Arc::new(crate::emulated::Emulated::new(seed)) }
     }
 
-    /// What the device calls itself.
+    /// The name of the device.
     #[must_use]
     pub fn name(&self) -> String {
         self.runtime.name()
@@ -81,17 +80,17 @@ impl Device {
         backend::check_supported(config)
     }
 
-    /// Waits until all that was enqueued in a stream is done.
+    /// Waits until all work enqueued in a stream is done.
     pub fn synchronize(&self, stream: Stream) -> Result<()> {
         self.runtime.synchronize(stream)
     }
 
-    /// Seconds that what `work` enqueues in a stream takes on the device, by its own clock.
+    /// The time in seconds, by the device's own clock, of what `work` enqueues in a stream.
     pub fn time(&self, stream: Stream, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
         self.runtime.time(stream, &mut work)
     }
 
-    /// Device memory for `len` values, which are not set.
+    /// Device memory for `len` values, not initialised.
     pub fn allocate<T: Item>(&self, len: usize) -> Result<DeviceArray<T>> {
         Ok(DeviceArray { buffer: Buffer::new(&self.runtime, len)? })
     }
@@ -101,7 +100,7 @@ impl Device {
         Ok(DeviceArray { buffer: Buffer::with(&self.runtime, values, Stream::DEFAULT)? })
     }
 
-    /// Copies values from one place in device memory to another, in a stream.
+    /// Copies values within device memory, in a stream.
     pub fn copy<T: Item>(&self, from: &DeviceArray<T>, to: &mut DeviceArray<T>, stream: Stream) -> Result<()> {
         assert_eq!(from.buffer.len(), to.buffer.len(), "the arrays have the same length");
         let n_bytes = from.buffer.len() * size_of::<T>();
@@ -109,7 +108,7 @@ impl Device {
         unsafe { self.runtime.copy_within(to.buffer.at(), from.buffer.at(), n_bytes, stream) }
     }
 
-    /// What is to be written for an array in device memory: finds its value range and fill values there. Waits.
+    /// Plans the stream of an array in device memory: finds its value range and fill values there. Waits.
     pub fn blueprint<T: DeviceElement>(
         &self,
         values: DeviceSlice<'_, T>,
@@ -124,7 +123,7 @@ impl Device {
         Blueprint::new(config, shape, &backend::scan(&passes, config)?)
     }
 
-    /// Compresses an array on the host, by way of the device: the same bytes as `pumice::compress` gives.
+    /// Compresses an array on the host with the device: gives the same bytes as `pumice::compress`.
     pub fn compress<T: DeviceElement>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
         check_len(values.len(), shape)?;
         let stream = Stream::DEFAULT;
@@ -135,7 +134,7 @@ impl Device {
         encoder.finish(on_device.as_slice(), stream)
     }
 
-    /// Decompresses a whole stream on the host, by way of the device.
+    /// Decompresses a whole stream on the host with the device.
     pub fn decompress<T: DeviceElement>(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Array<T>> {
         let frames = Frames::open(bytes, options)?;
         let shape = frames.info().shape.clone();
@@ -146,7 +145,7 @@ impl Device {
         Ok(Array { shape, data })
     }
 
-    /// The same of a region: only the chunks that hold it are decoded, and of codec `fast` only the tiles.
+    /// The same for a region: decodes only the chunks that contain values of it, and of `fast` only such tiles.
     pub fn decompress_region<T: DeviceElement>(
         &self,
         bytes: &[u8],
@@ -175,8 +174,9 @@ impl Device {
         decoder.finish(stream)
     }
 
-    /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Takes 256 MiB of device memory
-    /// or a chunk beside the payloads, whichever is more. Returns how many chunks were decoded on the host. Waits until all is done.
+    /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Besides the
+    /// payloads, takes 256 MiB of device memory or a chunk, whichever is more. Returns how many chunks were decoded on
+    /// the host. Waits until all is done.
     pub fn decode_region<'a, T: DeviceElement>(
         &self,
         frames: impl Into<Stored<'a>>,
@@ -243,8 +243,8 @@ impl<T: Item> DeviceArray<T> {
 
 /// Values in device memory, to be read.
 ///
-/// Work on them goes on when the call that was given them has returned. Memory of a [`DeviceArray`] is not given back before it
-/// is done; for other memory see [`DeviceSlice::from_raw`].
+/// Kernels may use them after a call has returned. Memory of a [`DeviceArray`] is freed only when they are done; for
+/// other memory see [`DeviceSlice::from_raw`].
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSlice<'a, T> {
     at: DevicePtr,
@@ -255,17 +255,15 @@ pub struct DeviceSlice<'a, T> {
 impl<T: Item> DeviceSlice<'_, T> {
     /// Values at an address of the caller's.
     ///
-    /// # Safety
-    /// `at` is aligned and valid for `len` values until all work that is given them is done.
+    /// # Safety `at` is aligned and valid for `len` values until all work that uses them is done.
     #[must_use]
     pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
         Self { at, len, values: PhantomData }
     }
 
-    /// Some of these values: of memory for the largest stream that there may be, the one that was written.
+    /// A part of these values: for example the stream that was written to a larger buffer.
     ///
-    /// # Panics
-    /// If there are not as many.
+    /// # Panics If the range is not within these values.
     #[must_use]
     pub fn slice(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} is not within {} values", self.len);
@@ -288,10 +286,10 @@ pub struct DeviceSliceMut<'a, T> {
 }
 
 impl<T: Item> DeviceSliceMut<'_, T> {
-    /// Room for values at an address of the caller's.
+    /// Memory for values at an address of the caller's.
     ///
-    /// # Safety
-    /// `at` is aligned and valid for `len` values until all work that is given them is done, and nobody else uses them.
+    /// # Safety `at` is aligned and valid for `len` values until all work that uses them is done, and nobody else uses
+    /// them.
     #[must_use]
     pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
         Self { at, len, values: PhantomData }
@@ -304,8 +302,8 @@ pub struct Encoder<'a, T: DeviceElement> {
     runtime: Arc<dyn Runtime>,
     blueprint: &'a Blueprint<T>,
     boxes: Vec<ChunkBox>,
-    /// The element at which each chunk starts, in the array or among those that were gathered.
-    places: Vec<usize>,
+    /// Index of the first value of each chunk, in the array or in the memory of gathered chunks.
+    offsets: Vec<usize>,
     gathered: Option<Buffer<T>>,
     coder: ChunkEncoder<T>,
     hasher: Hasher,
@@ -326,10 +324,10 @@ impl Made {
     }
 }
 
-/// Where the payload of each chunk is and how long, if it is on the device.
+/// Address and size of each payload, if it is on the device.
 type Payloads = Vec<Option<(DevicePtr, usize)>>;
 
-/// What encodes chunks.
+/// The encoder of a codec.
 #[derive(Debug)]
 enum ChunkEncoder<T: DeviceElement> {
     Fast(Box<FastEncoder<T>>),
@@ -337,17 +335,17 @@ enum ChunkEncoder<T: DeviceElement> {
 }
 
 impl<'a, T: DeviceElement> Encoder<'a, T> {
-    /// Allocates working space: room for all payloads, for their directories, and for chunks that are not one run of
-    /// memory. An error of kind `Unsupported` says so where there are no kernels for what is asked.
+    /// Allocates working space: for all payloads, for their directories, and for chunks that are not contiguous. Fails
+    /// with an error of kind `Unsupported` if there are no kernels for the configuration.
     pub fn new(device: &Device, blueprint: &'a Blueprint<T>) -> Result<Self> {
         let boxes: Vec<ChunkBox> = (0..blueprint.n_chunks()).map(|id| blueprint.chunk(id)).collect();
-        let (places, n_gathered) = places(&boxes);
+        let (offsets, n_gathered) = chunk_offsets(&boxes);
         let runtime = Arc::clone(&device.runtime);
         let gathered = match n_gathered {
             0 => None,
             n => Some(Buffer::new(&runtime, n)?),
         };
-        // What is exact is coded as `fast` whatever the preset.
+        // Without a step, chunks are coded by `fast`, whatever the preset.
         let coder = if blueprint.preset() == Preset::Fast || blueprint.quantizer().is_none() {
             ChunkEncoder::Fast(Box::new(FastEncoder::new(&runtime, blueprint, Stream::DEFAULT)?))
         } else {
@@ -355,7 +353,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         };
         let n_bytes = boxes.iter().map(|chunk| chunk.n_values() * size_of::<T>()).sum();
         let hasher = Hasher::new(&runtime, boxes.len(), n_bytes)?;
-        Ok(Self { runtime, blueprint, boxes, places, gathered, coder, hasher })
+        Ok(Self { runtime, blueprint, boxes, offsets, gathered, coder, hasher })
     }
 
     /// Bytes of device memory that the working space takes.
@@ -368,27 +366,27 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         coder + self.hasher.device_bytes() + self.gathered.as_ref().map_or(0, |b| (b.len() * size_of::<T>()) as u64)
     }
 
-    fn place(&self, id: usize, values: DevicePtr) -> DevicePtr {
+    fn address(&self, id: usize, values: DevicePtr) -> DevicePtr {
         let first = match (&self.gathered, self.boxes[id].offset) {
             (Some(gathered), None) => gathered.at(),
             _ => values,
         };
-        first + (self.places[id] * size_of::<T>()) as u64
+        first + (self.offsets[id] * size_of::<T>()) as u64
     }
 
-    /// Enqueues the encoding of an array. Nothing is allocated and nothing waited for (but when the address differs
-    /// from the last one, which then is told to the device).
+    /// Enqueues the encoding of an array. Does not allocate, and does not wait, unless the address differs from the
+    /// last one and has to be copied to the device.
     pub fn encode(&mut self, values: DeviceSlice<'_, T>, stream: Stream) -> Result<()> {
         check_len(values.len, self.blueprint.shape())?;
         let values = values.at;
         for (id, chunk) in self.boxes.iter().enumerate().filter(|(_, chunk)| chunk.offset.is_none()) {
             let array = Corner { array: values, shape: self.blueprint.shape(), start: &chunk.start };
             let run =
-                Corner { array: self.place(id, values), shape: &chunk.extents, start: &vec![0; chunk.start.len()] };
+                Corner { array: self.address(id, values), shape: &chunk.extents, start: &vec![0; chunk.start.len()] };
             // SAFETY: a slice is valid; the room was made for the chunk.
             unsafe { boxes::copy(&self.runtime, array, run, &chunk.extents, size_of::<T>(), stream)? };
         }
-        let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.place(id, values)).collect();
+        let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.address(id, values)).collect();
         // SAFETY: a slice is valid, and the chunks lie within it or the room made for them.
         unsafe {
             match &mut self.coder {
@@ -398,7 +396,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         }
     }
 
-    /// The codec, and where the payload of each chunk is and how long; `None` where the host has to make it. Waits.
+    /// Waits, and returns the codec, and address and size of each payload; `None` if the host has to encode the chunk.
     fn payloads(&self, stream: Stream) -> Result<(CodecId, Payloads)> {
         Ok(match &self.coder {
             ChunkEncoder::Fast(fast) => (CodecId::Fast, fast.payloads(stream)?),
@@ -406,7 +404,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         })
     }
 
-    /// Waits, and tells how many chunks the device has no kernels for, so that the host will encode them when the stream is made.
+    /// Waits, and returns the number of chunks that the host will encode, since the device has no kernels for them.
     pub fn n_left_to_host(&self, stream: Stream) -> Result<usize> {
         let (codec, payloads) = self.payloads(stream)?;
         let is_left = |payload: &&Option<_>| codec == CodecId::Balanced && payload.is_none();
@@ -434,7 +432,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         assembler.finish()
     }
 
-    /// Waits, and gives the codec and the payload of each chunk; the host makes those that the device has left to it.
+    /// Waits, and returns codec and payload of each chunk; the host encodes those that the device left to it.
     fn made(&self, values: DevicePtr, stream: Stream) -> Result<impl Iterator<Item = Result<(CodecId, Made)>>> {
         let (codec, payloads) = self.payloads(stream)?;
         Ok(payloads.into_iter().enumerate().map(move |(id, payload)| {
@@ -445,13 +443,13 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
                     let mut chunk = vec![T::default(); n_values];
                     let (to, n_bytes) = (chunk.as_mut_ptr().cast(), size_of_val(&chunk[..]));
                     // SAFETY: a slice is valid; `chunk` outlives the wait.
-                    unsafe { self.runtime.copy_out(to, self.place(id, values), n_bytes, stream)? };
+                    unsafe { self.runtime.copy_out(to, self.address(id, values), n_bytes, stream)? };
                     self.runtime.synchronize(stream)?;
                     let mut bytes = Vec::new();
                     let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
                     Ok((codec, Made::OnHost(bytes)))
                 }
-                None => Ok((CodecId::Raw, Made::OnDevice(self.place(id, values), n_values * size_of::<T>()))),
+                None => Ok((CodecId::Raw, Made::OnDevice(self.address(id, values), n_values * size_of::<T>()))),
             }
         }))
     }
@@ -488,7 +486,7 @@ impl<'a, 'b: 'a> From<&'a FramesOnDevice<'b>> for Stored<'a> {
     }
 }
 
-/// Decodes one stream, or a region of it, whose payloads it holds in device memory, as often as wanted.
+/// Decodes one stream, or a region of it, any number of times. Holds the payloads in device memory.
 #[derive(Debug)]
 pub struct Decoder<'a, T: DeviceElement> {
     runtime: Arc<dyn Runtime>,
@@ -502,24 +500,24 @@ pub struct Decoder<'a, T: DeviceElement> {
     fast: FastDecoder<T>,
     balanced_parts: Vec<usize>,
     balanced: BalancedDecoder<T>,
-    /// Those whose values are in device memory as they are, and where.
+    /// Raw chunks, whose payloads are their values, and their addresses.
     raw_parts: Vec<usize>,
     raw: Vec<Placed>,
-    /// Held because the device reads and writes them.
+    /// Kept alive because the device reads and writes them.
     _payloads: Buffer<u8>,
     _gathered: Option<Buffer<T>>,
 }
 
-/// A chunk that holds values of the region.
+/// A chunk that contains values of the region.
 #[derive(Debug)]
 struct Part {
     id: usize,
     chunk: ChunkBox,
-    /// Which of its values are wanted, counted from its start.
+    /// The box of its values that is wanted, relative to its start.
     wanted: Vec<Range<usize>>,
     /// Where they start in the region.
     start: Vec<usize>,
-    /// Where the chunk is decoded to, and whether that is its place.
+    /// Where the chunk is decoded to, and whether that is its position in the region.
     at: DevicePtr,
     is_in_place: bool,
 }
@@ -583,7 +581,7 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         let ids: Vec<usize> = on_device.map(|number| parts[*number].id).collect();
         let Delivered { placed, room } = match stored {
             Stored::OnHost(frames) => payloads::upload(&runtime, frames, &ids, stream)?,
-            Stored::OnDevice(frames) => frames.place(&runtime, &ids, stream)?,
+            Stored::OnDevice(frames) => frames.deliver(&runtime, &ids, stream)?,
         };
         let mut placed = placed.into_iter();
         let mut encoded = Vec::with_capacity(fast_parts.len());
@@ -626,7 +624,7 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         })
     }
 
-    /// Enqueues the decoding of all chunks of codecs `fast` and `balanced`, which with [`Decoder::finish`] makes the array.
+    /// Enqueues the decoding of all chunks of codecs `fast` and `balanced`, which [`Decoder::finish`] completes.
     pub fn decode(&self, stream: Stream) -> Result<()> {
         // SAFETY: the slice is valid, and held as long as this; payloads are held as well.
         unsafe {
@@ -643,7 +641,7 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         Ok(())
     }
 
-    /// Copies what is wanted of a chunk that was not decoded to its place.
+    /// Copies the wanted part of a chunk that was decoded to temporary memory.
     fn put(&self, part: &Part, stream: Stream) -> Result<()> {
         if part.is_in_place {
             return Ok(());
@@ -657,8 +655,8 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         unsafe { boxes::copy(&self.runtime, from, to, &extents, size_of::<T>(), stream) }
     }
 
-    /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many. Where integers turned out to have more
-    /// bits than expected, decodes once more, with another kernel, which [`Decoder::decode`] takes from then on.
+    /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many. If integers have more
+    /// bits than expected, decodes once more with another kernel, which [`Decoder::decode`] uses from then on.
     pub fn finish(&self, stream: Stream) -> Result<usize> {
         let mut outcome = self.fast.outcome(stream)?;
         if outcome == Outcome::Again {
@@ -670,7 +668,7 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         let mut is_done = vec![false; self.parts.len()];
         self.fast_parts.iter().chain(&self.raw_parts).chain(done).for_each(|number| is_done[*number] = true);
         if outcome != Outcome::Done {
-            // The host says what is wrong with it, or decodes what only looked so.
+            // The host reports what is wrong with it, or decodes it after all.
             is_done.fill(false);
         }
         let (mut n_on_host, mut values) = (0, Vec::new());
@@ -689,8 +687,8 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
     }
 }
 
-/// Finds where each chunk is decoded to: its place among the values of the region if it is one run of them, or else memory made
-/// for that.
+/// Finds where each chunk is decoded to: its position in the region if it is contiguous there, otherwise temporary
+/// memory.
 fn place_parts<T: DeviceElement>(
     runtime: &Arc<dyn Runtime>,
     parts: &mut [Part],

@@ -38,7 +38,7 @@ const ALIGNMENT: usize = 256;
 /// Bytes on either side of a buffer that kernels must not reach into; as in `emulator.h`.
 const GUARD: usize = 256;
 
-/// Of a buffer and its guards.
+/// Layout of a buffer and its guards.
 fn layout(n_bytes: usize) -> Result<Layout> {
     let guarded = n_bytes.checked_add(2 * GUARD).and_then(|n| Layout::from_size_align(n, ALIGNMENT).ok());
     guarded.ok_or_else(|| Error::device("too much memory"))
@@ -46,7 +46,7 @@ fn layout(n_bytes: usize) -> Result<Layout> {
 
 /// Blocks that run at the same time.
 const RESIDENT: u32 = 5;
-/// Small, so that what is asked for ahead of time is never all.
+/// Small, so that prefetches never cover everything.
 const CACHE_BYTES: u64 = 1 << 16;
 
 #[derive(Debug)]

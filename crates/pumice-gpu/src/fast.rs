@@ -1,4 +1,4 @@
-//! CodecId `fast`: the tables that its kernels need, and their launches.
+//! Codec `fast`: the tables that its kernels need, and their launches.
 
 use std::array;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::runtime::{Buffer, DevicePtr, Runtime, Shape, Stream};
 /// Payloads start at multiples of this.
 const ALIGNMENT: u64 = 16;
 
-/// Tiles whose sizes are summed up for those that look back.
+/// Tiles per run; the look-back reads the sum of sizes of each run.
 const TILES_PER_RUN: u32 = 32;
 
 /// Slots of each chunk, if all but the last have as many; otherwise 0.
@@ -28,7 +28,7 @@ fn regular_slots(chunks: &[Chunk], n_slots: u32) -> u32 {
     if regular && second.first_slot > 0 { second.first_slot } else { 0 }
 }
 
-/// Everything on the device that encoding the chunks of an array needs, for any number of times.
+/// Everything on the device to encode the chunks of an array, any number of times.
 #[derive(Debug)]
 pub(crate) struct FastEncoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
@@ -41,13 +41,13 @@ pub(crate) struct FastEncoder<T: Kernels> {
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     samplings: Buffer<Sampling>,
-    /// Sizes of tiles, and of runs of them their sums and places: by these, tiles find their places.
+    /// Sizes of tiles, and the sums and offsets of runs of them, by which tiles find their offsets (look-back).
     sizes: Buffer<u64>,
     sums: Buffer<u64>,
     places: Buffer<u64>,
     tickets: Buffer<u32>,
     payloads: Buffer<u8>,
-    /// Where the values were when the table was last written.
+    /// Address of the values when the table was last written.
     values: Option<Vec<DevicePtr>>,
     blocks: u32,
     launch: u32,
@@ -70,7 +70,7 @@ impl<T: Kernels> FastEncoder<T> {
                 (samplings.len() as u32 - 1, slots as u32)
             });
             let choice = samplings[sampling as usize].first_choice;
-            // Where the payload is, counted from the start of all.
+            // Offset of the payload from the start of all payloads.
             let (payload, first_slot, first_run) = (n_payload, n_slots as u32, n_runs);
             chunks.push(Chunk { payload, first_slot, sampling, choice, first_run, ..Chunk::default() });
             n_runs += slots.div_ceil(TILES_PER_RUN);
@@ -122,7 +122,7 @@ impl<T: Kernels> FastEncoder<T> {
             self.table.write(0, &self.chunks, stream)?;
             self.values = Some(values.to_vec());
         }
-        // What earlier launches left is told apart by their number; 0 is that of none.
+        // The number of a launch distinguishes its states from those of earlier launches; no launch has number 0.
         self.launch = self.launch.checked_add(1).unwrap_or(1);
         let mut choose = ChooseJob {
             coding: self.coding,
@@ -154,8 +154,7 @@ impl<T: Kernels> FastEncoder<T> {
         }
     }
 
-    /// Where the payload of each chunk is and how long, once encoding is done; `None` where it would not be smaller than
-    /// the values. Waits.
+    /// Waits, and returns address and size of each payload; `None` if it would not be smaller than the values.
     pub(crate) fn payloads(&self, stream: Stream) -> Result<Vec<Option<(DevicePtr, usize)>>> {
         let mut chunks = vec![Chunk::default(); self.chunks.len()];
         if self.n_slots > 0 {
@@ -193,22 +192,22 @@ pub(crate) struct Encoded {
     pub(crate) values: DevicePtr,
 }
 
-/// What kernels leave where they find nothing wrong: they write the least of all errors.
+/// The error code of success; kernels write the minimum of all error codes.
 const NO_ERROR: u64 = u64::MAX;
 
-/// The code of an error that is none: a tile has integers of more bits than the kernel takes.
+/// The code for a tile whose integers have more bits than the kernel supports, which is no error.
 const NEEDS_WIDE: u64 = 5;
 
-/// Bits of a code, on average, from which on some are expected to have more than that kernel takes (19), so that it is not tried.
+/// From this average number of bits per code on, the kernel for narrow integers (19 bits) is not tried.
 const EXPECTED_WIDE_BITS: u64 = 12;
 
-/// What came of decoding.
+/// The outcome of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// Nothing is wrong, but it has to be decoded once more: the next launch takes another kernel.
+    /// The stream is intact, but has to be decoded once more: the next launch uses another kernel.
     Again,
-    /// Some chunk is wrong, or larger than the device takes.
+    /// Some chunk is damaged, or larger than the device supports.
     Refused,
 }
 
@@ -226,7 +225,7 @@ impl DecodeKernel {
     }
 }
 
-/// Everything on the device that decoding these chunks needs, for any number of times.
+/// Everything on the device to decode these chunks, any number of times.
 #[derive(Debug)]
 pub(crate) struct FastDecoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
@@ -234,14 +233,14 @@ pub(crate) struct FastDecoder<T: Kernels> {
     n_chunks: u32,
     n_slots: u32,
     slots_per_chunk: u32,
-    /// Where the payloads of the first chunks are.
+    /// Addresses of the payloads of the first chunks.
     near: [Payload; N_NEAR],
-    /// Tiles whose bodies are asked for at once.
+    /// Number of tiles whose bodies are prefetched together.
     n_at_once: u32,
-    /// For integers of 32 bits, and for all others, if that is another.
+    /// The kernel for integers of 32 bits, and the one for all others, if it differs.
     kernel: DecodeKernel,
     wide: Option<DecodeKernel>,
-    /// Whether the latter is needed.
+    /// Whether the second one is needed.
     is_wide: AtomicBool,
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
@@ -330,7 +329,7 @@ impl<T: Kernels> FastDecoder<T> {
         unsafe { self.runtime.launch(kernel.name, shape, &mut [(&raw mut job).cast()], stream) }
     }
 
-    /// Waits, and tells how it went since this was last asked: errors are rare, so that no launch starts with clearing them.
+    /// Waits, and returns the outcome since the last call. Errors are rare, so launches do not clear them first.
     pub(crate) fn outcome(&self, stream: Stream) -> Result<Outcome> {
         let mut error = [0];
         self.errors.read(0, &mut error, stream)?;
@@ -365,15 +364,15 @@ fn wanted_slots(encoded: &[Encoded], chunks: &[Chunk]) -> Vec<u32> {
     slots
 }
 
-/// The element at which each chunk starts, in an array or in the room for those that are not one run of memory.
-pub(crate) fn places(chunks: &[ChunkBox]) -> (Vec<usize>, usize) {
+/// Index of the first value of each chunk, in the array or in the memory for chunks that are not contiguous.
+pub(crate) fn chunk_offsets(chunks: &[ChunkBox]) -> (Vec<usize>, usize) {
     let mut n_gathered = 0;
-    let places = chunks.iter().map(|chunk| {
+    let offsets = chunks.iter().map(|chunk| {
         chunk.offset.unwrap_or_else(|| {
             let at = n_gathered;
             n_gathered += chunk.n_values();
             at
         })
     });
-    (places.collect(), n_gathered)
+    (offsets.collect(), n_gathered)
 }

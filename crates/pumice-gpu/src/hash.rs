@@ -1,5 +1,5 @@
-//! Bytes in device memory as the host needs them for checksums: whole blocks by their hashes, what is less than a block as it
-//! is.
+//! Checksums of bytes in device memory: the device hashes whole blocks, and the host gets the hashes and the bytes
+//! after the last whole block.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -47,7 +47,7 @@ pub(crate) struct Hasher {
     busy: Mutex<()>,
 }
 
-/// What was found in each span.
+/// The hashes and remaining bytes of each span.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     spans: Vec<Span>,
@@ -74,10 +74,9 @@ impl Hasher {
         (size_of::<Span>() * self.spans.len() + 8 * self.hashes.len() + self.rests.len()) as u64
     }
 
-    /// Hashes what these addresses hold so many bytes of. Waits.
+    /// Hashes spans of device memory, given by address and size. Waits.
     ///
-    /// # Safety
-    /// The addresses are valid for that.
+    /// # Safety The addresses are valid for these sizes.
     pub(crate) unsafe fn hash(&self, at: &[(DevicePtr, usize)], stream: Stream) -> Result<Hashed> {
         let (mut n_units, mut n_rests) = (0, 0);
         let mut spans = Vec::with_capacity(at.len());
@@ -111,7 +110,7 @@ impl Hasher {
 }
 
 impl Hashed {
-    /// The bytes of a span behind its last whole block.
+    /// The bytes of a span after its last whole block.
     pub(crate) fn rest(&self, number: usize) -> &[u8] {
         let span = &self.spans[number];
         &self.rests[span.rest_at as usize..][..span.n_bytes as usize % HASH_BLOCK]
@@ -134,17 +133,17 @@ mod tests {
     fn hashes_are_those_of_the_host() {
         let runtime: Arc<dyn Runtime> = Arc::new(Emulated::new(1));
         let bytes: Vec<u8> = (0..70_000_u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect();
-        // At any place, and up to the last byte that there is.
+        // At any offset, and up to the last byte.
         let sizes = [0, 1, 7, 8, 9, 4095, 4096, 0, 4097, 8192, 12_300, 240, 17, 16, 4111, 4104, 9000];
         let starts = sizes.iter().scan(3, |at, n| Some(std::mem::replace(at, *at + n + 1)));
-        let mut places: Vec<(usize, usize)> = starts.zip(sizes).collect();
-        places.extend((0..8).map(|i| (bytes.len() - 4096 - i, 4096 + i)));
+        let mut ranges: Vec<(usize, usize)> = starts.zip(sizes).collect();
+        ranges.extend((0..8).map(|i| (bytes.len() - 4096 - i, 4096 + i)));
         let memory = Buffer::with(&runtime, &bytes, Stream::DEFAULT).unwrap();
-        let hasher = Hasher::new(&runtime, places.len(), places.iter().map(|(_, n)| n).sum()).unwrap();
-        let spans: Vec<(DevicePtr, usize)> = places.iter().map(|(at, n)| (memory.at() + *at as u64, *n)).collect();
+        let hasher = Hasher::new(&runtime, ranges.len(), ranges.iter().map(|(_, n)| n).sum()).unwrap();
+        let spans: Vec<(DevicePtr, usize)> = ranges.iter().map(|(at, n)| (memory.at() + *at as u64, *n)).collect();
         // SAFETY: all of them are in memory.
         let hashed = unsafe { hasher.hash(&spans, Stream::DEFAULT).unwrap() };
-        for (number, (at, n)) in places.iter().enumerate() {
+        for (number, (at, n)) in ranges.iter().enumerate() {
             let span = &bytes[*at..at + n];
             assert_eq!(hashed.payload_hash(number), backend::payload_hash(&[], span), "{n} bytes from {at} on");
             assert_eq!(hashed.rest(number), &span[n / HASH_BLOCK * HASH_BLOCK..]);

@@ -23,7 +23,7 @@ pub(crate) const SOURCES: [Source; 9] = [
     Source { ptx: include_str!("../ptx/scan.compute_80.ptx") },
 ];
 
-/// What device memory holds: elements of arrays, and bytes of streams.
+/// Types in device memory: elements of arrays, and bytes of streams.
 #[allow(private_bounds, reason = "sealed")]
 pub trait Item: Plain {}
 
@@ -49,7 +49,7 @@ pub(crate) trait Kernels: Element + Plain {
     const FAST_ENCODE: &'static str;
     /// Decodes tiles whose integers have 32 bits.
     const FAST_DECODE: &'static str;
-    /// Decodes all tiles, if the other does not.
+    /// Decodes all tiles, if the other kernel does not.
     const FAST_DECODE_WIDE: Option<&'static str>;
     const SCAN: &'static str;
     const SAMPLE: &'static str;
@@ -182,7 +182,7 @@ pub(crate) struct Chunk {
 // SAFETY: numbers; 16 + 16 + 8 bytes without gaps.
 unsafe impl Plain for Chunk {}
 
-/// Most runs that are sampled of a chunk, and most candidates.
+/// The most runs that are sampled of a chunk, and the most candidates.
 const MAX_RUNS: usize = pumice::backend::FAST_MAX_RUNS;
 pub(crate) const MAX_CANDIDATES: usize = 32;
 /// Threads that choose for a chunk.
@@ -242,7 +242,7 @@ pub(crate) struct EncodeJob<T: Kernels> {
     pub(crate) launch: u32,
 }
 
-/// Most payloads that the parameters of a launch tell of.
+/// The most payloads whose addresses are passed as launch parameters.
 pub(crate) const N_NEAR: usize = 128;
 
 #[repr(C)]
@@ -316,7 +316,7 @@ pub(crate) struct BoxJob {
 }
 
 impl BoxJob {
-    /// The way back.
+    /// The inverse.
     pub(crate) fn reversed(self) -> Self {
         let (from_strides, to_strides) = (self.to_strides, self.from_strides);
         Self { from: self.to, to: self.from, from_strides, to_strides, ..self }

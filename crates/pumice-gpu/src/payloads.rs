@@ -1,4 +1,4 @@
-//! Payloads in device memory that are as their checksums say, at addresses that kernels take.
+//! Verified payloads in device memory, aligned as the kernels require.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 
 /// Where payloads that are copied start: at multiples of this.
 const ALIGNMENT: usize = 16;
-/// First bytes of a payload that the host looks at, at most.
+/// The most bytes at the start of a payload that the host reads.
 pub(crate) const FRONT_BYTES: usize = 8;
 
 /// A payload on the device.
@@ -25,11 +25,11 @@ pub(crate) struct Placed {
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) placed: Vec<Placed>,
-    /// Held because addresses may be in it.
+    /// Kept alive because addresses may point into it.
     pub(crate) room: Buffer<u8>,
 }
 
-/// Room for payloads of these sizes, and where each starts.
+/// Allocates memory for payloads of these sizes; returns the offset of each.
 pub(crate) fn room(runtime: &Arc<dyn Runtime>, sizes: &[usize]) -> Result<(Buffer<u8>, Vec<DevicePtr>)> {
     let room = Buffer::new(runtime, sizes.iter().map(|n| n.next_multiple_of(ALIGNMENT)).sum())?;
     let next = |at: &mut DevicePtr, n: &usize| Some(std::mem::replace(at, *at + n.next_multiple_of(ALIGNMENT) as u64));

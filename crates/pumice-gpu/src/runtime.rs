@@ -1,5 +1,5 @@
-//! What kernels run on: a CUDA device, or the emulator. The seam is thin, so that everything above it is tested without a
-//! device.
+//! What kernels run on: a CUDA device, or the emulator. The interface is small, so that everything above it can be
+//! tested without a device.
 
 use std::ffi::c_void;
 use std::fmt::Debug;
@@ -45,7 +45,7 @@ pub(crate) struct Shape {
     pub(crate) threads: u32,
 }
 
-/// A device, or what stands for one. Copies and launches are enqueued in their stream.
+/// A device, or the emulator. Copies and launches are enqueued in their stream.
 ///
 /// # Safety
 /// An implementation only touches the memory it is told to, in the order of streams.
@@ -55,7 +55,7 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     fn memory(&self) -> Result<(u64, u64)>;
     /// Blocks of a kernel that run at the same time.
     fn resident_blocks(&self, kernel: &'static str, threads: u32) -> Result<u32>;
-    /// Bytes of the cache that all of the device shares.
+    /// Bytes of the L2 cache, which the whole device shares.
     fn cache_bytes(&self) -> Result<u64>;
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr>;
     /// # Safety
@@ -84,10 +84,10 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     ) -> Result<()>;
     /// Waits until all that was enqueued is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
-    /// Memory of the host that the device copies from and to by itself; to be given back.
+    /// Pinned host memory, for asynchronous copies; the caller must free it.
     fn take_pinned(&self) -> Result<Pinned>;
     fn give_pinned(&self, pinned: Pinned);
-    /// Puts a mark of pinned memory behind all work that the stream has now.
+    /// Records the mark of pinned memory after all work now in the stream.
     fn mark(&self, mark: *mut c_void, stream: Stream) -> Result<()>;
     /// Waits until the work before a mark is done.
     fn wait(&self, mark: *mut c_void) -> Result<()>;
@@ -105,7 +105,7 @@ pub(crate) struct Buffer<V> {
     values: PhantomData<V>,
 }
 
-/// Types without padding or invalid bit patterns that matter: what is copied between host and device.
+/// Plain data that is copied between host and device.
 ///
 /// # Safety
 /// Any bytes are a valid value, and it has no uninitialised bytes.
@@ -123,10 +123,10 @@ unsafe impl Plain for f32 {}
 unsafe impl Plain for f64 {}
 
 impl<V: Plain> Buffer<V> {
-    /// Memory for `len` values, which are not set.
+    /// Memory for `len` values, not initialised.
     pub(crate) fn new(runtime: &Arc<dyn Runtime>, len: usize) -> Result<Self> {
         let n_bytes = len.checked_mul(size_of::<V>()).ok_or_else(|| pumice::Error::device("array is too large"))?;
-        // Something is allocated for nothing as well, so that there is always an address.
+        // Even for no values some bytes are allocated, so that there is always an address.
         let at = runtime.allocate(n_bytes.max(16))?;
         Ok(Self { runtime: Arc::clone(runtime), at, len, values: PhantomData })
     }

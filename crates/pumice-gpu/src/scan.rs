@@ -1,4 +1,4 @@
-//! What the plan needs to know of an array, found on the device.
+//! Statistics of an array that the plan needs, computed on the device.
 
 use std::sync::Arc;
 

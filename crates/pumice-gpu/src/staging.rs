@@ -1,5 +1,5 @@
-//! Copies of large arrays between host and device, by way of memory that does not move: the device copies a piece while the
-//! host's threads copy the next.
+//! Copies of large arrays between host and device through pinned memory: the device copies one piece while host threads
+//! copy the next.
 
 use rayon::prelude::*;
 
@@ -11,11 +11,11 @@ use crate::runtime::{DevicePtr, Runtime, Stream};
 pub(crate) const PIECE: usize = 8 << 20;
 /// Bytes that one of the host's threads copies at a time.
 const SHARE: usize = 256 << 10;
-/// From this size on it is worth it.
+/// Smaller copies are not staged.
 const LARGE: usize = 4 * PIECE;
 
-/// Two pieces of memory that does not move, each with a mark for when the device is done with it. The runtime keeps them for
-/// the next copy; one that fails keeps them from being used again, since the device may still be at them.
+/// Two pieces of pinned memory, each with a mark that tells when the device is done with it. The runtime keeps them for
+/// the next copy. After a failed copy they are not used again, since the device may still access them.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pub(crate) pieces: [*mut u8; 2],

@@ -1,5 +1,5 @@
-//! Complete streams in device memory. Payloads stay there both ways; the host makes and checks what stands between them, and
-//! of their bytes sees little but hashes.
+//! Complete streams in device memory. Payloads stay there in both directions. The host writes and checks everything
+//! between them; of the payloads it reads little but hashes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,15 +12,15 @@ use crate::kernels::DeviceElement;
 use crate::payloads::{self, Delivered, FRONT_BYTES, Placed};
 use crate::runtime::{DevicePtr, Runtime, Stream};
 
-/// First bytes of each frame that are read at once: all that can stand in front of a payload, and its first bytes.
+/// First bytes of each frame that are read at once: everything that can precede a payload, and its first bytes.
 const HEAD_BYTES: usize = 64;
-/// Kernels read words of so many bytes, and those of `fast` take payloads to start at one.
+/// Kernels read words of this many bytes, and the payloads of `fast` must start at a multiple of it.
 const WORD_BYTES: u64 = 4;
 
 impl<T: DeviceElement> Encoder<'_, T> {
     /// Waits, and writes what was encoded to device memory as a complete stream, of which it returns the size.
-    /// [`pumice::max_compressed_bytes`] says how much room is enough; where there is less than needed, the error tells how
-    /// much that is. Else as [`Encoder::finish`].
+    /// [`pumice::max_compressed_bytes`] says how much room is enough; if there is too little, the error says how much
+    /// is needed. Otherwise as [`Encoder::finish`].
     ///
     /// ```no_run
     /// use pumice::{ErrorBound, Config, DecodeOptions, Preset};
@@ -68,12 +68,12 @@ impl<T: DeviceElement> Encoder<'_, T> {
         unsafe {
             let put =
                 |at: usize, bytes: &[u8]| self.runtime.copy_in(out.at + at as u64, bytes.as_ptr(), bytes.len(), stream);
-            for (place, (_, made)) in outline.payloads.iter().zip(&made) {
+            for (range, (_, made)) in outline.payloads.iter().zip(&made) {
                 match made {
-                    Made::OnHost(bytes) => put(place.start, bytes)?,
+                    Made::OnHost(bytes) => put(range.start, bytes)?,
                     Made::OnDevice(_, 0) => {}
                     Made::OnDevice(from, n_bytes) => {
-                        self.runtime.copy_within(out.at + place.start as u64, *from, *n_bytes, stream)?;
+                        self.runtime.copy_within(out.at + range.start as u64, *from, *n_bytes, stream)?;
                     }
                 }
             }
@@ -93,14 +93,14 @@ pub struct FramesOnDevice<'a> {
 }
 
 impl<'a> FramesOnDevice<'a> {
-    /// What was read. Its own ways to verify and to decode copy frames to the host.
+    /// What was read. Its own methods that verify and decode copy frames to the host.
     #[must_use]
     pub fn frames(&self) -> &Frames<'a> {
         &self.frames
     }
 
-    /// Verifies payloads, and copies those to another place within the device that kernels do not take where they are.
-    pub(super) fn place(&self, runtime: &Arc<dyn Runtime>, ids: &[usize], stream: Stream) -> Result<Delivered> {
+    /// Verifies payloads, and copies those within the device that are not aligned as kernels require.
+    pub(super) fn deliver(&self, runtime: &Arc<dyn Runtime>, ids: &[usize], stream: Stream) -> Result<Delivered> {
         let frames = ids.iter().map(|id| self.frames.frame(*id)).collect::<Result<Vec<_>>>()?;
         let at = |offset: usize| self.bytes.at + offset as u64;
         let spans: Vec<_> = frames.iter().map(|frame| (at(frame.payload.start), frame.payload.len())).collect();
@@ -108,7 +108,7 @@ impl<'a> FramesOnDevice<'a> {
         let hashed = unsafe { self.hasher.hash(&spans, stream)? };
         (0..).zip(ids).try_for_each(|(number, id)| self.frames.verify_hash(*id, hashed.payload_hash(number)))?;
         let end = at(self.bytes.len);
-        // Kernels may read the whole word that a payload ends in, but there must be one.
+        // Kernels may read the whole word in which a payload ends, so that word must be within the memory.
         let stays = |(from, n_bytes): (DevicePtr, usize), codec: CodecId| {
             let is_aligned = codec != CodecId::Fast || from.is_multiple_of(WORD_BYTES);
             codec == CodecId::Raw || is_aligned && (from + n_bytes as u64).next_multiple_of(WORD_BYTES) <= end
@@ -144,9 +144,9 @@ impl Device {
         let source = Source { runtime, at: bytes.at, len: bytes.len, stream, heads: Arc::clone(&heads) };
         let frames = Frames::open_from(source, options)?;
         let hasher = Hasher::new(&self.runtime, frames.n_chunks(), bytes.len)?;
-        let places = (0..frames.n_chunks()).map(|id| frames.place(id));
-        let (starts, spans): (Vec<u64>, Vec<_>) = places
-            .map(|place| (place.start as u64, (bytes.at + place.start as u64, place.len().min(HEAD_BYTES))))
+        let ranges = (0..frames.n_chunks()).map(|id| frames.place(id));
+        let (starts, spans): (Vec<u64>, Vec<_>) = ranges
+            .map(|range| (range.start as u64, (bytes.at + range.start as u64, range.len().min(HEAD_BYTES))))
             .unzip();
         // SAFETY: frames are within the stream, and the slice is valid.
         let hashed = unsafe { hasher.hash(&spans, stream)? };
@@ -161,14 +161,14 @@ struct Source {
     at: DevicePtr,
     len: usize,
     stream: Stream,
-    /// What has been read of all frames, once their places are known.
+    /// The bytes read of all frames, once their offsets are known.
     heads: Arc<OnceLock<Heads>>,
 }
 
 struct Heads {
-    /// Where they start in the stream, ascending.
+    /// Their offsets in the stream, ascending.
     starts: Vec<u64>,
-    /// They are all shorter than a block, so that their bytes are what is left of them.
+    /// They are all shorter than a block, so none of their bytes are hashed.
     hashed: Hashed,
 }
 
