@@ -79,7 +79,7 @@ class Label(NamedTuple):
 
 
 def place_label(name: str, size: float, x: float, y: float, taken: list[Box], frame: Box) -> Label:
-    """A place for the label of the point (x, y), clear of the boxes `taken`, to which its own is added."""
+    """A position for the label of the point (x, y) that overlaps no box in `taken`; adds the label's box to them."""
     above, level, below = y - 10, y + 0.36 * size, y + 10 + 0.75 * size
     for label in [
         Label("start", x + 9, level),

@@ -16,7 +16,7 @@ Lorenzo with regression. Both work on the field as it is, unless --min-size asks
 the ratio is always that of the field. Pumice reuses its buffers between runs, SZ3 allocates them anew.
 
 Small arrays (--small-arrays, instead of whole fields): boxes of about 1, 4, 16, 64 and 100 KB, near-cubic, cut at
-three fixed places of each field, each compressed as an array of its own.
+three fixed positions in each field, each compressed as an array of its own.
 
 Means are geometric and leave out fields with fill values or NaN; those of whole fields are over f32 alone.
 The exit status is 1 if Pumice breaks a bound.
@@ -232,7 +232,7 @@ def crop_shape(shape: tuple[int, ...], n_values: int) -> tuple[int, ...]:
 
 
 def crops(values: np.ndarray) -> Iterator[tuple[int, float, np.ndarray]]:
-    """(size in KB, place, contiguous box)."""
+    """(size in KB, relative position, contiguous box)."""
     for size in CROP_KB:
         sides = crop_shape(values.shape, size * 1024 // values.itemsize)
         for place in CROP_PLACES:

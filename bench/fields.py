@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import scipy.fft
 
-# Beyond this wave number the spectrum of turbulence falls fast.
+# Above this wave number the spectrum of turbulence falls quickly.
 DISSIPATION = 42.0
 # Centres of waves in the unit cube, and how far they have come.
 WAVES = [((0.20, 0.39, 0.59), 60), ((0.68, 0.29, 0.49), 100), ((0.50, 0.78, 0.25), 140)]
@@ -34,9 +34,9 @@ def turbulence(n: int, seed: int) -> np.ndarray:
 def waves(n: int) -> np.ndarray:
     """Fronts of spherical waves in a volume of zeros."""
     field = np.zeros((n, n, n), dtype=np.float32)
-    places = np.arange(n, dtype=np.float32)
+    positions = np.arange(n, dtype=np.float32)
     for centre, radius in WAVES:
-        z, y, x = (places - np.float32(c * n) for c in centre)
+        z, y, x = (positions - np.float32(c * n) for c in centre)
         r = np.sqrt(z[:, None, None] ** 2 + y[None, :, None] ** 2 + x[None, None, :] ** 2)
         d = r - radius * n / 512
         front = np.cos(d * np.float32(0.26)) * np.exp(-((d / 8) ** 2)) * (10 / (r + 10))
@@ -46,8 +46,8 @@ def waves(n: int) -> np.ndarray:
 
 def particles(n: int, seed: int) -> np.ndarray:
     """A coordinate of particles in the order of their cells."""
-    places = np.arange(n, dtype=np.float64) * (256 / n)
-    return places + 0.5 * np.random.default_rng(seed).standard_normal(n)
+    positions = np.arange(n, dtype=np.float64) * (256 / n)
+    return positions + 0.5 * np.random.default_rng(seed).standard_normal(n)
 
 
 def write(folder: Path, name: str, field: np.ndarray) -> None:

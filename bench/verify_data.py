@@ -42,7 +42,7 @@ del BOX_VALUES["fast"]  # All of it is decoded.
 
 
 class Failure(Exception):
-    """A promise was broken."""
+    """A check failed."""
 
 
 def require(condition, message):
@@ -129,7 +129,7 @@ def compress(args, path, stream, preset, rel):
 
 
 def verify_box(args, path, shape, dtype, preset, rel, scratch):
-    """the independent decoder on a box from the middle of a file."""
+    """Tests the independent decoder on a box from the middle of a file."""
     extents = list(shape)
     while math.prod(extents) > BOX_VALUES[preset]:
         longest = extents.index(max(extents))
@@ -143,7 +143,7 @@ def verify_box(args, path, shape, dtype, preset, rel, scratch):
 
 
 def check_decoder(data, chunk, restored):
-    """the independent decoder gives the bits that the program restored, for one chunk."""
+    """The independent decoder must give the bits that the program restored, for one chunk."""
     decoded = reference.decode_chunk(data, chunk)
     box = np.ascontiguousarray(restored[reference.chunk_box(data, chunk)])
     require(decoded.shape == box.shape and same_bits(np.ascontiguousarray(decoded), box),

@@ -104,10 +104,10 @@ def read_classes(c, symbols, n_groups):
 
 # ---- 9.4 Books and alphabets ----
 
-def nonzero(places):
+def nonzero(positions):
     group = [128] * 8
-    for place, sign in places:
-        group[place] = 127 + 2 * sign
+    for position, sign in positions:
+        group[position] = 127 + 2 * sign
     return group
 
 

@@ -31,12 +31,13 @@ def decode_ceresz2(c, extents, header):
     c.require(flags >> n_blocks == 0, "flags beyond the last block")
     flagged = [block for block in range(n_blocks) if flags >> block & 1]
     masks = c.array("<u4", len(flagged), "masks")
-    places = [BLOCK * block + k for block, mask in zip(flagged, masks.tolist()) for k in range(BLOCK) if mask >> k & 1]
-    unpredictable = c.array("<i4", len(places), "unpredictable")
+    positions = [BLOCK * block + k for block, mask in zip(flagged, masks.tolist())
+                 for k in range(BLOCK) if mask >> k & 1]
+    unpredictable = c.array("<i4", len(positions), "unpredictable")
     sizes = c.array("<u2", n_streams(n_values), "sizes").tolist()
     symbols = decode_streams(c, sizes, n_values, [code_lengths()])
     c.require(c.at == c.end, "bytes after the last stream")
     deltas = np.zeros(BLOCK * n_blocks, np.int64)
     deltas[:n_values] = np.array(symbols) + FIRST
-    deltas[places] = unpredictable
+    deltas[positions] = unpredictable
     return front.restore(deltas.reshape(n_blocks, BLOCK), n_values)

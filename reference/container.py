@@ -92,14 +92,14 @@ class Stream:
         segment = bisect.bisect_right(self.first_chunks, chunk_id) - 1
         chunk_id -= self.first_chunks[segment]
         first_row = sum(self.rows[:segment])
-        place = []
+        positions = []
         for chunks in reversed(self.grid(segment)):
             chunk_id, position = divmod(chunk_id, chunks)
-            place.insert(0, position)
+            positions.insert(0, position)
         firsts = (first_row,) + (0,) * (h.rank - 1)
         lasts = (first_row + self.rows[segment],) + h.shape[1:]
         return tuple(slice(first + p * chunk, min(first + (p + 1) * chunk, last))
-                     for p, chunk, first, last in zip(place, h.chunk_shape, firsts, lasts))
+                     for p, chunk, first, last in zip(positions, h.chunk_shape, firsts, lasts))
 
     def decode_chunk(self, chunk_id):
         box = self.chunk_box(chunk_id)
@@ -169,7 +169,7 @@ def decode_chunk(data, chunk_id):
 
 
 def chunk_box(data, chunk_id):
-    """The place of one chunk in the array: a slice for each axis."""
+    """The position of one chunk in the array: a slice for each axis."""
     return Stream(data).chunk_box(chunk_id)
 
 

@@ -1,4 +1,4 @@
-"""Values that are not restored from integers: masks and exact places (docs/format.md, sections 7.3 and 8.1)."""
+"""Values that are not restored from integers: masks and exact positions (docs/format.md, sections 7.3 and 8.1)."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def read_kinds(coder, dims, n_fills):
     is_fill = [AdaptiveBit() for _ in range(64)]
     is_second = [AdaptiveBit() for _ in range(3)]
     nothing = [0] * (n + 3)
-    planes = []  # rows with two more places before and one behind
+    planes = []  # rows padded by two zeros before and one after
     for p in range(n_planes):
         plane = []
         for r in range(n_rows):
@@ -35,18 +35,18 @@ def read_kinds(coder, dims, n_fills):
     return np.array(planes, np.uint8)[:, :, 2:-1].reshape(dims)
 
 
-def read_places(coder, n_values, n_most):
-    """Ascending places of values that are stored exactly."""
+def read_positions(coder, n_values, n_most):
+    """The ascending positions of values that are stored exactly."""
     count, gap = NumberModel(), NumberModel()
     n = count.number(coder)
     coder.c.require(n <= n_most, f"{n} exact values, and room for {n_most}")
-    places, following = [], 0
+    positions, following = [], 0
     for _ in range(n):
-        place = following + gap.number(coder)
-        coder.c.require(place < n_values, "exact value outside of the chunk")
-        places.append(place)
-        following = place + 1
-    return places
+        position = following + gap.number(coder)
+        coder.c.require(position < n_values, "exact value outside of the chunk")
+        positions.append(position)
+        following = position + 1
+    return positions
 
 
 class Exceptions:
@@ -54,7 +54,7 @@ class Exceptions:
 
     def __init__(self, c, flags, n_values, dims, header):
         """`flags` says which of FILLS and EXACT_VALUES there are."""
-        self.header, self.kinds, self.places, self.values = header, None, [], []
+        self.header, self.kinds, self.positions, self.values = header, None, [], []
         if flags == 0:
             return
         t, n_fills = header.dtype, len(header.fills)
@@ -63,15 +63,15 @@ class Exceptions:
             self.kinds = read_kinds(coder, dims, n_fills).reshape(-1)
             c.require(self.kinds.max() <= n_fills, "fill values, and the header has none")
         if flags & EXACT_VALUES:
-            self.places = read_places(coder, n_values, (c.end - c.at) // t.size)
+            self.positions = read_positions(coder, n_values, (c.end - c.at) // t.size)
         coder.finish()
-        self.values = c.array(t.uint_type, len(self.places), "exact values")
+        self.values = c.array(t.uint_type, len(self.positions), "exact values")
 
     def restore(self, bits):
         if self.kinds is not None:
             for i, fill in enumerate(self.header.fills):
                 bits[self.kinds == i + 1] = fill
-        bits[self.places] = self.values
+        bits[self.positions] = self.values
 
 
 def read_exceptions(c, n_values, dims, header):

@@ -146,7 +146,7 @@ def read_requested(c, kind):
 
 
 def read_bound(c, kind):
-    """Kind, number, and the absolute bound that they come to, if any."""
+    """Kind, number, and the resulting absolute bound, if any."""
     requested_bound = abs_bound = read_requested(c, kind)
     if kind in ("REL", "PSNR", "L2", "RATIO"):
         abs_bound = read_requested(c, kind)

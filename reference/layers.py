@@ -1,6 +1,6 @@
 """Section 14 of docs/format.md: the layers for bounds relative to each value, and for regions and bins.
 
-`decode_payload` of container.py is handed over for the payloads within payloads.
+Callers pass `decode_payload` of container.py, for nested payloads.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from .binary_coder import BinaryDecoder
-from .exceptions import Exceptions, read_kinds, read_places
+from .exceptions import Exceptions, read_kinds, read_positions
 from .header import MAX_BIN, MAX_BIN_VALUES
 from .payload import check_end, check_size
 
@@ -60,14 +60,14 @@ def decode_pointwise(c, extents, header, decode_payload):
     centre = int(c.array("<i2", 1, "centre")[0]) if flags & LOGARITHMIC else 0
     c.require(abs(centre) <= MAX_CENTRE, f"centre {centre} is out of range")
     signs = second = None
-    places, exact = [], []
+    positions, exact = [], []
     if flags & (SIGNS | SECOND_FILLS | PATCHES):
         coder = BinaryDecoder(c.part(c.varint("mask_bytes"), "masks"))
         signs = read_kinds(coder, mask_dims(extents), 1).reshape(-1) if flags & SIGNS else None
         second = read_kinds(coder, mask_dims(extents), 1).reshape(-1) if flags & SECOND_FILLS else None
-        places = read_places(coder, n_values, (c.end - c.at) // t.size) if flags & PATCHES else []
+        positions = read_positions(coder, n_values, (c.end - c.at) // t.size) if flags & PATCHES else []
         coder.finish()
-        exact = c.array(t.uint_type, len(places), "exact values")
+        exact = c.array(t.uint_type, len(positions), "exact values")
     markers = np.array(MARKERS[t.size], t.uint_type)
     inner = dataclasses.replace(header, fills=markers if flags & LOGARITHMIC else header.fills)
     nested = read_nested(c, extents, inner, CODEC_POINTWISE)
@@ -85,7 +85,7 @@ def decode_pointwise(c, extents, header, decode_payload):
         bits[fill] = fills[1 if flags & ALL_SECOND else 0]
         if second is not None:
             bits[second != 0] = header.fills[1]
-    bits[places] = exact
+    bits[positions] = exact
     return bits
 
 

@@ -18,6 +18,6 @@ def check_size(c, extents):
 
 
 def check_end(c, n_values):
-    """Refuses anything behind the end but the zeros that fill a payload up to its least size."""
+    """Refuses bytes after the end, except for the zeros that pad a payload to its least size."""
     rest = c.take(c.end - c.at, "padding")
     c.require(not any(rest) and (len(rest) == 0 or c.end == least_payload(n_values)), "bytes after the end")

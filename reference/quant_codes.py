@@ -5,14 +5,14 @@ import math
 import numpy as np
 
 from .binary_coder import BinaryDecoder, NumberModel
-from .exceptions import read_exceptions, read_places
+from .exceptions import read_exceptions, read_positions
 from .payload import check_end, check_size
 
 N_CODES, RADIUS = 1024, 512
 
 
 class QuantCodes:
-    """What a payload of `cuszplus` or `ceaz` has in front of its codes."""
+    """The fields of a payload of `cuszplus` or `ceaz` before its codes."""
 
     def __init__(self, c, extents, header):
         self.header, self.n_values = header, check_size(c, extents)
@@ -22,10 +22,10 @@ class QuantCodes:
         self.origin = c.signed("origin")
         self.exceptions = read_exceptions(c, self.n_values, self.dims, header)
         self.coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
-        self.places = read_places(self.coder, self.n_values, self.n_values // 8)
+        self.positions = read_positions(self.coder, self.n_values, self.n_values // 8)
         model = NumberModel()
         self.outliers = []
-        for _ in self.places:
+        for _ in self.positions:
             value = model.signed(self.coder)
             c.require(-2**31 <= value < 2**31, "outlier is out of range")
             self.coder.check()
@@ -36,8 +36,8 @@ class QuantCodes:
         self.coder.finish()
         check_end(c, self.n_values)
         sums = np.array(codes, np.int64) - RADIUS
-        for place, value in zip(self.places, self.outliers):
-            sums[place] += value
+        for position, value in zip(self.positions, self.outliers):
+            sums[position] += value
         sums = sums.astype(np.int32).reshape(self.dims)
         with np.errstate(all="ignore"):
             for axis in (1, 2, 3):

@@ -7,7 +7,7 @@ are predicted at once by numpy, one IEEE operation after the other in the order 
 import numpy as np
 
 from ..binary_coder import BinaryDecoder
-from ..exceptions import read_kinds, read_places
+from ..exceptions import read_kinds, read_positions
 from ..payload import check_end, check_size
 from ..view import view_of
 from .interpolation import Interpolation
@@ -31,12 +31,12 @@ def decode_small(c, extents, header):
     if flags & FILLS:
         kinds = read_kinds(coder, view.dims, n_fills)
         c.require(kinds.max() <= n_fills, "fill values, and the header has none")
-    places = read_places(coder, n_values, (c.end - c.at) // t.size) if flags & EXACT_VALUES else []
+    positions = read_positions(coder, n_values, (c.end - c.at) // t.size) if flags & EXACT_VALUES else []
     if flags & INTERPOLATED:
         predictor = Interpolation(coder, view.dims, t)
     else:
         predictor = Lattice(coder, view.dims)
-    exact = c.array(t.uint_type, len(places), "exact values")
+    exact = c.array(t.uint_type, len(positions), "exact values")
     body = c.part(c.varint("body_bytes"), "body")
     check_end(c, n_values)
 
@@ -53,5 +53,5 @@ def decode_small(c, extents, header):
     if kinds is not None:
         for i, fill in enumerate(header.fills):
             bits[kinds.reshape(-1) == i + 1] = fill
-    bits[places] = exact
+    bits[positions] = exact
     return view.to_chunk(bits)

@@ -62,8 +62,8 @@ class Layout:
         subsets = [odd for odd in range(1, 16) if not odd & ~self.levels[level][1]]
         return sorted(subsets, key=lambda odd: (odd.bit_count(), odd))
 
-    def places(self, level, odd):
-        """Where the points of a class are on the level's grid."""
+    def positions(self, level, odd):
+        """The positions of the points of a class on the level's grid."""
         active = self.levels[level][1]
         return tuple(slice(odd >> a & 1, None, 2) if active >> a & 1 else slice(None) for a in range(4))
 
@@ -72,8 +72,8 @@ class Layout:
         parts = {}
         for level in range(len(self.levels)):
             for odd in self.classes(level):
-                parts[level, odd] = array[self.places(level, odd)]
-            array = array[self.places(level, 0)]
+                parts[level, odd] = array[self.positions(level, odd)]
+            array = array[self.positions(level, 0)]
         parts[None, 0] = array
         return [np.ascontiguousarray(parts[band.level, band.odd]) for band in self.bands]
 
@@ -102,7 +102,7 @@ class Parts:
         coarse = self.get(level, 0)
         grid = np.empty(self.layout.levels[level][0] + coarse.shape[4:], coarse.dtype)
         for odd in [0, *self.layout.classes(level)]:
-            grid[self.layout.places(level, odd)] = self.get(level, odd)
+            grid[self.layout.positions(level, odd)] = self.get(level, odd)
         return grid
 
 

@@ -53,7 +53,7 @@ class Run:
 
 
 def deal_of(extents, is_wide):
-    """The number of parts of planes, rows and columns."""
+    """Into how many parts planes, rows and columns are divided."""
     n_lanes = 16 if is_wide and math.prod(extents) >= 2**12 else 4
 
     def cost(deal):
@@ -117,7 +117,7 @@ class Surroundings:
         else:
             parent = left
         if has_row:
-            # A row with one more place at both ends, 0 where it does not exist.
+            # A row padded by one value at both ends, 0 where it does not exist.
             above = np.zeros(len(run.columns) + 2, np.int64)
             first, end = max(here.start - 1, run.first_column), min(here.stop + 1, run.end_column)
             above[first - here.start + 1:end - here.start + 1] = own[p, r - 1, first:end]

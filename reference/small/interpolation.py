@@ -99,7 +99,7 @@ class Interpolation:
 
 
 def extended(part, axis, first, n):
-    """The values at places first to first + n - 1 along an axis, extrapolated beyond the ends."""
+    """The values at positions first to first + n - 1 along an axis, extrapolated beyond the ends."""
     rows = np.moveaxis(part, axis, 0)
     size, real = len(rows), part.dtype.type
 
@@ -109,7 +109,7 @@ def extended(part, axis, first, n):
         nearest, next_, distance = (0, min(1, size - 1), -p) if p < 0 else (size - 1, max(size - 2, 0), p - size + 1)
         return rows[nearest] + real(distance) * (rows[nearest] - rows[next_])
 
-    outside = [np.stack([beyond(p) for p in places]) if places else rows[:0]
-               for places in (range(first, min(0, first + n)), range(max(size, first), first + n))]
+    outside = [np.stack([beyond(p) for p in positions]) if positions else rows[:0]
+               for positions in (range(first, min(0, first + n)), range(max(size, first), first + n))]
     inside = rows[max(first, 0):max(first + n, 0)]
     return np.moveaxis(np.concatenate([outside[0], inside, outside[1]]), 0, axis)

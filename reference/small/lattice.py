@@ -42,32 +42,32 @@ class Lattice:
         out = np.zeros(dims, np.int64)
         across = [(k, offset) for k, offset in zip(self.coefficients, OFFSETS) if k and any(offset[:X])]
         k2, k3 = self.coefficients[1:3]
-        for place in np.ndindex(dims[:X]):
+        for position in np.ndindex(dims[:X]):
             # Sums of coefficients and of their products with integers of other rows, where those exist.
             weight, total = np.zeros(n, np.int64), np.zeros(n, np.int64)
             for k, offset in across:
-                row = tuple(i - o for i, o in zip(place, offset))
+                row = tuple(i - o for i, o in zip(position, offset))
                 if all(0 <= i < extent for i, extent in zip(row, dims)):
                     dx = offset[X]
                     here = slice(max(dx, 0), n + min(dx, 0))
                     weight[here] += k
                     total[here] += k * out[row][max(-dx, 0):n - max(dx, 0)]
             row = []
-            for x, (code, k, s) in enumerate(zip(codes[place].tolist(), weight.tolist(), total.tolist())):
-                base = row[x - 1] if x else self.first_base(out, place)
+            for x, (code, k, s) in enumerate(zip(codes[position].tolist(), weight.tolist(), total.tolist())):
+                base = row[x - 1] if x else self.first_base(out, position)
                 if x >= 2:
                     k, s = k + k2, s + k2 * row[x - 2]
                 if x >= 3:
                     k, s = k + k3, s + k3 * row[x - 3]
                 prediction = 0 if base is None else base + ((s - k * base + 512) >> 10)
                 row.append(low_32(code + prediction))
-            out[place] = row
+            out[position] = row
         return out
 
     @staticmethod
-    def first_base(out, place):
+    def first_base(out, position):
         for base in BASES[1:]:
-            row = tuple(i - o for i, o in zip(place, base))
+            row = tuple(i - o for i, o in zip(position, base))
             if min(row) >= 0:
                 return int(out[row][0])
         return None

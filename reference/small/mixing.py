@@ -181,8 +181,8 @@ def contexts_of(odd, codes, sizes, e, g):
     def mean(n, shift):
         return clamp(left + (n << shift) // 2 >> shift, 0, n - 1)
 
-    def s(place):
-        return sign(codes[place]) + 1
+    def s(position):
+        return sign(codes[position]) + 1
 
     around = 2 * (2 * sizes[W] + 2 * sizes[N] + sizes[NW] + sizes[NE] + sizes[WW] + sizes[NN])
     return (odd,
@@ -195,12 +195,12 @@ def contexts_of(odd, codes, sizes, e, g):
             (((s(W) * 3 + s(N)) * 3 + s(B)) * 3 + s(P0)) * 11 + g // 8)
 
 
-def neighbours(band, own, place, parts, earlier):
+def neighbours(band, own, position, parts, earlier):
     """Inputs of the values of a row but for those in the row itself: [n][16][code, size].
 
     Arrays hold a code and a size for each point: their last axis is no axis of the grid.
     """
-    n, (t, z, y) = band.dims[X], place
+    n, (t, z, y) = band.dims[X], position
     near = np.zeros((n, 16, 2), np.int64)
 
     def add(where, array, row, dx=0):
@@ -222,19 +222,19 @@ def neighbours(band, own, place, parts, earlier):
     for k, a in enumerate(axes_of(band.odd)):
         parent = parts.get(band.level, band.odd & ~(1 << a))
         for d in 0, 1:
-            add(P0 + min(k, 2), parent, *moved(place, {a: d}))
+            add(P0 + min(k, 2), parent, *moved(position, {a: d}))
     siblings = [odd for odd in earlier if (odd ^ band.odd).bit_count() == 2]
     if siblings:
         a, b = axes_of(siblings[-1] ^ band.odd)
         # Between i and i + 1 along an axis where this band is odd, otherwise between i - 1 and i.
         for da, db in product(*((0, 1) if band.odd >> axis & 1 else (-1, 0) for axis in (a, b))):
-            add(S, parts.get(band.level, siblings[-1]), *moved(place, {a: da, b: db}))
+            add(S, parts.get(band.level, siblings[-1]), *moved(position, {a: da, b: db}))
     return near
 
 
-def moved(place, steps):
+def moved(position, steps):
     """A row moved by steps along axes, and the step along X."""
-    return [i + steps.get(a, 0) for a, i in enumerate(place)], steps.get(X, 0)
+    return [i + steps.get(a, 0) for a, i in enumerate(position)], steps.get(X, 0)
 
 
 def read_mixed(c, predictor, masked):
@@ -249,13 +249,13 @@ def read_mixed(c, predictor, masked):
         out = np.zeros(band.dims, np.int32)
         own = np.zeros((*band.dims, 2), np.int64)
         e = expectations[band.odd]
-        for place in np.ndindex(band.dims[:X]):
-            rows = neighbours(band, own, place, parts, earlier).transpose(0, 2, 1).tolist()
+        for position in np.ndindex(band.dims[:X]):
+            rows = neighbours(band, own, position, parts, earlier).transpose(0, 2, 1).tolist()
             in_row = (W, WW) if band.odd else (W, WW, P0, P1)
             before = [(0, 0)] * 4  # of this row, the last first
             for x, (codes, sizes) in enumerate(rows):
                 code = 0
-                if mask is None or not mask[place][x]:
+                if mask is None or not mask[position][x]:
                     for where, (c_before, s_before) in zip(in_row, before):
                         codes[where], sizes[where] = c_before, s_before
                     sizes[RECENT], sizes[CONSTANT] = recent >> 4, 16
@@ -267,9 +267,9 @@ def read_mixed(c, predictor, masked):
                     size = log_size(abs(rest))
                     recent += (size << 4) - recent >> 3
                     e.learn(codes, sizes, code, size)
-                out[place][x] = code
+                out[position][x] = code
                 before = [(clamp(code, -2047, 2047), log_size(abs(code))), *before[:3]]
-                own[place][x] = before[0]
+                own[position][x] = before[0]
             coder.check()
         parts.put(band, own)
         earlier.append(band.odd)

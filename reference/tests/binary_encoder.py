@@ -1,4 +1,4 @@
-"""Encoder of the binary coder, of masks and of exact places (docs/format.md, section 7.3)."""
+"""Encoder of the binary coder, of masks and of exact positions (docs/format.md, section 7.3)."""
 
 import math
 
@@ -58,10 +58,10 @@ def encode_kinds(coder, kinds, dims, n_fills):
         t, z, y, x = (i // math.prod(dims[a + 1:]) % dims[a] for a in range(4))
 
         def at(dz, dy, dx):
-            place = (t, z + dz, y + dy, x + dx)
-            if not all(0 <= p < n for p, n in zip(place, dims)):
+            position = (t, z + dz, y + dy, x + dx)
+            if not all(0 <= p < n for p, n in zip(position, dims)):
                 return 0
-            return kinds[((place[0] * dims[1] + place[1]) * dims[2] + place[2]) * dims[3] + place[3]]
+            return kinds[((position[0] * dims[1] + position[1]) * dims[2] + position[2]) * dims[3] + position[3]]
 
         near = [at(0, 0, -1), at(0, -1, 0), at(-1, 0, 0), at(0, -1, -1), at(0, -1, 1), at(0, 0, -2)]
         coder.bit(is_fill.setdefault(tuple(map(bool, near)), [2**15, 0]), int(kind > 0))
@@ -69,9 +69,9 @@ def encode_kinds(coder, kinds, dims, n_fills):
             coder.bit(is_second.setdefault(next(filter(None, near), 0), [2**15, 0]), kind - 1)
 
 
-def encode_places(coder, places):
-    """Ascending places."""
+def encode_positions(coder, positions):
+    """Encodes ascending positions."""
     count, gap = {}, {}
-    coder.number(count, len(places))
-    for before, place in zip([-1, *places], places):
-        coder.number(gap, place - before - 1)
+    coder.number(count, len(positions))
+    for before, position in zip([-1, *positions], positions):
+        coder.number(gap, position - before - 1)

@@ -1,7 +1,7 @@
 """Encoder of codec `small`, written from docs/format.md, section 7.
 
-Codes and parameters are random, and every point is predicted by its place in the whole array and not by bands. Mixing
-has no encoder here: the streams in assets/golden use all of it.
+Codes and parameters are random, and every point is predicted by its position in the whole array and not by bands.
+Mixing has no encoder here: the streams in assets/golden use all of it.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from reference.small.interpolation import KERNELS
 from reference.small.lattice import OFFSETS
 from reference.small.streams import LEAST, read_model
 
-from .binary_encoder import BinaryEncoder, encode_kinds, encode_places
+from .binary_encoder import BinaryEncoder, encode_kinds, encode_positions
 from .container_encoder import F32, STEP, varint
 
 
@@ -37,35 +37,35 @@ class SmallEncoder:
                 self.kinds[i] = self.kinds[i - 1] if same else rng.choice((0, 0, 0, *range(1, len(fills) + 1)))
             encode_kinds(self.coder, self.kinds, dims, len(fills))
         if exact:
-            encode_places(self.coder, exact)
+            encode_positions(self.coder, exact)
         self.codes = [0 if kind else int(rng.choice((0, 1, 1, 3, 12)) * rng.gauss(0, scale)) for kind in self.kinds]
         self.codes = [c if rng.random() < 0.97 or not c else c * 2**rng.randrange(24) for c in self.codes]
         self.points = []  # (level, odd, index in C order) in the order of bands
         values = self.interpolate() if interpolated else self.lattice()
         body = self.encode_streams(3 if interpolated else 1)
         bits = [fills[kind - 1] if kind else t.to_bits(value) for kind, value in zip(self.kinds, values)]
-        for place in exact:
-            bits[place] = rng.getrandbits(t.bits)
+        for position in exact:
+            bits[position] = rng.getrandbits(t.bits)
         self.bits = bits
         parameters = self.coder.finish()
-        exact_values = b"".join(t.pack(bits[place]) for place in exact)
+        exact_values = b"".join(t.pack(bits[position]) for position in exact)
         self.payload = bytes([flags]) + varint(len(parameters)) + parameters + exact_values + varint(len(body)) + body
 
-    def place(self, index):
-        place = []
+    def position(self, index):
+        position = []
         for extent in reversed(self.dims):
             index, i = divmod(index, extent)
-            place.insert(0, i)
-        return tuple(place)
+            position.insert(0, i)
+        return tuple(position)
 
-    def index(self, place):
+    def index(self, position):
         index = 0
-        for i, extent in zip(place, self.dims):
+        for i, extent in zip(position, self.dims):
             index = index * extent + i
         return index
 
-    def exists(self, place):
-        return all(0 <= i < extent for i, extent in zip(place, self.dims))
+    def exists(self, position):
+        return all(0 <= i < extent for i, extent in zip(position, self.dims))
 
     def lattice(self):
         origin = self.rng.choice((0, 5, -10**6))
@@ -81,8 +81,8 @@ class SmallEncoder:
             k.append(1024 * value if whole else value)
         integers = []
         for index in range(self.n):
-            place = self.place(index)
-            back = [tuple(i - o for i, o in zip(place, offset)) for offset in OFFSETS]
+            position = self.position(index)
+            back = [tuple(i - o for i, o in zip(position, offset)) for offset in OFFSETS]
             near = [integers[self.index(p)] if self.exists(p) else None for p in back]
             base = next((near[i] for i in (0, 3, 7, 14) if near[i] is not None), None)
             prediction = 0
@@ -113,18 +113,18 @@ class SmallEncoder:
         def add(a, b):
             return t.round(a + b)
 
-        def restore(place, prediction, level):
-            index = self.index(place)
+        def restore(position, prediction, level):
+            index = self.index(position)
             step = t.round(self.step / divisors[level])
-            values[place] = add(prediction, t.round(t.round(float(self.codes[index])) * step))
+            values[position] = add(prediction, t.round(t.round(float(self.codes[index])) * step))
 
         before = row = 0.0
-        for place in itertools.product(*(range(0, e, s) for e, s in zip(self.dims, strides))):
-            prediction = row if place[3] == 0 else before
-            restore(place, prediction, len(levels))
-            before = values[place]
-            row = before if place[3] == 0 else row
-            self.points.append((len(levels), 0, self.index(place)))
+        for position in itertools.product(*(range(0, e, s) for e, s in zip(self.dims, strides))):
+            prediction = row if position[3] == 0 else before
+            restore(position, prediction, len(levels))
+            before = values[position]
+            row = before if position[3] == 0 else row
+            self.points.append((len(levels), 0, self.index(position)))
         is_fitted, numbers = [2**15, 0], {}
         for level, (strides, halved) in reversed(list(enumerate(levels))):
             subsets = [s for n in range(1, 5) for s in itertools.combinations(halved, n)]
@@ -147,35 +147,35 @@ class SmallEncoder:
                 k[0] = 1024 - sum(k[1:])
                 starts = [strides[a] if a in odd else 0 for a in range(4)]
                 steps = [s * (2 if a in halved else 1) for a, s in enumerate(strides)]
-                for place in itertools.product(*map(range, starts, self.dims, steps)):
-                    self.points.append((level, sum(1 << a for a in odd), self.index(place)))
+                for position in itertools.product(*map(range, starts, self.dims, steps)):
+                    self.points.append((level, sum(1 << a for a in odd), self.index(position)))
                     prediction, terms = 0.0, iter(k)
                     for a in odd:
                         for tap in range(3):
                             c = t.round(next(terms) / 2048)
                             far = 1 + 2 * tap
-                            u, w = (self.on_line(values, place, a, strides[a], by) for by in (-far, far))
+                            u, w = (self.on_line(values, position, a, strides[a], by) for by in (-far, far))
                             if c:
                                 prediction = add(prediction, t.round(c * add(u, w)))
                     for a, b in itertools.combinations(odd, 2):
                         c = t.round(next(terms) / 4096)
                         for da in (-1, 1) if c else ():
-                            u, w = (values[self.corner(place, {a: da * strides[a], b: db * strides[b]})]
+                            u, w = (values[self.corner(position, {a: da * strides[a], b: db * strides[b]})]
                                     for db in (-1, 1))
                             prediction = add(prediction, t.round(c * add(u, w)))
-                    restore(place, prediction, level)
-        return [values[self.place(index)] for index in range(self.n)]
+                    restore(position, prediction, level)
+        return [values[self.position(index)] for index in range(self.n)]
 
-    def corner(self, place, moves):
+    def corner(self, position, moves):
         """The point so far away; beyond the end as far the other way."""
         return tuple(i + (move if i + move < extent else -move)
-                     for i, extent, move in zip(place, self.dims, (moves.get(a, 0) for a in range(4))))
+                     for i, extent, move in zip(position, self.dims, (moves.get(a, 0) for a in range(4))))
 
-    def on_line(self, values, place, axis, stride, by):
+    def on_line(self, values, position, axis, stride, by):
         """The value `by` strides away along an axis, where there is one each two strides from 0 on."""
         t = self.t
-        line = [values[place[:axis] + (i,) + place[axis + 1:]] for i in range(0, self.dims[axis], 2 * stride)]
-        j = (place[axis] + by * stride) // (2 * stride)
+        line = [values[position[:axis] + (i,) + position[axis + 1:]] for i in range(0, self.dims[axis], 2 * stride)]
+        j = (position[axis] + by * stride) // (2 * stride)
         if 0 <= j < len(line):
             return line[j]
         if j == -1 and len(line) >= 3:
@@ -197,8 +197,8 @@ class SmallEncoder:
         tables = [slots[60 * group:60 * group + 60] for group in range(n_groups)]
         symbols, raws = [], []
         for (level, odd), points in itertools.groupby(self.points, lambda point: point[:2]):
-            places = [self.place(index) for _, _, index in points]
-            axes = [sorted({place[a] for place in places}) for a in range(4)]
+            positions = [self.position(index) for _, _, index in points]
+            axes = [sorted({position[a] for position in positions}) for a in range(4)]
             dims = [len(axis) for axis in axes]
             group = 0 if n_groups == 1 else 2 if odd == 0 else min(level, 2)
             table, w = tables[group], weights[group]
@@ -212,8 +212,8 @@ class SmallEncoder:
                 lane = (part[0] * parts[1] + part[1]) * parts[2] + part[2]
                 plane, row, x = (i - e * j // k for i, e, j, k in zip(at, extents, part, parts))  # within the lane
 
-                def magnitude(place):
-                    return min(abs(self.codes[self.index(place)]), 2**19 - 1)
+                def magnitude(position):
+                    return min(abs(self.codes[self.index(position)]), 2**19 - 1)
 
                 def back(planes, rows, columns=0):
                     """Magnitude of the code so far back in the band; 0 beyond the columns."""
@@ -221,7 +221,7 @@ class SmallEncoder:
                     there = (volume, plane, at[1] - rows, at[2] - columns)
                     return magnitude([axes[a][i] for a, i in enumerate(there)]) if 0 <= there[3] < dims[3] else 0
 
-                place = tuple(axes[a][i] for a, i in enumerate(local))
+                position = tuple(axes[a][i] for a, i in enumerate(local))
                 total, left, heirs = w[7], 0, []
                 for exists, weight, whole, distance in (
                         (row >= 1, w[2], w[2] + 2 * w[3], (0, 1)),
@@ -239,14 +239,14 @@ class SmallEncoder:
                 for a in range(4):
                     if odd >> a & 1:
                         stride = axes[a][0]
-                        sides = [magnitude(self.corner(place, {a: side * stride})) for side in (-1, 1)]
+                        sides = [magnitude(self.corner(position, {a: side * stride})) for side in (-1, 1)]
                         total += w[6] * sum(sides)
                         heirs.append(sides[0])
                 total += left * next(iter(heirs), 0)
-                index = self.index(place)
+                index = self.index(position)
                 for distance, weight in ((1, w[0]), (2, w[1])):
                     if x >= distance:
-                        token = token_of(self.codes[self.index((*place[:3], axes[3][at[2] - distance]))])[0]
+                        token = token_of(self.codes[self.index((*position[:3], axes[3][at[2] - distance]))])[0]
                         total += weight * min(LEAST[token], 7 * 2**16)
                 v = total + 4
                 context = 58 if self.kinds[index] else 2 * v.bit_length() - 6 + (v >> v.bit_length() - 2 & 1)

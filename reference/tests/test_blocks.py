@@ -12,7 +12,7 @@ from reference.container import CODEC_CERESZ2, CODEC_CUSZP2, decode
 from reference.cursor import FormatError
 from reference.xxh3 import xxh3
 
-from .binary_encoder import BinaryEncoder, encode_kinds, encode_places
+from .binary_encoder import BinaryEncoder, encode_kinds, encode_positions
 from .container_encoder import F32, F64, NAN_FILLS, STEP, bits_of, single, varint
 from .huffman_encoder import encode_streams
 
@@ -33,8 +33,8 @@ class Chunk:
         exact = sorted(rng.sample([i for i in range(self.n) if not kinds[i]], n_exact))
         self.front = bytes([bool(fills) | bool(exact) << 1])
         if fills or exact:
-            places = self.places(shape, kinds if fills else None, len(fills), exact)
-            self.front += varint(len(places)) + places
+            positions = self.positions(shape, kinds if fills else None, len(fills), exact)
+            self.front += varint(len(positions)) + positions
         for i, kind in enumerate(kinds):
             bits[i] = fills[kind - 1] if kind else bits[i]
         for i in exact:
@@ -48,13 +48,13 @@ class Chunk:
             scale = 10**self.rng.randrange(6)
         return int(self.rng.choice((0, 1, 1, 1)) * self.rng.gauss(0, scale))
 
-    def places(self, shape, kinds, n_fills, exact):
+    def positions(self, shape, kinds, n_fills, exact):
         coder = BinaryEncoder()
         if kinds:
             dims = (math.prod(shape[:-3]), *(1,) * (3 - len(shape)), *shape[-3:])
             encode_kinds(coder, kinds, dims, n_fills)
         if exact:
-            encode_places(coder, exact)
+            encode_positions(coder, exact)
         return coder.finish()
 
     def blocks(self):

@@ -7,7 +7,7 @@ from reference import ceaz
 from reference.container import CODEC_CEAZ, CODEC_CUSZPLUS, decode
 from reference.cursor import FormatError
 
-from .binary_encoder import BinaryEncoder, encode_places
+from .binary_encoder import BinaryEncoder, encode_positions
 from .container_encoder import F32, F64, NAN_FILLS, STEP, bits_of, single, varint
 from .huffman_encoder import encode_runs, random_lengths, write_lengths, write_symbols
 
@@ -34,16 +34,16 @@ class Chunk:
 
         coder = BinaryEncoder()
         if exact:
-            encode_places(coder, sorted(exact))
+            encode_positions(coder, sorted(exact))
         part = coder.finish()
         values = b"".join(t.pack(exact[p]) for p in sorted(exact))
         front = bytes([2]) + varint(len(part)) + part + values if exact else b"\0"
 
         coder, body = BinaryEncoder(), b""
-        encode_places(coder, sorted(outliers))
+        encode_positions(coder, sorted(outliers))
         model = {}
-        for place in sorted(outliers):
-            coder.signed(model, outliers[place])
+        for position in sorted(outliers):
+            coder.signed(model, outliers[position])
         if kind in (1, 2):
             values, digits = encode_runs(codes)
             model = {}
@@ -69,15 +69,15 @@ class Chunk:
         # Each value is the sum of all differences before it along each axis.
         sums = {}
         self.bits = []
-        for place in range(n):
-            z, y, x = place // (dims[1] * dims[2]), place // dims[2] % dims[1], place % dims[2]
-            a = codes[place] - 512 + outliers.get(place, 0)
+        for position in range(n):
+            z, y, x = position // (dims[1] * dims[2]), position // dims[2] % dims[1], position % dims[2]
+            a = codes[position] - 512 + outliers.get(position, 0)
             for corner in range(1, 8):
                 at = (z - (corner >> 2), y - (corner >> 1 & 1), x - (corner & 1))
                 a += sums.get(at, 0) * (1 if corner.bit_count() % 2 else -1)
             sums[z, y, x] = a = (a + 2**31) % 2**32 - 2**31
             q = (origin + a) % 2**t.bits
-            self.bits.append(exact.get(place, t.quantised(q, t.round(STEP))))
+            self.bits.append(exact.get(position, t.quantised(q, t.round(STEP))))
 
 
 class PaperPresets(unittest.TestCase):
