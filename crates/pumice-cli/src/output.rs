@@ -165,7 +165,10 @@ impl ArrayFile {
     }
 }
 
-/// How many values of a box are contiguous in the array: full trailing axes, and a part of the axis before them.
+/// How many values of a box lie side by side in the array: full trailing axes, and a part of the one before them.
+///
+/// This and `run_starts` are about files, whose offsets may exceed `usize`; boxes in memory are walked through by
+/// `pumice::backend::for_each_run`.
 pub(crate) fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
     region[outer_rank(shape, region)..].iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }

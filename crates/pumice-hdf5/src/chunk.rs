@@ -5,6 +5,7 @@
 //! fill value, or with zeros. This padding is not data: the range of a relative bound and the mean of a PSNR ignore it.
 
 use bytemuck::Pod;
+use pumice::backend::{Corner, for_each_run};
 use pumice::{Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Reader, Result, SliceSource, with_dtype};
 
 use crate::cd_values::{ByteOrder, ChunkType, FilterOptions};
@@ -125,7 +126,13 @@ fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, options: &Filt
     if !is_padded && fills.is_empty() {
         return Ok(config);
     }
-    let data: Vec<T> = corner(values, &chunk_type.extents, &extents).filter(|value| !is_fill(value)).collect();
+    let start = vec![0; extents.len()];
+    let of_shape = |shape| Corner { shape, start: &start };
+    let mut data: Vec<T> = Vec::new();
+    for_each_run(of_shape(&chunk_type.extents), of_shape(&extents), &extents, |at, _, n| {
+        data.extend(values[at..at + n].iter().filter(|value| !is_fill(value)));
+        Ok(())
+    })?;
     let range = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, options.fill.as_slice(), 1)?;
     Ok(match (options.bound, range) {
         (_, None) => of_bound(ErrorBound::Lossless),
@@ -148,18 +155,6 @@ fn data_extents<T>(values: &[T], extents: &[usize], is_padding: impl Fn(&T) -> b
         extents[axis] - (0..extents[axis]).rev().take_while(is_empty).count()
     };
     (0..extents.len()).map(kept).collect()
-}
-
-/// The values of the box of these extents at the start of a chunk.
-fn corner<T: Copy>(values: &[T], chunk: &[usize], extents: &[usize]) -> impl Iterator<Item = T> {
-    let inside = move |mut at: usize| {
-        chunk.iter().zip(extents).rev().all(|(n, extent)| {
-            let index = at % n;
-            at /= n;
-            index < *extent
-        })
-    };
-    values.iter().enumerate().filter(move |(at, _)| inside(*at)).map(|(_, value)| *value)
 }
 
 #[cfg(test)]

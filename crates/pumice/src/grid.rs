@@ -85,13 +85,15 @@ pub(crate) fn contiguous_run(shape: &[usize], start: &[usize], extents: &[usize]
 
 /// One side of a copy: an array in C order and the corner of the box in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Corner<'a> {
-    pub(crate) shape: &'a [usize],
-    pub(crate) start: &'a [usize],
+pub struct Corner<'a> {
+    /// Extents of the array.
+    pub shape: &'a [usize],
+    /// Where the box starts in it.
+    pub start: &'a [usize],
 }
 
 /// Calls `copy(source offset, destination offset, length)` for each run of memory that a box has on both sides.
-pub(crate) fn for_each_run(
+pub fn for_each_run(
     from: Corner<'_>,
     to: Corner<'_>,
     extents: &[usize],

@@ -1,6 +1,7 @@
 //! One variable: the range that a relative bound refers to, the size to expect, and the chunks, each compressed, decompressed
 //! and compared before it is written.
 
+use pumice::backend::{Corner, for_each_run};
 use pumice::metrics::Guarantee;
 use pumice::{AnalysisOptions, DecodeOptions, Element, ErrorBound, ErrorKind, Source, with_dtype};
 use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions};
@@ -158,24 +159,13 @@ pub(crate) fn copy_corner(
     extents: &[usize],
     size: usize,
 ) {
-    let (Some(row), rank) = (extents.last().map(|n| n * size), extents.len()) else {
-        to.copy_from_slice(from);
-        return;
-    };
-    let n_rows: usize = extents[..rank - 1].iter().product();
-    for row_id in 0..n_rows {
-        let (mut id, mut from_at, mut to_at) = (row_id, 0, 0);
-        let (mut from_stride, mut to_stride) = (from_shape[rank - 1], to_shape[rank - 1]);
-        for axis in (0..rank - 1).rev() {
-            let index = id % extents[axis];
-            id /= extents[axis];
-            from_at += index * from_stride;
-            to_at += index * to_stride;
-            from_stride *= from_shape[axis];
-            to_stride *= to_shape[axis];
-        }
-        to[to_at * size..to_at * size + row].copy_from_slice(&from[from_at * size..from_at * size + row]);
-    }
+    let start = vec![0; extents.len()];
+    let (source, target) = (Corner { shape: from_shape, start: &start }, Corner { shape: to_shape, start: &start });
+    let copied = for_each_run(source, target, extents, |from_at, to_at, n| {
+        to[to_at * size..(to_at + n) * size].copy_from_slice(&from[from_at * size..(from_at + n) * size]);
+        Ok(())
+    });
+    debug_assert!(copied.is_ok(), "a copy in memory does not fail");
 }
 
 struct Coded {

@@ -62,6 +62,7 @@ pub use frames::{Frame, Frames};
 
 pub use crate::codec::CodecId;
 pub use crate::exec::pages::{prefer_large_pages, zeroed};
+pub use crate::grid::{Corner, for_each_run};
 pub use crate::plan::Quantizer;
 pub use crate::plan::stats::{FirstPass, Passes, SecondPass, Stats};
 
