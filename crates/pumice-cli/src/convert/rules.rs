@@ -224,8 +224,8 @@ mod tests {
         for (text, expected) in [
             ("[[field]]\nname = 'a'", "give one of abs, rel"),
             ("[[field]]\nname = 'a'\nabs = 1\nrel = 1", "give one of abs, rel"),
-            ("[[field]]\nname = 'a'\nabs = -1", "-1 is not a bound"),
-            ("[[field]]\nname = 'a'\nratio = 0.5", "0.5 is not a bound"),
+            ("[[field]]\nname = 'a'\nabs = -1", "an absolute bound of -1 is not possible"),
+            ("[[field]]\nname = 'a'\nratio = 0.5", "a ratio of 0.5 is not possible"),
             ("[[field]]\nname = 'a'\nabs = 1\nrange = [0, 1]", "range is what rel refers to"),
             ("[[field]]\nname = 'a'\nrel = 1\nrange = [1, 0]", "least, greatest"),
             ("[[field]]\nname = 'a'\nabs = 1\npreset = 'tiny'", "unknown preset 'tiny'"),
