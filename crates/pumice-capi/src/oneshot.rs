@@ -148,16 +148,11 @@ fn compress_within<T: Element>(
 ) -> Result<()> {
     let capacity = out.get_ref().len();
     let written = pumice::compress_from(&SliceSource::new(values, shape)?, config, out, &|_| ());
-    written.map(drop).map_err(|error| match io_kind(&error) {
+    written.map(drop).map_err(|error| match error.io_error().map(io::Error::kind) {
         Some(io::ErrorKind::WriteZero) => Error::new(
             ErrorKind::LimitExceeded,
             format!("the stream takes more than the {capacity} bytes of `out`: pumice_max_compressed_size() is enough"),
         ),
         _ => error,
     })
-}
-
-fn io_kind(error: &Error) -> Option<io::ErrorKind> {
-    let source = std::error::Error::source(error)?;
-    source.downcast_ref::<io::Error>().map(io::Error::kind)
 }
