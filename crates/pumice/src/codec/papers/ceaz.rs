@@ -194,11 +194,7 @@ impl<T: Real> ChunkCodec<T> for Ceaz {
 
     fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         let &ChunkContext { extents, fills, .. } = chunk;
-        let all = QuantCodes::new(values, extents, quantizer, fills);
-        if !all.is_codable() {
-            all.give_back();
-            return false;
-        }
+        let Some(all) = QuantCodes::codable(values, extents, quantizer, fills) else { return false };
         let counts = all.counts();
         write(values, &all, &counts, Codewords::choose(chi(&counts)), fills.len(), out);
         all.give_back();

@@ -92,11 +92,7 @@ impl<T: Real> ChunkCodec<T> for Cuszplus {
 
     fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         let &ChunkContext { extents, fills, .. } = chunk;
-        let all = QuantCodes::new(values, extents, quantizer, fills);
-        if !all.is_codable() {
-            all.give_back();
-            return false;
-        }
+        let Some(all) = QuantCodes::codable(values, extents, quantizer, fills) else { return false };
         let counts = all.counts();
         let workflow = match Workflow::choose(&counts) {
             Workflow::Huffman => Workflow::Huffman,

@@ -58,6 +58,21 @@ impl QuantCodes {
         Self { dims, origin: integers.origin, exceptions: integers.exceptions, codes, outliers, outlier_values }
     }
 
+    /// The codes of a chunk; `None` if it has more outliers than the format allows.
+    pub(crate) fn codable<T: Real>(
+        values: &[T],
+        extents: &[usize],
+        quantizer: &Quantizer<T>,
+        fills: &[T],
+    ) -> Option<Self> {
+        let all = Self::new(values, extents, quantizer, fills);
+        if all.is_codable() {
+            return Some(all);
+        }
+        all.give_back();
+        None
+    }
+
     /// Whether there are few enough outliers for the format.
     pub(crate) fn is_codable(&self) -> bool {
         self.outliers.len() <= most_outliers(self.codes.len())
