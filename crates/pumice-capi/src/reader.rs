@@ -4,10 +4,9 @@ use std::ffi::{CString, c_char, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::ptr;
-use std::sync::Mutex;
 
 use pumice::metrics::{Comparison, Guarantee};
-use pumice::{Element, Error, ErrorKind, ReadAt, Result, SliceSource, Source, with_dtype};
+use pumice::{Element, Error, ErrorKind, ReadAt, Result, SliceSource, with_dtype};
 
 use crate::arguments::{OutPointer, dtype, dtype_number, free, path, ranges, shared, slice, slice_mut};
 use crate::buffer::Buffer;
@@ -73,20 +72,7 @@ impl Reader {
     /// Compares everything with the original.
     fn check<T: Element>(&self, original: &[T]) -> Result<Comparison> {
         let original = SliceSource::new(original, &self.info().shape)?;
-        let guarantee = Guarantee::of(self.info());
-        let found = Mutex::new((Comparison::default(), Vec::new()));
-        self.stream.for_each_chunk::<T>(0..self.stream.n_chunks(), |region, restored| {
-            let mut found = found.lock().map_err(|_| invalid("a worker panicked"))?;
-            let (all, part) = &mut *found;
-            part.resize(restored.len(), T::default());
-            let start: Vec<usize> = region.iter().map(|range| range.start).collect();
-            let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
-            original.read_box(&start, &extents, part)?;
-            all.merge(&guarantee.compare(region, part, restored));
-            Ok(())
-        })?;
-        let (all, _) = found.into_inner().map_err(|_| invalid("a worker panicked"))?;
-        Ok(all)
+        Ok(Guarantee::of(self.info()).check(&original, &self.stream, |_| ())?.total)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use numpy::PyUntypedArrayMethods;
-use pumice::metrics::{Comparison, Guarantee};
-use pumice::{Element, Error, ErrorKind, ReadAt, SliceSource, Source};
+use pumice::metrics::{Findings, Guarantee};
+use pumice::{Element, Error, ErrorKind, ReadAt, SliceSource};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -13,14 +13,7 @@ use crate::error::OrRaise;
 use crate::reader::check_like;
 use crate::report;
 
-/// The outcome of a comparison.
-pub(crate) struct Findings {
-    pub(crate) total: Comparison,
-    /// Coordinates of the value with the largest error.
-    pub(crate) worst: Option<Vec<usize>>,
-}
-
-/// Compares an array with what a stream gives back, in the memory of a few chunks.
+/// Compares an array with what a stream restores, in memory for a few chunks.
 pub(crate) fn with_reader<T: Element, R: ReadAt>(
     original: &[T],
     shape: &[usize],
@@ -28,24 +21,7 @@ pub(crate) fn with_reader<T: Element, R: ReadAt>(
     guarantee: &Guarantee,
 ) -> pumice::Result<Findings> {
     check_like::<T, R>(shape, reader)?;
-    let source = SliceSource::new(original, shape)?;
-    let mut found = Findings { total: Comparison::default(), worst: None };
-    let mut expected = Vec::new();
-    reader.for_each_chunk::<T>(0..reader.n_chunks(), |region, restored| {
-        let start: Vec<usize> = region.iter().map(|range| range.start).collect();
-        let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
-        expected.resize(restored.len(), T::default());
-        source.read_box(&start, &extents, &mut expected)?;
-        let chunk = guarantee.compare(region, &expected, restored);
-        if let Some(at) = chunk.worst_index
-            && (found.worst.is_none() || chunk.max_abs_error > found.total.max_abs_error)
-        {
-            found.worst = Some(coordinates(at, region));
-        }
-        found.total.merge(&chunk);
-        Ok(())
-    })?;
-    Ok(found)
+    guarantee.check(&SliceSource::new(original, shape)?, reader, |_| ())
 }
 
 /// Compares two arrays; `limits` are an absolute bound and a bound relative to each value.
@@ -82,16 +58,7 @@ pub(crate) fn compare_arrays<'py>(
 
 fn whole<T: Element>(shape: &[usize], original: &[T], restored: &[T], guarantee: &Guarantee) -> Findings {
     let region: Vec<Range<usize>> = shape.iter().map(|extent| 0..*extent).collect();
-    let total = guarantee.compare(&region, original, restored);
-    Findings { total, worst: total.worst_index.map(|at| coordinates(at, &region)) }
-}
-
-/// Coordinates in the whole array of an offset in a box of it, in C order.
-fn coordinates(mut offset: usize, region: &[Range<usize>]) -> Vec<usize> {
-    let mut index = vec![0; region.len()];
-    for (i, range) in index.iter_mut().zip(region).rev() {
-        *i = range.start + offset % range.len();
-        offset /= range.len();
-    }
-    index
+    let mut found = Findings::default();
+    found.add(&region, &guarantee.compare(&region, original, restored));
+    found
 }

@@ -1,10 +1,9 @@
 //! What was found, as dictionaries; names are those of the command-line tool's `--json`.
 
+use pumice::metrics::Findings;
 use pumice::{Analysis, DType, ErrorBound, Info, Preset, Summary};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-
-use crate::compare::Findings;
 
 /// A dictionary of these entries.
 macro_rules! dict {

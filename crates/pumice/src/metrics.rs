@@ -6,9 +6,11 @@ use std::ops::Range;
 
 use crate::codec::Element;
 use crate::codec::layers::bins;
-use crate::decompress::Info;
+use crate::decompress::{Info, Reader};
+use crate::error::Result;
 use crate::exec::DefaultFloats;
 use crate::grid::{self, Block, Corner};
+use crate::io::{ReadAt, Source};
 use crate::plan::{self, BoxLimit, Limit, is_within_share};
 
 /// The outcome of comparing two arrays, or several parts of them.
@@ -105,6 +107,44 @@ impl Comparison {
         self.nrmse = if no_error { 0.0 } else { self.rmse / range };
         self.psnr = if no_error { f64::INFINITY } else { 20.0 * (range / self.rmse).log10() };
     }
+}
+
+/// What a comparison found, and where the largest error is in the array.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Findings {
+    /// All values together.
+    pub total: Comparison,
+    /// Position of the value with the largest error; `None` if no value can have one.
+    pub worst: Option<Vec<usize>>,
+}
+
+impl Findings {
+    /// Adds the comparison of a box of the array.
+    pub fn add(&mut self, region: &[Range<usize>], part: &Comparison) {
+        if let Some(index) = part.worst_index
+            && (self.worst.is_none() || part.max_abs_error > self.total.max_abs_error)
+        {
+            let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+            let inside = position(index, &extents);
+            self.worst = Some(inside.iter().zip(region).map(|(i, range)| i + range.start).collect());
+        }
+        self.total.merge(part);
+    }
+}
+
+/// The position along each axis of a value of an array of this shape, given its index in C order.
+///
+/// ```
+/// assert_eq!(pumice::metrics::position(17, &[2, 3, 4]), [1, 1, 1]);
+/// ```
+pub fn position(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut position = vec![0; shape.len()];
+    for (i, &extent) in position.iter_mut().zip(shape).rev() {
+        *i = index % extent;
+        index /= extent;
+    }
+    position
 }
 
 /// Compares two arrays of one size value by value. `fills` are values that must come back bit for bit, like NaN and
@@ -204,6 +244,28 @@ impl Guarantee {
     /// Whether only means of bins are guaranteed outside of the regions.
     pub fn is_binned(&self) -> bool {
         !self.bin.is_empty()
+    }
+
+    /// Compares an array with what its stream restores, in memory for a few chunks. `progress` is called with the number of
+    /// bytes compared so far.
+    pub fn check<T: Element, R: ReadAt>(
+        &self,
+        original: &dyn Source<T>,
+        reader: &Reader<R>,
+        mut progress: impl FnMut(u64) + Send,
+    ) -> Result<Findings> {
+        let mut findings = Findings::default();
+        let mut expected = Vec::new();
+        reader.for_each_chunk::<T>(0..reader.n_chunks(), |region, restored| {
+            let start: Vec<usize> = region.iter().map(|range| range.start).collect();
+            let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+            expected.resize(restored.len(), T::default());
+            original.read_box(&start, &extents, &mut expected)?;
+            findings.add(region, &self.compare(region, &expected, restored));
+            progress(findings.total.n_values * size_of::<T>() as u64);
+            Ok(())
+        })?;
+        Ok(findings)
     }
 
     /// Compares a chunk of the array (see [`Reader::chunk_region`](crate::Reader::chunk_region)) with what it became.

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use pumice::metrics::Guarantee;
+use pumice::metrics::{Findings, Guarantee};
 use pumice::{DType, Element, ErrorKind, with_dtype};
 use serde::Serialize;
 
 use crate::cli::LayoutArgs;
-use crate::compare::{self, Findings, Worst};
+use crate::compare;
 use crate::failure::{Failure, Result};
 use crate::input::{self, Input};
 use crate::layout::Layout;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let (layout, findings, bound, ratio, target) =
         if input::is_pumice(&args.other)? { against_compressed(args, ui)? } else { against_plain(args, ui)? };
     let report = Report { target, ..report(args, layout, &findings, bound, ratio) };
-    ui.report(&report, || describe(&report, findings.worst.as_ref()))?;
+    ui.report(&report, || describe(&report))?;
     if report.bound_kept == Some(false) {
         let n_bad = report.n_over + report.n_mismatched_special;
         return Err(Failure::new(
@@ -132,11 +132,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
 }
 
 /// The layout of both, what was found, the bound (if there is one), the ratio of sizes, and whether a target is met.
-type Outcome = (Layout, Findings, Option<ErrorBound>, f64, Option<Verdict>);
+type Outcome = (Layout, Findings, Option<HeldBound>, f64, Option<Verdict>);
 
 /// The bound that is checked.
 #[derive(Clone, Copy)]
-struct ErrorBound {
+struct HeldBound {
     /// Infinite if there is no absolute one.
     abs: f64,
     /// Whether it holds for means of bins, outside of regions.
@@ -148,12 +148,12 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let info = reader.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     let original = Input::open_as(&args.original, &layout)?;
-    let mut bound = ErrorBound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
+    let mut bound = HeldBound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
     let mut promise = Guarantee::of(info);
     let asked = asked_bound(args, &original, &info.fills, ui)?;
     if let Some(abs) = asked {
         promise = Guarantee::new(abs, args.pwrel.unwrap_or(f64::INFINITY), &info.fills);
-        bound = ErrorBound { abs, is_for_means: false };
+        bound = HeldBound { abs, is_for_means: false };
     }
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings =
@@ -177,7 +177,7 @@ fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &promise, &bar))?;
     bar.finish_and_clear();
-    Ok((layout, findings, bound.map(|abs| ErrorBound { abs, is_for_means: false }), 1.0, None))
+    Ok((layout, findings, bound.map(|abs| HeldBound { abs, is_for_means: false }), 1.0, None))
 }
 
 fn compare_plain<T: Element>(
@@ -206,9 +206,9 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
     Ok(Some(bound.min(args.abs.unwrap_or(f64::INFINITY))))
 }
 
-fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<ErrorBound>, ratio: f64) -> Report {
+fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<HeldBound>, ratio: f64) -> Report {
     let total = &findings.total;
-    let worst = findings.worst.as_ref();
+    let has_worst = findings.worst.is_some();
     let name = |path: &Path| path.display().to_string();
     Report {
         original: name(&args.original),
@@ -221,9 +221,9 @@ fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<ErrorB
         bound_is_for_means: bound.is_some_and(|bound| bound.is_for_means),
         bound_kept: bound.map(|_| total.bound_kept()),
         target: None,
-        worst_index: worst.map(|w| w.index.clone()),
-        worst_original: worst.map(|w| w.original),
-        worst_restored: worst.map(|w| w.restored),
+        worst_index: findings.worst.clone(),
+        worst_original: has_worst.then_some(total.worst_original),
+        worst_restored: has_worst.then_some(total.worst_restored),
         psnr: total.psnr,
         rmse: total.rmse,
         nrmse: total.nrmse,
@@ -237,7 +237,7 @@ fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<ErrorB
     }
 }
 
-fn describe(report: &Report, worst: Option<&Worst>) -> String {
+fn describe(report: &Report) -> String {
     let verdict = match report.bound_kept {
         Some(true) if report.bound_is_for_means => "yes, for the means of bins, and for the values in regions",
         Some(true) => "yes",
@@ -252,10 +252,11 @@ fn describe(report: &Report, worst: Option<&Worst>) -> String {
     if let Some(target) = &report.target {
         facts.insert(2, ("target met", format!("{}: {}", if target.is_met { "yes" } else { "NO" }, target.text())));
     }
-    if let Some(worst) = worst
+    if let (Some(index), Some(original), Some(restored)) =
+        (&report.worst_index, report.worst_original, report.worst_restored)
         && report.max_abs_error > 0.0
     {
-        facts.push(("at", worst_text(worst, report.dtype)));
+        facts.push(("at", worst_text(index, original, restored, report.dtype)));
     }
     facts.extend([
         ("over the bound", format!("{} of {} values", report.n_over, report.n_values)),
@@ -285,11 +286,7 @@ fn error_text(report: &Report) -> String {
     }
 }
 
-fn worst_text(worst: &Worst, dtype: &str) -> String {
-    let (original, restored) = if dtype == DType::F32.name() {
-        ((worst.original as f32).to_string(), (worst.restored as f32).to_string())
-    } else {
-        (worst.original.to_string(), worst.restored.to_string())
-    };
-    format!("[{}]: {original} became {restored}", text::join(&worst.index, ", "))
+fn worst_text(index: &[usize], original: f64, restored: f64, dtype: &str) -> String {
+    let text = |x: f64| if dtype == DType::F32.name() { (x as f32).to_string() } else { x.to_string() };
+    format!("[{}]: {} became {}", text::join(index, ", "), text(original), text(restored))
 }
