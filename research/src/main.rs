@@ -6,6 +6,7 @@ mod ceaz_codewords;
 mod codebook;
 mod fields;
 mod papers;
+mod predictors;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +41,14 @@ enum Command {
         #[arg(long, value_delimiter = ',', value_name = "BOUND", default_values_t = codebook::RELS)]
         rel: Vec<f64>,
     },
+    /// Compares the predictors that `small` chooses with the best ones; fails if one costs more than 5 % of the size
+    Predictors {
+        /// Folder of fields: raw values in files such as name_30x192x288.f32
+        data: PathBuf,
+        /// Bounds relative to the value range
+        #[arg(long, value_delimiter = ',', value_name = "BOUND", default_values_t = predictors::RELS)]
+        rel: Vec<f64>,
+    },
     /// Prints tables of docs/papers.md for the fields of a folder
     Papers {
         /// Which tables; all of them unless some are named
@@ -57,6 +66,7 @@ fn main() -> ExitCode {
         Command::BenchEntropy => bench_entropy::run(),
         Command::CeazCodewords { data, out } => ceaz_codewords::run(&data, &out),
         Command::Codebook { data, out, rel } => codebook::run(&data, &out, &rel),
+        Command::Predictors { data, rel } => predictors::run(&data, &rel),
         Command::Papers { tables, data } => data
             .or_else(pumice_testkit::data::folder)
             .ok_or_else(|| "name a folder of fields by --data, or run `cargo xtask corpus`".to_owned())

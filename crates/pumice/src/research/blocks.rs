@@ -12,7 +12,7 @@ use crate::io::SliceSource;
 use crate::plan::{Config, Plan, Quantizer, stats};
 
 /// The plan for an array, and its quantiser.
-fn planned<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<(Plan<T>, Quantizer<T>)> {
+pub(super) fn planned<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<(Plan<T>, Quantizer<T>)> {
     let stats = stats::scan(&SliceSource::new(data, shape)?, &config.fills, &Workers::Serial, &|_| ())?;
     let plan = Plan::new(config, shape, Some(&stats))?;
     let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));

@@ -3,6 +3,9 @@
 //! Needs the feature `unstable-research`: anything here may change in any release.
 
 mod blocks;
+mod predictors;
+
+pub use predictors::{ChunkSizes, Predictable};
 
 pub use blocks::{ceresz2_bytes, ceresz2_counts, ceresz2_fit, ceresz2_lengths, codec_bytes};
 

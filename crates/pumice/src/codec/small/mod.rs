@@ -23,7 +23,7 @@ use crate::io::{Bytes, varint};
 use crate::num::Real;
 use crate::plan::Quantizer;
 use bands::BandLayout;
-use portfolio::{Chunk, Coded, interpolation_step};
+use portfolio::{Chunk, Coded};
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,9 @@ pub(crate) enum Effort {
     Sample,
     /// Tries all predictors on the whole chunk; adaptive mixing.
     Everything,
+    /// Take this predictor, static contexts.
+    #[cfg(feature = "unstable-research")]
+    Given(portfolio::Choice),
 }
 
 /// Chunks of fewer values are always coded by mixing, which stores no tables. So are somewhat larger chunks whose codes
@@ -78,16 +81,12 @@ impl<T: Real> ChunkCodec<T> for Small {
         let working = if view.is_plain() { Cow::Borrowed(values) } else { Cow::Owned(view.gather(values)) };
         let mut kinds = masks::find_fills(&working, fills);
         let masked: Option<Vec<bool>> = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
-        let chunk = Chunk {
-            values: &working,
-            masked: masked.as_deref(),
-            dims: view.dims,
-            quantizer,
-            interpolation: interpolation_step(&working, masked.as_deref(), quantizer),
-        };
+        let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
         let (choice, n_bits) = match effort {
             Effort::Sample => chunk.choose(),
             Effort::Everything => chunk.choose_from_all(),
+            #[cfg(feature = "unstable-research")]
+            Effort::Given(choice) => (choice, chunk.estimate(choice)),
         };
         let coded = chunk.code(choice, workers);
         let (layout, codes) = coded.layout_and_codes();
@@ -220,4 +219,19 @@ impl<T: Real> ChunkCodec<T> for Small {
         }
         Ok(())
     }
+}
+
+/// All predictors that a chunk, which is not empty, may be coded with, and the one that `small` chooses.
+#[cfg(feature = "unstable-research")]
+pub(crate) fn candidates<T: Real>(
+    values: &[T],
+    quantizer: &Quantizer<T>,
+    chunk: &ChunkContext<'_, T>,
+) -> (Vec<portfolio::Choice>, portfolio::Choice) {
+    let view = View::new(chunk.extents);
+    let working = view.gather(values);
+    let masked = masks::find_fills(&working, chunk.fills).map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
+    let masked: Option<Vec<bool>> = masked;
+    let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
+    (chunk.candidates(), chunk.choose().0)
 }

@@ -14,10 +14,22 @@ use crate::plan::Quantizer;
 const ROUGH: u64 = 12;
 
 /// How a chunk is predicted.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Lattice,
     Interpolation { active: AxisSet, scale: usize },
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Choice::Lattice => write!(f, "lattice"),
+            Choice::Interpolation { active, scale } => {
+                let axes: String = axes_of(*active).map(|axis| axis.to_string()).collect();
+                write!(f, "interpolation {axes}/{scale}")
+            }
+        }
+    }
 }
 
 /// A chunk to encode.
@@ -115,7 +127,12 @@ impl<T: Real> Kernel for FindMagnitudes<'_, T> {
     }
 }
 
-impl<T: Real> Chunk<'_, T> {
+impl<'a, T: Real> Chunk<'a, T> {
+    /// A chunk of these extents in working order.
+    pub(crate) fn new(values: &'a [T], masked: Option<&'a [bool]>, dims: Dims, quantizer: &'a Quantizer<T>) -> Self {
+        Self { values, masked, dims, quantizer, interpolation: interpolation_step(values, masked, quantizer) }
+    }
+
     pub(crate) fn code(&self, choice: Choice, workers: &Workers) -> Coded<T> {
         match choice {
             Choice::Lattice => {
@@ -178,8 +195,26 @@ impl<T: Real> Chunk<'_, T> {
         (choice, trial.bits * self.values.len() as u64 / trial.n_values as u64)
     }
 
-    fn patch<'a>(&'a self, patch: &'a Patch<T>) -> Chunk<'a, T> {
+    fn patch<'b>(&'b self, patch: &'b Patch<T>) -> Chunk<'b, T> {
         Chunk { values: &patch.values, masked: patch.masked.as_deref(), dims: patch.dims, ..*self }
+    }
+
+    /// All predictors that may be chosen.
+    #[cfg(feature = "unstable-research")]
+    pub(crate) fn candidates(&self) -> Vec<Choice> {
+        let mut all = vec![Choice::Lattice];
+        if self.interpolation.is_some() {
+            let usable = usable_axes(&self.dims);
+            let sets = (1..1 << AXES).filter(|active| active & !usable == 0);
+            all.extend(sets.flat_map(|active| [0, 1].map(|scale| Choice::Interpolation { active, scale })));
+        }
+        all
+    }
+
+    /// How many bits the codes of this predictor take, about.
+    #[cfg(feature = "unstable-research")]
+    pub(crate) fn estimate(&self, choice: Choice) -> u64 {
+        self.try_out(choice).bits
     }
 
     /// The predictor whose codes are shortest, and how many bits they take, about.
@@ -199,9 +234,14 @@ struct Trial {
     by_axis: [u64; AXES],
 }
 
+/// The axes that are long enough to interpolate along.
+fn usable_axes(dims: &Dims) -> AxisSet {
+    (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set, a| set | 1 << a)
+}
+
 /// Tries what may serve best; trials may stop early once they are longer than the best so far.
 fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Trial) -> (Choice, Trial) {
-    let all = (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set: AxisSet, a| set | 1 << a);
+    let all = usable_axes(dims);
     if !can_interpolate || all == 0 {
         return (Choice::Lattice, try_out(Choice::Lattice, u64::MAX));
     }
