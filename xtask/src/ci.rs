@@ -52,10 +52,19 @@ const EXHAUSTIVE_STRIDE: &str = "1021";
 /// Least mean ratios of `fast` on `data::RATED` at REL 1e-2, 1e-3, 1e-4.
 const FAST_RATIOS: &str = "17.3,8.3,5.0";
 
-pub(crate) fn run_all() -> Result {
+/// Runs all steps, or those from the first one whose name starts with the text after `--from`, as after a failure.
+pub(crate) fn run_all(options: &[&str]) -> Result {
+    let first = match options {
+        [] => 0,
+        ["--from", name] => STEPS.iter().position(|(step, _)| step.starts_with(name)).ok_or_else(|| {
+            let names: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
+            format!("no step starts with '{name}'; the steps are: {}", names.join("; "))
+        })?,
+        _ => return Err("the only option is --from STEP".into()),
+    };
     let start = Instant::now();
     let mut times = Vec::new();
-    for (i, (name, step)) in STEPS.iter().enumerate() {
+    for (i, (name, step)) in STEPS.iter().enumerate().skip(first) {
         println!("\n==> [{}/{}] {name}", i + 1, STEPS.len());
         let before = Instant::now();
         step().map_err(|e| format!("step '{name}': {e}"))?;
@@ -65,7 +74,7 @@ pub(crate) fn run_all() -> Result {
     }
     println!("\n{:<40}{:>8}", "step", "seconds");
     times.iter().for_each(|(name, seconds)| println!("{name:<40}{seconds:>8.1}"));
-    println!("{:<40}{:>8.1}\nall {} steps passed", "all", start.elapsed().as_secs_f64(), STEPS.len());
+    println!("{:<40}{:>8.1}\n{} steps passed", "all", start.elapsed().as_secs_f64(), times.len());
     Ok(())
 }
 

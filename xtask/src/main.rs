@@ -25,9 +25,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Development tasks of Pumice
 
-  cargo xtask ci
+  cargo xtask ci [--from STEP]
       Sets up what is missing, then format, lints, PTX, tests, docs, the independent decoder, the C library, short fuzz
-      and exhaustive runs
+      and exhaustive runs; --from goes on at a step, as after a failure
 
   cargo xtask architecture
       Compares the tables of docs/architecture.md with the tree, and refuses modules that use modules of later rows
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let ended = match args.split_first() {
         Some((&"architecture", [])) => architecture::check(),
-        Some((&"ci", [])) => ci::run_all(),
+        Some((&"ci", options)) => ci::run_all(options),
         Some((&"deny", options)) => deny::run_task(options),
         Some((&"corpus", options)) => corpus::run_task(options),
         Some((&"exhaustive", options)) => exhaustive::run(options),
