@@ -382,7 +382,7 @@ def test_an_output_that_is_there_is_replaced(source, tmp_path):
     convert("in.nc", tmp_path / "out.nc", folder=source)
     assert netCDF4.Dataset(tmp_path / "out.nc")["T"].pumice_bound == "lossless"
     (tmp_path / "folder.nc").mkdir()
-    assert "folder.nc" in convert("in.nc", tmp_path / "folder.nc", code=6, folder=source)
+    assert "folder.nc" in convert("in.nc", tmp_path / "folder.nc", code=2, folder=source)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.nc", "out.nc"]
 
 
