@@ -35,8 +35,9 @@ pub(crate) fn with_file<T: Element, R: ReadAt>(
         let n = BLOCK.min(n_values - start);
         original.read_box(&[start], &[n], &mut a[..n])?;
         restored.read_box(&[start], &[n], &mut b[..n])?;
-        let region = [start..start + n];
-        findings.add(&region, &promise.compare(&region, &a[..n], &b[..n]));
+        let range = start..start + n;
+        let region = std::slice::from_ref(&range);
+        findings.add(region, &promise.compare(region, &a[..n], &b[..n]));
         bar.inc(size_of_val(&a[..n]) as u64);
     }
     findings.worst = findings.worst.map(|list| position(list[0], shape));
