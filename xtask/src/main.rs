@@ -87,7 +87,7 @@ Development tasks of Pumice
   cargo xtask simulate acoustic [--seed N] [--step N] [--shape ZxYxX] [--output DIR]
   cargo xtask simulate turbulence [--seed N] [--step N] [--shape EDGE] [--output DIR]
   cargo xtask simulate cosmology [--seed N] [--shape EDGE] [--output DIR]
-      Fields of our own simulators, the same bits on every machine
+      Fields of our own simulators, deterministic by seed
 ";
 
 fn main() -> ExitCode {

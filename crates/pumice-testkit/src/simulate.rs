@@ -1,7 +1,7 @@
 //! Simulations that stand in for fields of which no file can be had by the name of a package: a seismic wavefield,
 //! turbulence, and the density, velocity and particles of a cosmological run.
 //!
-//! Each is a plain solution of the stated equations. The same seed gives the same bits on every machine: arithmetic is
+//! Each is a plain solution of the stated equations. The same seed is meant to give the same bits everywhere: arithmetic is
 //! that of IEEE 754 in an order that does not depend on the number of threads, sines and exponentials are those of the
 //! `libm` crate, which computes them in software, and random numbers are integers first.
 
