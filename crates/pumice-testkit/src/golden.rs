@@ -295,6 +295,9 @@ pub const CASES: &[Case] = &[
     Case::new("small_two_fills_f64", Field::TwoFills, F64, &[9, 25, 30], Rel(1e-3)).small(),
     Case { fill: Some(1e20), ..Case::new("small_fill_and_nan_f32", Field::FillAndNan, F32, &[9, 25, 30], Abs(1e-3)) }
         .small(),
+    Case::new("small_lattice_fills_f32", Field::Patches, F32, &[20000], Rel(1e-2)).small(),
+    Case::new("small_lattice_mixed_fills_f32", Field::Patches, F32, &[7000], Rel(1e-1)).small(),
+    Case::new("small_lattice_wide_fills_f32", Field::MaskedWalk, F32, &[200, 200], Rel(1e-3)).small(),
     Case::new("small_infinities_f32", Field::Infinities, F32, &[150, 120], Abs(1e-3)).small(),
     Case::new("small_masked_walk_f32", Field::MaskedWalk, F32, &[60, 90], Abs(1e-1)).small(),
     Case { fill: Some(7.0), ..Case::new("small_exact_in_walk_f64", Field::MaskedWalk, F64, &[6000], Abs(1e-1)) }

@@ -591,7 +591,13 @@ mod tests {
     use crate::plan::stats;
 
     fn planned(config: &Config) -> Result<(Plan<f32>, Option<Achieved>)> {
-        let values: Vec<f32> = (0..9000).map(|i| ((i * i) % 1013) as f32 / 1013.0).collect();
+        // Noise, whose ratio grows steadily with the bound.
+        let mut state = 1_u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f32 / (1 << 24) as f32
+        };
+        let values: Vec<f32> = (0..9000).map(|_| noise()).collect();
         let source = SliceSource::new(&values, &[values.len()])?;
         let stats = stats::scan(&source, &[], &Workers::Serial, &|_| ())?;
         plan(config, &source, &stats, &Workers::Serial, &|_| ())

@@ -36,10 +36,7 @@ pub(crate) struct Integers {
 pub(crate) fn quantize<T: Real>(values: &[T], quantizer: &Quantizer<T>, fills: &[T]) -> Integers {
     let kinds = masks::find_fills(values, fills);
     let masked: Option<Vec<bool>> = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
-    let mut found = lattice::quantize(values, masked.as_deref(), quantizer);
-    for &hole in &found.holes {
-        found.values[hole] = if hole > 0 { found.values[hole - 1] } else { 0 };
-    }
+    let found = lattice::quantize(values, masked.as_deref(), quantizer);
     let is_exact = |position: &usize| kinds.as_ref().is_none_or(|kinds| kinds[*position] == 0);
     let exact = found.holes.iter().copied().filter(is_exact).collect();
     Integers { origin: found.origin, values: found.values, holes: found.holes, exceptions: Exceptions { kinds, exact } }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::bands::{Band, BandLayout, GROUPS, Level, Merge};
-use super::fit::solve;
+use super::fit::{sample_position, solve};
 use crate::codec::entropy::binary::BitCoder;
 use crate::codec::shared::dims::{AXES, Dims, X, axes_of, volume};
 use crate::exec::scratch;
@@ -130,6 +130,40 @@ pub(crate) fn streams(layout: &BandLayout, is_wide: bool) -> Vec<CodeStream> {
         }
     }
     all
+}
+
+/// Extents of a brick: planes and rows.
+const BRICK: [usize; 2] = [2, 4];
+/// The least number of bricks that is taken, where there are as many.
+const MIN_BRICKS: usize = 12;
+
+/// One of `share` bricks of rows, spread over a band.
+pub(crate) fn bricks(band: usize, dims: &Dims, share: usize) -> Vec<Piece> {
+    let extents = [dims[0] * dims[1], dims[2]];
+    let counts: [usize; 2] = std::array::from_fn(|i| extents[i].div_ceil(BRICK[i]));
+    let n_all = counts[0] * counts[1];
+    let n = n_all.div_ceil(share).max(MIN_BRICKS).min(n_all);
+    let mut all: Vec<usize> = (0..n).map(|i| sample_position(i, n, n_all)).collect();
+    all.dedup();
+    let brick = |at: usize| {
+        let range = |axis: usize, at: usize| at * BRICK[axis]..((at + 1) * BRICK[axis]).min(extents[axis]);
+        let (planes, rows) = (range(0, at / counts[1]), range(1, at % counts[1]));
+        Piece { band, planes, rows, columns: 0..dims[X], deal: [1; 3] }
+    };
+    all.into_iter().map(brick).collect()
+}
+
+impl Piece {
+    /// All of a band.
+    pub(crate) fn whole(band: usize, dims: &Dims) -> Self {
+        Self { band, planes: 0..dims[0] * dims[1], rows: 0..dims[2], columns: 0..dims[X], deal: [1; 3] }
+    }
+
+    /// Its rows, counted through the band.
+    pub(crate) fn row_ranges(&self, dims: &Dims) -> impl Iterator<Item = Range<usize>> {
+        let (rows, n) = (self.rows.clone(), dims[2]);
+        self.planes.clone().map(move |plane| plane * n + rows.start..plane * n + rows.end)
+    }
 }
 
 /// The run of codes that a lane processes in one step, and which neighbours exist.
@@ -565,7 +599,15 @@ impl Drop for CoarseCodes<'_> {
 pub(crate) struct WeightSample {
     terms: Vec<[f64; TERMS]>,
     magnitudes: Vec<f64>,
+    /// Codes whose terms are all 0 but for the constant, and the sum of their magnitudes.
+    n_alone: f64,
+    alone: f64,
 }
+
+/// Passes over a band, at most, in search of codes with neighbours that are not 0.
+const MAX_PASSES: usize = 8;
+/// Fewer codes with such neighbours are not worth a fit.
+const MIN_SAMPLE: usize = 64;
 
 impl WeightSample {
     /// Samples about `wanted` codes of a band.
@@ -573,8 +615,12 @@ impl WeightSample {
         let n = codes.len();
         let dims = around.dims;
         let wanted = wanted.min(n);
-        for i in 0..wanted {
-            let at = (n as u128 * (2 * i as u128 + 1) / (2 * wanted as u128)) as usize;
+        let n_before = self.terms.len();
+        for i in 0..(n / wanted.max(1)).min(MAX_PASSES) * wanted {
+            if i.is_multiple_of(wanted) && self.terms.len() - n_before > wanted / 2 {
+                break;
+            }
+            let at = sample_position(i, wanted, n);
             if around.masked.is_some_and(|m| m[at]) {
                 continue;
             }
@@ -584,18 +630,25 @@ impl WeightSample {
                 at / dims[X] % dims[2],
                 at % dims[X],
             ];
-            self.terms.push(around.terms(codes, &position, at));
-            self.magnitudes.push(f64::from(magnitude(codes[at])));
+            let terms = around.terms(codes, &position, at);
+            let magnitude = f64::from(magnitude(codes[at]));
+            if terms[..TERMS - 1].iter().all(|term| *term == 0.0) {
+                self.n_alone += 1.0;
+                self.alone += magnitude;
+            } else {
+                self.terms.push(terms);
+                self.magnitudes.push(magnitude);
+            }
         }
     }
 
     /// Fits weights such that the sum of terms approximates the magnitude: least squares, weighted by the inverse
     /// square of the sum, without negative weights.
     pub(crate) fn fit(&self) -> Weights {
-        let n = self.terms.len();
-        if n < 64 {
+        if self.terms.len() < MIN_SAMPLE {
             return DEFAULT_WEIGHTS;
         }
+        const CONSTANT: usize = TERMS - 1;
         let mut weights: [f64; TERMS] = DEFAULT_WEIGHTS.map(|w| f64::from(w) / WEIGHT_ONE);
         let mut is_active = [true; TERMS];
         for _ in 0..3 {
@@ -608,15 +661,24 @@ impl WeightSample {
                 for (r, &i) in active.iter().enumerate() {
                     let t = weight * terms[i];
                     if t != 0.0 {
-                        for (c, &j) in active.iter().enumerate() {
+                        for (c, &j) in active.iter().enumerate().skip(r) {
                             matrix[r][c] += t * terms[j];
                         }
                         matrix[r][m] += t * y;
                     }
                 }
             }
-            for (r, row) in matrix.iter_mut().enumerate() {
-                row[r] = row[r] * 1.0001 + 1e-3;
+            if is_active[CONSTANT] {
+                let expected = 0.1 + weights[CONSTANT];
+                let weight = 1.0 / (expected * expected);
+                matrix[m - 1][m - 1] += weight * self.n_alone;
+                matrix[m - 1][m] += weight * self.alone;
+            }
+            for r in 0..m {
+                for c in 0..r {
+                    matrix[r][c] = matrix[c][r];
+                }
+                matrix[r][r] = matrix[r][r] * 1.0001 + 1e-3;
             }
             weights = [0.0; TERMS];
             for (&i, w) in active.iter().zip(solve(matrix)) {

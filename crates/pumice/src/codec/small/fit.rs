@@ -5,6 +5,8 @@
 //! candidate of least estimated length wins. Only additions, multiplications and divisions in a fixed order are used,
 //! no library functions: every machine finds the same coefficients.
 
+use std::ops::Range;
+
 use crate::exec::scratch;
 
 /// Coefficients are multiples of 1 / COEFFICIENT_ONE.
@@ -13,10 +15,33 @@ pub(crate) const COEFFICIENT_ONE: i32 = 1024;
 pub(crate) const MAX_COEFFICIENT: i32 = 8 * COEFFICIENT_ONE;
 /// Rounds of reweighting.
 const ROUNDS: usize = 3;
+/// A round that gains less than this share of the bits is the last.
+const LEAST_GAIN: f64 = 1.0 / 512.0;
+/// A fit that gains less than this share over the best preset may have been led astray.
+const GOOD_GAIN: f64 = 0.125;
+/// From this share of values at edges on, they get a fit of their own.
+const MANY_EDGES: f64 = 0.25;
 /// Fewer values than this for each coefficient are not worth a fit.
 const VALUES_PER_COEFFICIENT: usize = 64;
 /// What a fitted coefficient costs in the stream, in bits.
 const COEFFICIENT_BITS: f64 = 9.0;
+
+/// Passes over a chunk, at most, in search of observations that tell something.
+pub(crate) const MAX_PASSES: usize = 4;
+/// An observation whose numbers are all below this, in steps, tells nothing: whatever the coefficients, the code is 0.
+const TELLING: f64 = 0.125;
+
+/// Position of the `i`-th sample among `n` values, `n_samples` per pass: one in each of as many equal parts, at a
+/// different position in each. At a regular distance samples would meet few columns of an array whose row length
+/// divides that distance.
+#[inline(always)]
+pub(crate) fn sample_position(i: usize, n_samples: usize, n: usize) -> usize {
+    // Multiples of the golden ratio fill the unit interval evenly.
+    const GOLDEN: u32 = 0x9E37_79B9;
+    let fraction = (i as u32).wrapping_mul(GOLDEN).wrapping_add(GOLDEN / 2);
+    let within = (n as u128 * u128::from(fraction)) >> 32;
+    (n * (i % n_samples) + within as usize) / n_samples
+}
 
 /// Observations of a predicted value and of what it is predicted from, all in units of the quantisation step and as
 /// differences from the base, the quantity whose coefficient makes the sum of all coefficients one.
@@ -24,10 +49,13 @@ const COEFFICIENT_BITS: f64 = 9.0;
 pub(crate) struct Sample {
     /// The target, then one column for each quantity but the base, each with room for `capacity` observations.
     values: Vec<f64>,
+    /// Whether all that the target is predicted from exists: 1, or 0 at the edges of an array.
+    is_inner: Vec<f64>,
     n_columns: usize,
     capacity: usize,
-    /// Observations so far.
+    /// Observations so far, and those that were looked at.
     len: usize,
+    n_seen: usize,
 }
 
 /// The coefficients of the quantities but the base, and the estimated length of the codes of the sample in bits.
@@ -48,7 +76,14 @@ struct Work {
 impl Sample {
     /// A sample of `n_columns` quantities but the base, and of at most `capacity` observations.
     pub(crate) fn new(n_columns: usize, capacity: usize) -> Self {
-        Self { values: scratch::take((n_columns + 1) * capacity), n_columns, capacity, len: 0 }
+        Self {
+            values: scratch::take((n_columns + 1) * capacity),
+            is_inner: Vec::with_capacity(capacity),
+            n_columns,
+            capacity,
+            len: 0,
+            n_seen: 0,
+        }
     }
 
     /// Where the next observations of the target go (0), or of one of the quantities (from 1 on).
@@ -57,18 +92,33 @@ impl Sample {
         &mut self.values[i * self.capacity..][..self.capacity][self.len..]
     }
 
-    /// Takes over the `n` next observations, those whose target is good.
+    /// Whether a pass of `n_samples` observations left room for as many again: most of what it met told nothing.
+    pub(crate) fn wants_more(&self, n_samples: usize) -> bool {
+        self.len < n_samples / 2 && self.len + n_samples <= self.capacity
+    }
+
+    /// Takes over the `n` next observations, those whose target is good; none if they tell nothing. Those in `inner`
+    /// lack nothing that predicts them.
     #[inline(always)]
-    pub(crate) fn append(&mut self, n: usize, is_good: impl Fn(f64) -> bool) {
+    pub(crate) fn append(&mut self, n: usize, inner: Range<usize>, is_good: impl Fn(f64) -> bool) {
         let next = self.len..self.len + n;
+        self.n_seen += n;
+        if self.values.chunks_exact(self.capacity).all(|column| column[next.clone()].iter().all(|z| z.abs() < TELLING))
+        {
+            return;
+        }
         let n_good = self.values[next.clone()].iter().filter(|target| is_good(**target)).count();
-        if n_good < n {
+        let is_inner = |i: usize| if inner.contains(&i) { 1.0 } else { 0.0 };
+        if n_good == n {
+            self.is_inner.extend((0..n).map(is_inner));
+        } else {
             let good: Vec<usize> = next.filter(|i| is_good(self.values[*i])).collect();
             for column in self.values.chunks_exact_mut(self.capacity) {
                 for (to, from) in good.iter().enumerate() {
                     column[self.len + to] = column[*from];
                 }
             }
+            self.is_inner.extend(good.iter().map(|i| is_inner(i - self.len)));
         }
         self.len += n_good;
     }
@@ -121,42 +171,62 @@ impl Sample {
         if n < 4 * n_columns.max(8) || n_values < VALUES_PER_COEFFICIENT * n_columns {
             return best;
         }
-        let scale = n_values as f64 / n as f64;
+        let scale = n_values as f64 / self.n_seen as f64;
         let cost = COEFFICIENT_BITS * n_columns as f64 / scale.max(1.0);
-        for start in [None, Some(presets[preset])] {
-            // A second start is worth it only where the first led nowhere.
-            if start.is_some() && best.1.is_none() {
-                break;
-            }
-            if let Some(start) = start {
-                self.bits(start, &mut work.errors);
-            }
-            let mut current = start.map(<[i32]>::to_vec);
-            for _ in 0..ROUNDS {
-                let coefficients = self.least_squares(current.is_some(), &mut work);
-                let bits = self.bits(&coefficients, &mut work.errors) + cost;
-                if bits < best.0.bits {
-                    best = (Candidate { coefficients: coefficients.clone(), bits }, None);
-                }
-                if current.as_ref() == Some(&coefficients) {
-                    break;
-                }
-                current = Some(coefficients);
-            }
+        self.search(None, false, cost, &mut best, &mut work);
+        // A second start is worth it only where the first gained little.
+        if best.0.bits > bits * (1.0 - GOOD_GAIN) {
+            self.search(Some(presets[preset].to_vec()), false, cost, &mut best, &mut work);
+        }
+        // Edges have codes too.
+        if self.is_inner.iter().sum::<f64>() < n as f64 * (1.0 - MANY_EDGES) {
+            self.search(Some(best.0.coefficients.clone()), true, cost, &mut best, &mut work);
         }
         best
     }
 
-    /// Least squares, where wanted weighted by the errors in `work`.
+    /// Reweighted least squares from some coefficients on, or from nothing; keeps what is better than the best so far.
     #[inline(always)]
-    fn least_squares(&self, is_weighted: bool, work: &mut Work) -> Vec<i32> {
+    fn search(
+        &self,
+        start: Option<Vec<i32>>,
+        of_all: bool,
+        cost: f64,
+        best: &mut (Candidate, Option<usize>),
+        work: &mut Work,
+    ) {
+        if let Some(start) = &start {
+            self.bits(start, &mut work.errors);
+        }
+        let mut current = start;
+        for _ in 0..ROUNDS {
+            let coefficients = self.least_squares(current.is_some(), of_all, work);
+            let bits = self.bits(&coefficients, &mut work.errors) + cost;
+            let is_last = bits > best.0.bits * (1.0 - LEAST_GAIN) && current.is_some();
+            if bits < best.0.bits {
+                *best = (Candidate { coefficients: coefficients.clone(), bits }, None);
+            }
+            if is_last {
+                break;
+            }
+            current = Some(coefficients);
+        }
+    }
+
+    /// Least squares, of all values or of the inner ones, where wanted weighted by the errors in `work`.
+    #[inline(always)]
+    fn least_squares(&self, is_weighted: bool, of_all: bool, work: &mut Work) -> Vec<i32> {
         let (n, m) = (self.len, self.n_columns);
         work.weights.clear();
-        work.weights.resize(n, 1.0);
+        if of_all {
+            work.weights.resize(n, 1.0);
+        } else {
+            work.weights.extend_from_slice(&self.is_inner);
+        }
         let mut ridge = 0.02;
         if is_weighted {
             for (w, e) in work.weights.iter_mut().zip(&work.errors) {
-                *w = 1.0 / (0.25 + e * e);
+                *w /= 0.25 + e * e;
             }
             ridge = 0.004;
         }
@@ -256,7 +326,31 @@ mod tests {
         for (i, value) in observation.iter().enumerate() {
             sample.next(i)[0] = *value;
         }
-        sample.append(1, |_| true);
+        sample.append(1, 0..1, |_| true);
+    }
+
+    #[test]
+    fn samples_meet_every_column() {
+        let (n, width, n_samples) = (96 * 128 * 128, 128, 1024);
+        for pass in 0..3 {
+            let mut per_column = vec![0; width];
+            for i in 0..n_samples {
+                let at = sample_position(pass * n_samples + i, n_samples, n);
+                assert!((i * n / n_samples..(i + 1) * n / n_samples).contains(&at));
+                per_column[at % width] += 1;
+            }
+            assert!(per_column.iter().all(|n| (2..=16).contains(n)), "{per_column:?}");
+        }
+    }
+
+    #[test]
+    fn leaves_out_what_tells_nothing() {
+        let mut sample = Sample::new(1, 40);
+        for i in 0..40 {
+            observe(&mut sample, &if i % 10 == 0 { [1.0, 2.0] } else { [0.0, 0.1] });
+        }
+        assert_eq!((sample.target().len(), sample.n_seen), (4, 40));
+        assert!(sample.wants_more(36) && !sample.wants_more(37) && !sample.wants_more(8));
     }
 
     #[test]
@@ -265,7 +359,7 @@ mod tests {
         for (i, column) in [[1.0, f64::NAN, 3.0], [10.0, 20.0, 30.0]].iter().enumerate() {
             sample.next(i)[..3].copy_from_slice(column);
         }
-        sample.append(3, |target| target.abs() < 2.0 || target == 3.0);
+        sample.append(3, 0..3, |target| target.abs() < 2.0 || target == 3.0);
         observe(&mut sample, &[4.0, 40.0]);
         assert_eq!((sample.target(), sample.column(0)), (&[1.0, 3.0, 4.0][..], &[10.0, 30.0, 40.0][..]));
     }

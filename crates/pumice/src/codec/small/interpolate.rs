@@ -5,8 +5,11 @@
 //! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so they can be
 //! worked on in parallel and in vectors.
 
+use std::ops::Range;
+
 use super::bands::{BandLayout, Merge};
-use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
+use super::context;
+use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_position};
 use super::neighbourhood::{MAX_TERMS, Made, Neighbourhood, PIECE_VALUES, Piece, TAPS, n_terms, norm, row_position};
 use crate::codec::entropy::binary::{BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, volume};
@@ -16,9 +19,11 @@ use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 
 /// Observations for a fit, at least and at most.
-const SAMPLE_VALUES: std::ops::Range<usize> = 128..2560;
+const SAMPLE_VALUES: Range<usize> = 128..2560;
 /// Observations taken from one row, at least.
 const POINTS_PER_ROW: usize = 16;
+/// Bands of fewer points along an axis have no points but those at its edges.
+const MIN_INNER: usize = 8;
 /// Values that are quantised at a time.
 const QUANTIZED_VALUES: usize = 64;
 /// Values that a worker takes at a time.
@@ -118,6 +123,14 @@ impl Stencil {
         Ok(Stencil::Named { kernel, along: along.checked_sub(1) })
     }
 
+    /// Number of fitted coefficients.
+    fn n_fitted(&self) -> usize {
+        match self {
+            Stencil::Named { .. } => 0,
+            Stencil::Fitted(coefficients) => coefficients.len(),
+        }
+    }
+
     /// Coefficients of all terms, in multiples of 1 / COEFFICIENT_ONE.
     fn coefficients(&self, n_odd: usize) -> [i32; MAX_TERMS] {
         let mut all = [0; MAX_TERMS];
@@ -175,83 +188,215 @@ fn scaled<T: Real>(stencil: &Stencil, n_odd: usize) -> [T; MAX_TERMS] {
     std::array::from_fn(|j| T::from_f64(f64::from(coefficients[j]) / f64::from(COEFFICIENT_ONE)).fmul(norm(j, n_odd)))
 }
 
-/// Codes `values` (working order), restoring as it goes. `masked` points are predicted but never coded.
-pub(crate) fn encode<T: Real>(
-    values: &[T],
-    masked: Option<&[bool]>,
-    dims: Dims,
+/// A chunk that is being coded, coarsest level first.
+pub(crate) struct Encoder<T> {
+    layout: BandLayout,
     active: AxisSet,
     scale: usize,
-    (step, tolerance): (T, T),
-    workers: &Workers,
-) -> Encoded<T> {
-    let layout = BandLayout::interpolation(dims, active);
-    let mut codes = scratch::take(layout.n_values);
-    let mut all = scratch::take(layout.n_values);
-    let masked = masked.map(|masked| to_bands(&layout, masked, false));
-    let mut anchors = simd::run(Split { layout: &layout, values, all: &mut all });
-    let mut escapes = Vec::new();
-    let mut stencils = Vec::with_capacity(layout.bands.len());
-
-    let step_of = |level: usize| {
-        let step = level_step(step, scale, level);
-        Scalars { step, inv_step: T::from_f64(1.0 / step.to_f64()), tolerance }
-    };
-    encode_anchors(&layout, &mut anchors, masked.as_deref(), &step_of(layout.levels.len()), &mut codes, &mut escapes);
-    let mut coarse = anchors;
-    for (l, level) in layout.levels.iter().enumerate().rev() {
-        let scalars = step_of(l);
-        for band in &layout.bands[level.bands.clone()] {
-            let (before, current) = all.split_at_mut(band.offset);
-            let n = volume(&band.dims);
-            let current = &mut current[..n];
-            let near = Neighbourhood::new(&layout, level, band, &coarse, before);
-            let masked = masked.as_ref().map(|m| &m[band.offset..][..n]);
-            let stencil = simd::run(Fit { near, current, masked, scalars });
-            let coefficients = scaled(&stencil, band.odd.count_ones() as usize);
-            stencils.push(stencil);
-            let rows = (VALUES_PER_TASK / band.dims[X]).max(1);
-            let codes = &mut codes[band.offset..][..n];
-            let mut tasks: Vec<EncodeRows<'_, T>> = current
-                .chunks_mut(rows * band.dims[X])
-                .zip(codes.chunks_mut(rows * band.dims[X]))
-                .enumerate()
-                .map(|(i, (values, codes))| {
-                    let masked = masked.map(|m| &m[i * rows * band.dims[X]..][..values.len()]);
-                    EncodeRows {
-                        near,
-                        first_row: i * rows,
-                        coefficients,
-                        scalars,
-                        values,
-                        codes,
-                        masked,
-                        escapes: Vec::new(),
-                    }
-                })
-                .collect();
-            let run = |_: usize, task: &mut EncodeRows<'_, T>| {
-                simd::run(task);
-                Ok(())
-            };
-            workers.for_each(&mut tasks, run).expect("encoding does not fail");
-            for (i, task) in tasks.iter().enumerate() {
-                escapes.extend(task.escapes.iter().map(|at| band.offset + i * rows * band.dims[X] + at));
-            }
-        }
-        if l > 0 {
-            let mut grid = scratch::take(volume(&level.grid));
-            simd::run(Merge { layout: &layout, level, coarse: &coarse, all: &all, grid: &mut grid });
-            scratch::give(std::mem::replace(&mut coarse, grid));
-        }
-    }
-    scratch::give(coarse);
-    scratch::give(all);
-    escapes.sort_unstable();
-    Encoded { layout, parameters: Parameters { active, scale, step, stencils }, codes, escapes }
+    step: T,
+    tolerance: T,
+    /// Whether points are masked, in the order of codes.
+    masked: Option<Vec<bool>>,
+    /// All points in the order of codes: restored values of levels that are coded, source values of the others.
+    all: Vec<T>,
+    /// Restored values on the grid of the levels that are coded.
+    coarse: Vec<T>,
+    /// Levels that are not coded yet.
+    n_left: usize,
+    codes: Vec<i32>,
+    escapes: Vec<usize>,
+    stencils: Vec<Stencil>,
+    /// Those of the finest level, if a sample of it was coded and they serve for all of it.
+    finest: Vec<Stencil>,
 }
 
-/// Restores values from codes; the inverse of [`encode`] but for escapes.
+impl<T: Real> Encoder<T> {
+    /// Codes the anchors of `values` (working order). `masked` points are predicted but never coded.
+    pub(crate) fn new(
+        values: &[T],
+        masked: Option<&[bool]>,
+        dims: Dims,
+        active: AxisSet,
+        scale: usize,
+        (step, tolerance): (T, T),
+    ) -> Self {
+        let layout = BandLayout::interpolation(dims, active);
+        let codes = scratch::take(layout.n_values);
+        let mut all = scratch::take(layout.n_values);
+        let masked = masked.map(|masked| to_bands(&layout, masked, false));
+        let coarse = simd::run(Split { layout: &layout, values, all: &mut all });
+        let n_left = layout.levels.len();
+        let stencils = Vec::with_capacity(layout.bands.len());
+        let mut encoder = Self {
+            layout,
+            active,
+            scale,
+            step,
+            tolerance,
+            masked,
+            all,
+            coarse,
+            n_left,
+            codes,
+            escapes: Vec::new(),
+            stencils,
+            finest: Vec::new(),
+        };
+        let scalars = encoder.scalars(n_left);
+        let Self { layout, masked, coarse, codes, escapes, .. } = &mut encoder;
+        encode_anchors(layout, coarse, masked.as_deref(), &scalars, codes, escapes);
+        encoder
+    }
+
+    fn scalars(&self, level: usize) -> Scalars<T> {
+        let step = level_step(self.step, self.scale, level);
+        Scalars { step, inv_step: T::from_f64(1.0 / step.to_f64()), tolerance: self.tolerance }
+    }
+
+    /// Codes all but the `n_left` finest levels.
+    pub(crate) fn advance(&mut self, n_left: usize, workers: &Workers) {
+        while self.n_left > n_left {
+            let l = self.n_left - 1;
+            for i in self.layout.levels[l].bands.clone() {
+                let dims = &self.layout.bands[i].dims;
+                let n_rows = volume(dims) / dims[X];
+                let per_task = (VALUES_PER_TASK / dims[X]).max(1);
+                let tasks = (0..n_rows).step_by(per_task).map(|first| first..(first + per_task).min(n_rows));
+                let stencil = self.code_band(i, tasks.collect(), workers);
+                self.stencils.push(stencil);
+            }
+            if l > 0 {
+                let Self { layout, coarse, all, .. } = &mut *self;
+                let level = &layout.levels[l];
+                let mut grid = scratch::take(volume(&level.grid));
+                simd::run(Merge { layout, level, coarse, all, grid: &mut grid });
+                scratch::give(std::mem::replace(coarse, grid));
+            }
+            self.n_left = l;
+        }
+    }
+
+    /// Codes some rows, in ascending order, of a band of the finest level that is not coded.
+    fn code_band(&mut self, i: usize, rows: Vec<Range<usize>>, workers: &Workers) -> Stencil {
+        let band = &self.layout.bands[i];
+        let level = &self.layout.levels[band.level];
+        let scalars = self.scalars(band.level);
+        let (before, current) = self.all.split_at_mut(band.offset);
+        let n = volume(&band.dims);
+        let current = &mut current[..n];
+        let near = Neighbourhood::new(&self.layout, level, band, &self.coarse, before);
+        let masked = self.masked.as_ref().map(|m| &m[band.offset..][..n]);
+        let known = self.finest.get(i - level.bands.start).filter(|_| band.level == 0);
+        let stencil = known.cloned().unwrap_or_else(|| simd::run(Fit { near, current, masked, scalars }));
+        let coefficients = scaled(&stencil, band.odd.count_ones() as usize);
+        let mut tasks: Vec<EncodeRows<'_, T>> = Vec::with_capacity(rows.len());
+        let (mut values_left, mut codes_left) = (current, &mut self.codes[band.offset..][..n]);
+        let mut end = 0;
+        for rows in rows {
+            let (values, codes);
+            (_, values_left) = values_left.split_at_mut(rows.start * band.dims[X] - end);
+            (_, codes_left) = codes_left.split_at_mut(rows.start * band.dims[X] - end);
+            (values, values_left) = values_left.split_at_mut(rows.len() * band.dims[X]);
+            (codes, codes_left) = codes_left.split_at_mut(rows.len() * band.dims[X]);
+            end = rows.end * band.dims[X];
+            let masked = masked.map(|m| &m[rows.start * band.dims[X]..end]);
+            let escapes = Vec::new();
+            tasks.push(EncodeRows {
+                near,
+                first_row: rows.start,
+                coefficients,
+                scalars,
+                values,
+                codes,
+                masked,
+                escapes,
+            });
+        }
+        let run = |_: usize, task: &mut EncodeRows<'_, T>| {
+            simd::run(task);
+            Ok(())
+        };
+        workers.for_each(&mut tasks, run).expect("encoding does not fail");
+        for task in &tasks {
+            let first = band.offset + task.first_row * band.dims[X];
+            self.escapes.extend(task.escapes.iter().map(|at| first + at));
+        }
+        stencil
+    }
+
+    /// Codes parts of the finest level, where all others are coded, and calls `f` with all codes and those parts; then
+    /// forgets them.
+    pub(crate) fn sample<R>(
+        &mut self,
+        share: usize,
+        f: impl FnOnce(&BandLayout, &[i32], Option<&[bool]>, &[context::Piece], usize, usize) -> R,
+    ) -> R {
+        assert_eq!(self.n_left, 1, "all levels but one are coded");
+        let bands = self.layout.levels[0].bands.clone();
+        let n_escapes = self.escapes.len();
+        let mut saved: Vec<(usize, Vec<T>)> = Vec::new();
+        let (mut pieces, mut finest) = (Vec::new(), Vec::new());
+        let mut n_coefficients: usize = self.stencils.iter().map(Stencil::n_fitted).sum();
+        if let Some(masked) = &self.masked {
+            // What is masked takes its prediction, once it is coded; until then, the value before.
+            let first = self.layout.bands[bands.start].offset;
+            let mut last = T::default();
+            for (x, is_masked) in self.all[first..].iter_mut().zip(&masked[first..]) {
+                if *is_masked {
+                    *x = last;
+                }
+                last = *x;
+            }
+        }
+        for i in bands {
+            let band = &self.layout.bands[i];
+            let bricks = context::bricks(i, &band.dims, share);
+            let mut rows: Vec<Range<usize>> = bricks.iter().flat_map(|piece| piece.row_ranges(&band.dims)).collect();
+            rows.sort_unstable_by_key(|rows| rows.start);
+            for rows in &rows {
+                let first = band.offset + rows.start * band.dims[X];
+                saved.push((first, self.all[first..][..rows.len() * band.dims[X]].to_vec()));
+            }
+            self.codes[band.offset..][..volume(&band.dims)].fill(0);
+            let stencil = self.code_band(i, rows, &Workers::Serial);
+            n_coefficients += stencil.n_fitted();
+            finest.push(stencil);
+            pieces.extend(bricks);
+        }
+        let result = f(
+            &self.layout,
+            &self.codes,
+            self.masked.as_deref(),
+            &pieces,
+            self.escapes.len() - n_escapes,
+            n_coefficients,
+        );
+        for (first, values) in saved {
+            self.all[first..][..values.len()].copy_from_slice(&values);
+        }
+        self.escapes.truncate(n_escapes);
+        self.finest = finest;
+        result
+    }
+
+    /// Has the stencils of the finest level fitted again, when all of it is coded.
+    pub(crate) fn forget_finest(&mut self) {
+        self.finest.clear();
+    }
+
+    /// Codes what is left.
+    pub(crate) fn finish(mut self, workers: &Workers) -> Encoded<T> {
+        self.advance(0, workers);
+        scratch::give(self.coarse);
+        scratch::give(self.all);
+        self.escapes.sort_unstable();
+        let parameters =
+            Parameters { active: self.active, scale: self.scale, step: self.step, stencils: self.stencils };
+        Encoded { layout: self.layout, parameters, codes: self.codes, escapes: self.escapes }
+    }
+}
+
+/// Restores values from codes; the inverse of [`Encoder`] but for escapes.
 pub(crate) fn decode<T: Real>(
     layout: &BandLayout,
     parameters: &Parameters<T>,
@@ -422,7 +567,8 @@ impl<T: Real> Kernel for Fit<'_, T> {
         let n_rows = n_values / n;
         let stride = (n / (wanted / n_rows).max(POINTS_PER_ROW)).max(1);
         let n_sampled = (wanted * stride).div_ceil(n).clamp(1, n_rows);
-        let mut sample = Sample::new(n_terms(n_odd) - 1, n_sampled * n.div_ceil(stride));
+        let per_pass = n_sampled * n.div_ceil(stride);
+        let mut sample = Sample::new(n_terms(n_odd) - 1, 3 * per_pass / 2);
         let norms: [T; MAX_TERMS] = std::array::from_fn(|j| norm(j, n_odd));
         let (mut made, mut buffers) = (Made::new(), [Vec::new(), Vec::new()]);
         // Where most rows of a small band are wanted, all are prepared at once.
@@ -432,29 +578,37 @@ impl<T: Real> Kernel for Fit<'_, T> {
         } else {
             None
         };
-        for i in 0..n_sampled {
-            let row = (2 * i + 1) * n_rows / (2 * n_sampled);
+        // Where most of the band needs no prediction, further passes look for what does.
+        let n_passes = (n_rows / n_sampled).clamp(1, MAX_PASSES);
+        for i in 0..n_passes * n_sampled {
+            if i > 0 && i.is_multiple_of(n_sampled) && !sample.wants_more(per_pass) {
+                break;
+            }
+            let row = sample_position(i, n_sampled, n_rows);
             if self.masked.is_some_and(|m| m[row * n..][..n].contains(&true)) {
                 continue;
             }
             let at = row_position(&dims, row);
+            let inner = self.inner(&at);
             let (mut start, end) = (row * n, (row + 1) * n);
+            let mut n_pieces = 0;
             while start < end {
                 let piece = Piece::new(&dims, start, end);
                 let source = &self.current[start..][..piece.dims[X]];
                 start += piece.dims[X];
-                // The first place of the piece that is a multiple of the stride from that of the row.
-                let (of_row, x) = (at[2] % stride, piece.from[X]);
-                let first = if x <= of_row { of_row - x } else { (x - of_row).next_multiple_of(stride) - (x - of_row) };
+                // Another first point in each row and piece.
+                let first = sample_position(i + n_pieces, 1, stride);
+                n_pieces += 1;
                 if first >= source.len() {
                     continue;
                 }
+                let inner = inner.start.saturating_sub(piece.from[X])..inner.end.saturating_sub(piece.from[X]);
                 let (points, observed) = ((first, stride), (source, n_odd, self.scalars.step));
                 match &all {
-                    Some(all) => all.observe(at, points, observed, &mut buffers, &mut sample),
+                    Some(all) => all.observe(at, points, observed, &inner, &mut buffers, &mut sample),
                     None => {
                         let pairs = self.near.pairs(&piece, &norms, &mut made);
-                        pairs.observe([0; X], points, observed, &mut buffers, &mut sample);
+                        pairs.observe([0; X], points, observed, &inner, &mut buffers, &mut sample);
                     }
                 }
             }
@@ -465,6 +619,18 @@ impl<T: Real> Kernel for Fit<'_, T> {
             Some(i) => named[i].0.clone(),
             None => Stencil::Fitted(best.coefficients),
         }
+    }
+}
+
+impl<T: Real> Fit<'_, T> {
+    /// The points of a row that have all taps along their odd axes.
+    fn inner(&self, row: &[usize; X]) -> Range<usize> {
+        let of_axis = |a: usize| {
+            let n = self.near.dims[a];
+            let has_inner = self.near.odd >> a & 1 != 0 && n >= MIN_INNER;
+            if has_inner { TAPS - 1..n + 1 - TAPS } else { 0..n }
+        };
+        if (0..X).all(|a| of_axis(a).contains(&row[a])) { of_axis(X) } else { 0..0 }
     }
 }
 

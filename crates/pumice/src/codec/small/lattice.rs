@@ -7,7 +7,8 @@
 use std::ops::Range;
 
 use super::bands::{Band, BandLayout};
-use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, Sample};
+use super::context;
+use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_position};
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, Dims, X, volume};
 use crate::error::{Error, Result};
@@ -44,8 +45,12 @@ const BASES: [usize; AXES] = [0, 3, 7, 14];
 const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
 /// Integers lie within this of the origin; others are stored exactly.
 const MAX_INTEGER: u64 = 1 << 29;
-/// Most observations for a fit.
-const SAMPLE_VALUES: usize = 4096;
+/// Values this near to the start of an axis lack some neighbours; those of short axes are not told apart.
+const MARGIN: usize = 2;
+const MIN_INNER: usize = 8;
+/// Most observations for a fit, and for one that serves only to compare the lattice with other predictors.
+pub(crate) const FIT_VALUES: usize = 4096;
+pub(crate) const TRIAL_VALUES: usize = 1024;
 
 /// Coefficients of all offsets; the first is what the others lack to one.
 pub(crate) type Coefficients = [i32; OFFSETS.len()];
@@ -103,7 +108,7 @@ pub(crate) struct Integers {
     pub(crate) holes: Vec<usize>,
 }
 
-/// Quantises; what cannot be quantised is 0 for now.
+/// Quantises; what cannot be quantised takes the integer before it.
 pub(crate) fn quantize<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Integers {
     simd::run(Quantize { values, masked, quantizer })
 }
@@ -152,6 +157,9 @@ impl<T: Real> Kernel for Quantize<'_, T> {
                 *q = from_origin.unwrap_or(0) as i32;
             }
         }
+        for &hole in &all.holes {
+            all.values[hole] = if hole > 0 { all.values[hole - 1] } else { 0 };
+        }
         all
     }
 }
@@ -183,14 +191,15 @@ fn presets(dims: &Dims) -> Vec<Vec<i32>> {
     all
 }
 
-/// The coefficients that serve a chunk best, from a sample of its integers.
-pub(crate) fn fit(integers: &[i32], dims: &Dims) -> Coefficients {
-    simd::run(FitJob { integers, dims })
+/// The coefficients that serve a chunk best, from a sample of at most `n_most` of its integers.
+pub(crate) fn fit(integers: &[i32], dims: &Dims, n_most: usize) -> Coefficients {
+    simd::run(FitJob { integers, dims, n_most })
 }
 
 struct FitJob<'a> {
     integers: &'a [i32],
     dims: &'a Dims,
+    n_most: usize,
 }
 
 impl Kernel for FitJob<'_> {
@@ -201,11 +210,16 @@ impl Kernel for FitJob<'_> {
         // Runs of a few values, spread over the chunk.
         const RUN: usize = 8;
         let n = self.integers.len();
-        let wanted = (n / 24).clamp(192, SAMPLE_VALUES).min(n);
+        let wanted = (n / 24).clamp(192, self.n_most).min(n);
         let n_runs = wanted.div_ceil(RUN);
-        let mut sample = Sample::new(OFFSETS.len() - 1, n_runs * RUN);
-        for run in 0..n_runs {
-            let mut start = (n as u128 * (2 * run as u128 + 1) / (2 * n_runs as u128)) as usize;
+        // Where most of the chunk is constant, further passes look for what is not.
+        let n_passes = (n / (n_runs * RUN)).clamp(1, MAX_PASSES);
+        let mut sample = Sample::new(OFFSETS.len() - 1, 3 * n_runs * RUN / 2);
+        for run in 0..n_passes * n_runs {
+            if run > 0 && run.is_multiple_of(n_runs) && !sample.wants_more(n_runs * RUN) {
+                break;
+            }
+            let mut start = sample_position(run, n_runs, n);
             let end = (start + RUN).min(n);
             while start < end {
                 let place = place_of(self.dims, start);
@@ -256,7 +270,9 @@ impl FitJob<'_> {
                 }
             }
         }
-        sample.append(values.len(), |_| true);
+        let is_edge = |a: usize| self.dims[a] >= MIN_INNER && place[a] < MARGIN;
+        let first_inner = if (0..X).any(is_edge) { values.len() } else { (row + N_LEFT).saturating_sub(range.start) };
+        sample.append(values.len(), first_inner..values.len(), |_| true);
     }
 }
 
@@ -435,6 +451,8 @@ struct EncodeSlab<'a> {
     codes: &'a mut [i32],
     /// Places in the slab of values that have no code.
     holes: Vec<usize>,
+    /// The rows to code.
+    rows: &'a [Range<usize>],
 }
 
 impl Kernel for &mut EncodeSlab<'_> {
@@ -462,8 +480,9 @@ impl EncodeSlab<'_> {
         let mut sums = Vec::new();
         let mut all_terms = AllTerms::new(&self.slab);
         let mut holes = self.holes.iter().copied().peekable();
-        for row in 0..self.values.len() / n {
+        for row in self.rows.iter().cloned().flatten() {
             let start = row * n;
+            while holes.next_if(|hole| *hole < start).is_some() {}
             let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
             let [first, end] = terms.inner;
             let [k1, k2, k3] = terms.left.map(i64::from);
@@ -513,27 +532,67 @@ pub(crate) fn encode(
 ) -> Encoded {
     let layout = BandLayout::lattice(dims);
     let mut codes = scratch::take(layout.n_values);
+    let all_rows = |band: &Band| std::iter::once(0..volume(&band.dims) / band.dims[X].max(1)).collect();
+    let rows: Vec<Vec<Range<usize>>> = layout.bands.iter().map(all_rows).collect();
+    let holes = code_rows(&mut integers, &layout, &coefficients, &rows, &mut codes, workers);
+    let escapes = holes.into_iter().filter(|place| masked.is_none_or(|m| !m[*place])).collect();
+    scratch::give(integers.values);
+    Encoded { layout, parameters: Parameters { origin: integers.origin, coefficients }, codes, escapes }
+}
+
+/// Codes some rows of each slab; returns the places of all values that have no code.
+fn code_rows(
+    integers: &mut Integers,
+    layout: &BandLayout,
+    coefficients: &Coefficients,
+    rows: &[Vec<Range<usize>>],
+    codes: &mut [i32],
+    workers: &Workers,
+) -> Vec<usize> {
     let mut tasks = Vec::with_capacity(layout.bands.len());
-    let (mut values_left, mut codes_left) = (&mut integers.values[..], &mut codes[..]);
-    for Band { dims, offset, .. } in &layout.bands {
+    let (mut values_left, mut codes_left) = (&mut integers.values[..], codes);
+    for (Band { dims, offset, .. }, rows) in layout.bands.iter().zip(rows) {
         let n = volume(dims);
         let (values, codes);
         (values, values_left) = values_left.split_at_mut(n);
         (codes, codes_left) = codes_left.split_at_mut(n);
         let range = integers.holes.partition_point(|h| h < offset)..integers.holes.partition_point(|h| *h < offset + n);
         let holes = integers.holes[range].iter().map(|h| h - offset).collect();
-        tasks.push(EncodeSlab { slab: Slab::new(*dims, &coefficients), values, codes, holes });
+        tasks.push(EncodeSlab { slab: Slab::new(*dims, coefficients), values, codes, holes, rows });
     }
     let run = |_: usize, task: &mut EncodeSlab<'_>| {
         simd::run(task);
         Ok(())
     };
     workers.for_each(&mut tasks, run).expect("encoding does not fail");
-    let found = tasks.iter().zip(&layout.bands).flat_map(|(task, band)| task.holes.iter().map(|h| band.offset + h));
-    let escapes = found.filter(|place| masked.is_none_or(|m| !m[*place])).collect();
-    drop(tasks);
-    scratch::give(integers.values);
-    Encoded { layout, parameters: Parameters { origin: integers.origin, coefficients }, codes, escapes }
+    let holes = tasks.iter().zip(&layout.bands);
+    holes.flat_map(|(task, band)| task.holes.iter().map(|h| band.offset + h)).collect()
+}
+
+/// Codes parts of a chunk, and calls `f` with the codes and those parts.
+pub(crate) fn sample<R>(
+    integers: &mut Integers,
+    dims: Dims,
+    coefficients: &Coefficients,
+    share: usize,
+    f: impl FnOnce(&BandLayout, &[i32], &[context::Piece]) -> R,
+) -> R {
+    let layout = BandLayout::lattice(dims);
+    let mut codes = scratch::take(layout.n_values);
+    codes.fill(0);
+    let mut pieces = Vec::new();
+    let mut rows = Vec::with_capacity(layout.bands.len());
+    for (i, band) in layout.bands.iter().enumerate() {
+        let bricks = context::bricks(i, &band.dims, share);
+        let mut of_band: Vec<Range<usize>> = bricks.iter().flat_map(|piece| piece.row_ranges(&band.dims)).collect();
+        of_band.sort_unstable_by_key(|rows| rows.start);
+        rows.push(of_band);
+        pieces.extend(bricks);
+    }
+    code_rows(integers, &layout, coefficients, &rows, &mut codes, &Workers::Serial);
+    let result = f(&layout, &codes, &pieces);
+    scratch::give(codes);
+    result
 }
 
 /// A slab to decode.

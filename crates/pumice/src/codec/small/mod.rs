@@ -82,13 +82,13 @@ impl<T: Real> ChunkCodec<T> for Small {
         let mut kinds = masks::find_fills(&working, fills);
         let masked: Option<Vec<bool>> = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
         let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
-        let (choice, n_bits) = match effort {
-            Effort::Sample => chunk.choose(),
+        let (choice, n_bits, begun) = match effort {
+            Effort::Sample => chunk.choose(workers),
             Effort::Everything => chunk.choose_from_all(),
             #[cfg(feature = "unstable-research")]
-            Effort::Given(choice) => (choice, chunk.estimate(choice)),
+            Effort::Given(choice) => (choice, chunk.estimate(choice), None),
         };
-        let coded = chunk.code(choice, workers);
+        let coded = chunk.go_on(choice, begun, workers);
         let (layout, codes) = coded.layout_and_codes();
         let exact = coded.exact_places();
         let is_sparse = values.len() < MIXED_SPARSE_VALUES && n_bits < MIXED_SPARSE_BITS;
@@ -233,5 +233,5 @@ pub(crate) fn candidates<T: Real>(
     let masked = masks::find_fills(&working, chunk.fills).map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
     let masked: Option<Vec<bool>> = masked;
     let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
-    (chunk.candidates(), chunk.choose().0)
+    (chunk.candidates(), chunk.choose(&crate::exec::Workers::Serial).0)
 }

@@ -1,6 +1,8 @@
 //! The neighbours that predict a point of an interpolated band (docs/format.md, 7.4): boxes of restored values. They
 //! are read in place if they lie within an array; where they cross an edge, they are copied and extrapolated.
 
+use std::ops::Range;
+
 use super::bands::{Band, BandLayout, Level};
 use super::fit::Sample;
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
@@ -367,13 +369,14 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
 
 impl<T: Real> Pairs<'_, T> {
     /// Appends the terms of some values of a row to the sample: of every `stride`-th from `first` on. `row` is the
-    /// row's position in the piece. There is a pair for every tap and every corner of `n_odd` axes.
+    /// row's position in the piece, and `inner` are the values of the row that lack no term. There is a pair for every tap and every corner of `n_odd` axes.
     #[inline(always)]
     pub(crate) fn observe(
         &self,
         row: [usize; X],
         (first, stride): (usize, usize),
         (source, n_odd, step): (&[T], usize, T),
+        inner: &Range<usize>,
         [base, sums]: &mut [Vec<f64>; 2],
         sample: &mut Sample,
     ) {
@@ -405,7 +408,8 @@ impl<T: Real> Pairs<'_, T> {
             }
         }
         // Skips values that are not finite, or nearly so.
-        sample.append(n, |target| target.abs() < 1e9);
+        let nth = |x: usize| x.saturating_sub(first).div_ceil(stride).min(n);
+        sample.append(n, nth(inner.start)..nth(inner.end), |target| target.abs() < 1e9);
     }
 }
 

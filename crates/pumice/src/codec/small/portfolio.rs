@@ -1,9 +1,12 @@
 //! Which predictor serves a chunk of the presets `small` and `max` best: tried out on patches of it, or on all of it
 //! (docs/predictors.md).
 
-use super::bands::BandLayout;
+use super::bands::{Band, BandLayout, GROUPS};
+use super::context::{Piece, bricks};
+use super::fit::sample_position;
+use super::streams::Estimate;
 use super::{interpolate, lattice, streams};
-use crate::codec::shared::dims::{AXES, AxisSet, Dims, axes_of, volume};
+use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::codec::shared::view::{Patch, patches};
 use crate::exec::{Workers, scratch};
 use crate::num::Real;
@@ -11,7 +14,24 @@ use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
 
 /// An axis is rough if codes along it are longer by this many bits, in units of 1 / 64, and a quarter.
-const ROUGH: u64 = 12;
+const ROUGH: f64 = 12.0;
+
+/// Arrays of fewer values, or of longer rows, are sampled by boxes.
+const MIN_PARTS: usize = 1 << 14;
+const MAX_ROW: usize = 1 << 13;
+/// One of so many bricks of the finest level is tried.
+const PART_SHARE: usize = 32;
+/// One of so many slices along an axis is tried.
+const SLICE_SHARE: usize = 8;
+const MIN_SLICE_VALUES: usize = 1 << 15;
+
+/// Bits of a coefficient, about.
+const COEFFICIENT_BITS: usize = 9;
+
+/// Bits of a value that is stored exactly, about.
+const fn exact_bits<T>() -> usize {
+    8 * size_of::<T>() + 16
+}
 
 /// How a chunk is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +61,9 @@ pub(crate) struct Chunk<'a, T> {
     /// Step and tolerance of the interpolation, where it can keep the bound.
     pub(crate) interpolation: Option<(T, T)>,
 }
+
+/// The interpolation of a chunk that has begun.
+pub(crate) type Begun<T> = Box<interpolate::Encoder<T>>;
 
 /// Codes of either predictor.
 pub(crate) enum Coded<T> {
@@ -137,62 +160,169 @@ impl<'a, T: Real> Chunk<'a, T> {
         match choice {
             Choice::Lattice => {
                 let integers = lattice::quantize(self.values, self.masked, self.quantizer);
-                let coefficients = lattice::fit(&integers.values, &self.dims);
+                let coefficients = lattice::fit(&integers.values, &self.dims, lattice::FIT_VALUES);
                 Coded::Lattice(lattice::encode(integers, self.masked, self.dims, coefficients, workers))
             }
             Choice::Interpolation { active, scale } => {
                 let steps = self.interpolation.expect("only chosen where there is a step");
-                Coded::Interpolated(interpolate::encode(
-                    self.values,
-                    self.masked,
-                    self.dims,
-                    active,
-                    scale,
-                    steps,
-                    workers,
-                ))
+                Coded::Interpolated(
+                    interpolate::Encoder::new(self.values, self.masked, self.dims, active, scale, steps)
+                        .finish(workers),
+                )
             }
         }
     }
 
-    /// What this predictor makes of the chunk.
+    /// What this predictor makes of the chunk, or of a sample.
     fn try_out(&self, choice: Choice) -> Trial {
         let coded = self.code(choice, &Workers::Serial);
         let (layout, codes) = coded.layout_and_codes();
         let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
-        let exact_bits = coded.n_escapes() as u64 * (8 * size_of::<T>() as u64 + 16);
-        let bits = streams::estimate(layout, codes, masked.as_deref()) + exact_bits;
-        let mut trial = Trial { bits, n_values: codes.len(), by_axis: [0; AXES] };
-        for band in layout.bands.iter().filter(|band| band.level == 0 && band.odd.count_ones() == 1) {
-            let codes = &codes[band.offset..][..volume(&band.dims)];
-            let length = |code: &i32| u64::from(u32::BITS - code.unsigned_abs().leading_zeros());
-            trial.by_axis[band.odd.trailing_zeros() as usize] =
-                codes.iter().map(length).sum::<u64>() * 64 / codes.len() as u64;
-        }
+        let estimate = streams::estimate(layout, codes, masked.as_deref(), None);
+        let whole: Vec<Piece> = layout.bands.iter().enumerate().map(|(i, band)| Piece::whole(i, &band.dims)).collect();
+        let trial = Trial::new::<T>(&estimate, coded.n_escapes(), (layout, codes, &whole));
         scratch::give(coded.into_codes());
         trial
     }
 
-    /// The predictor that serves a sample best, and how many bits the codes will take, about.
-    pub(crate) fn choose(&self) -> (Choice, u64) {
-        let patches = patches(self.values, self.masked, &self.dims);
-        let chunks: Vec<Chunk<'_, T>> = patches.iter().map(|patch| self.patch(patch)).collect();
-        let try_out = |choice: Choice, best: u64| {
-            let mut sum = Trial::default();
-            for (i, chunk) in chunks.iter().enumerate() {
-                let trial = chunk.try_out(choice);
-                sum.bits += trial.bits;
-                sum.n_values += trial.n_values;
-                sum.by_axis.iter_mut().zip(trial.by_axis).for_each(|(sum, n)| *sum += n / chunks.len() as u64);
-                // What is far behind after half of the patches will not win.
-                if i >= chunks.len() / 2 && sum.bits > best {
-                    break;
+    /// What the lattice makes of a sample of rows.
+    fn try_lattice(&self) -> Trial {
+        let mut integers = lattice::quantize(self.values, self.masked, self.quantizer);
+        let coefficients = lattice::fit(&integers.values, &self.dims, lattice::TRIAL_VALUES);
+        let n_holes =
+            integers.holes.len() - self.masked.map_or(0, |m| m.iter().filter(|is_masked| **is_masked).count());
+        let mut trial =
+            lattice::sample(&mut integers, self.dims, &coefficients, PART_SHARE, |layout, codes, pieces| {
+                let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
+                let estimate = streams::estimate(layout, codes, masked.as_deref(), Some(pieces.to_vec()));
+                let mut trial = Trial::new::<T>(&estimate, 0, (layout, codes, pieces));
+                trial.bits = trial.total(layout);
+                trial
+            });
+        let n_coefficients = coefficients.iter().skip(1).filter(|k| **k != 0).count();
+        trial.bits += (n_holes * exact_bits::<T>() + n_coefficients * COEFFICIENT_BITS) as f64;
+        scratch::give(integers.values);
+        trial
+    }
+
+    /// What the interpolation along all of these axes makes of all levels but the finest, and of a sample of that.
+    fn try_interpolation(&self, active: AxisSet, scale: usize, workers: &Workers) -> (Trial, Begun<T>) {
+        let steps = self.interpolation.expect("only tried where there is a step");
+        let mut encoder = interpolate::Encoder::new(self.values, self.masked, self.dims, active, scale, steps);
+        encoder.advance(1, workers);
+        let trial = encoder.sample(PART_SHARE, |layout, codes, masked, sampled, n_escapes, n_coefficients| {
+            let is_coarse = |(_, band): &(usize, &Band)| band.level > 0;
+            let coarse = layout.bands.iter().enumerate().filter(is_coarse);
+            let parts = |(i, band): (usize, &Band)| match band.level {
+                1 => bricks(i, &band.dims, PART_SHARE / 8),
+                _ => vec![Piece::whole(i, &band.dims)],
+            };
+            let mut pieces: Vec<Piece> = coarse.flat_map(parts).collect();
+            pieces.extend_from_slice(sampled);
+            let estimate = streams::estimate(layout, codes, masked, Some(pieces));
+            let mut trial = Trial::new::<T>(&estimate, n_escapes, (layout, codes, sampled));
+            trial.bits = trial.total(layout) + (n_coefficients * COEFFICIENT_BITS) as f64;
+            trial
+        });
+        // The sample is predicted from source values. That makes a difference where codes are short, or values masked.
+        if self.masked.is_some() || trial.bits < self.values.len() as f64 / 2.0 {
+            encoder.forget_finest();
+        }
+        (trial, Box::new(encoder))
+    }
+
+    /// What the interpolation along some axes makes of some slices along another, which do not depend on each other.
+    fn try_slices(&self, active: AxisSet, scale: usize) -> Trial {
+        let frozen = (0..AXES).filter(|a| active >> a & 1 == 0);
+        let axis = frozen.max_by_key(|a| (self.dims[*a], *a != X)).expect("there is such an axis");
+        let n = self.dims[axis];
+        // Rows and columns are contexts of those next to them.
+        let block = [1, 1, 2, 16][axis].min(n);
+        let n_blocks = n.div_ceil(block);
+        let wanted = (self.values.len() / SLICE_SHARE).max(MIN_SLICE_VALUES);
+        let n_taken = (n_blocks * wanted).div_ceil(self.values.len()).min(n_blocks);
+        let taken = |i: usize| sample_position(i, n_taken, n_blocks) * block..n;
+        let slices: Vec<usize> = (0..n_taken).flat_map(|i| taken(i).take(block)).collect();
+        let (inner, mut dims) = (volume_after(&self.dims, axis), self.dims);
+        dims[axis] = slices.len();
+        let values = gather(self.values, n, inner, &slices);
+        let masked = self.masked.map(|masked| gather(masked, n, inner, &slices));
+        let chunk = Chunk { values: &values, masked: masked.as_deref(), dims, ..*self };
+        let mut trial = chunk.try_out(Choice::Interpolation { active, scale });
+        trial.bits = trial.total(&BandLayout::interpolation(self.dims, active));
+        trial
+    }
+
+    /// The predictor that serves best, by parts of the chunk; how many bits the codes will take, about; and what is
+    /// done already.
+    fn choose_by_parts(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
+        let lattice = self.try_lattice();
+        let all = usable_axes(&self.dims);
+        if self.interpolation.is_none() {
+            return (Choice::Lattice, lattice.bits as u64, None);
+        }
+        let scale_of = |active: AxisSet| usize::from(active.count_ones() > 1);
+        let (mut trial, encoder) = self.try_interpolation(all, scale_of(all), workers);
+        let (mut active, mut encoder) = (all, Some(encoder));
+        let mut is_equal = false;
+        while let Some(axis) = rough_axis(active, &trial.by_axis) {
+            let without = active & !(1 << axis);
+            let mut slices = self.try_slices(without, scale_of(without));
+            let share = slices.bits / self.values.len() as f64;
+            if without.count_ones() == 2 && (0.1..1.4).contains(&share) {
+                let equal = self.try_slices(without, 0);
+                if equal.bits * (1.0 - 1.0 / 64.0) < slices.bits {
+                    slices = equal;
+                    is_equal = true;
                 }
             }
+            if slices.bits >= trial.bits {
+                break;
+            }
+            (trial, active, encoder) = (slices, without, None);
+        }
+        let mut scale = scale_of(active);
+        if scale > 0
+            && (is_equal && active.count_ones() == 2 || trial.bits > dense_bits(active) * self.values.len() as f64)
+        {
+            (scale, encoder) = (0, None);
+        }
+        if lattice.bits < trial.bits {
+            return (Choice::Lattice, lattice.bits as u64, None);
+        }
+        (Choice::Interpolation { active, scale }, trial.bits as u64, encoder)
+    }
+
+    /// The predictor that serves a sample best, how many bits the codes will take, about, and what is done already.
+    pub(crate) fn choose(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
+        let is_cut = self.values.len() >= MIN_PARTS && self.dims[X] <= MAX_ROW;
+        if is_cut && usable_axes(&self.dims).count_ones() > 1 {
+            return self.choose_by_parts(workers);
+        }
+        let patches = patches(self.values, self.masked, &self.dims);
+        let try_out = |choice: Choice| {
+            let mut sum = Trial::default();
+            let layout = match choice {
+                Choice::Lattice => BandLayout::lattice(self.dims),
+                Choice::Interpolation { active, .. } => BandLayout::interpolation(self.dims, active),
+            };
+            for patch in &patches {
+                sum.add(&self.patch(patch).try_out(choice));
+            }
+            sum.by_axis.iter_mut().for_each(|length| *length /= patches.len() as f64);
+            sum.bits = sum.total(&layout);
             sum
         };
         let (choice, trial) = best(self.interpolation.is_some(), &self.dims, try_out);
-        (choice, trial.bits * self.values.len() as u64 / trial.n_values as u64)
+        (choice, trial.bits as u64, None)
+    }
+
+    /// Codes the chunk, from where choosing the predictor has got to.
+    pub(crate) fn go_on(&self, choice: Choice, begun: Option<Begun<T>>, workers: &Workers) -> Coded<T> {
+        match begun {
+            Some(encoder) => Coded::Interpolated(encoder.finish(workers)),
+            None => self.code(choice, workers),
+        }
     }
 
     fn patch<'b>(&'b self, patch: &'b Patch<T>) -> Chunk<'b, T> {
@@ -214,24 +344,79 @@ impl<'a, T: Real> Chunk<'a, T> {
     /// How many bits the codes of this predictor take, about.
     #[cfg(feature = "unstable-research")]
     pub(crate) fn estimate(&self, choice: Choice) -> u64 {
-        self.try_out(choice).bits
+        self.try_all(choice).bits as u64
+    }
+
+    fn try_all(&self, choice: Choice) -> Trial {
+        let mut trial = self.try_out(choice);
+        trial.bits = trial.exact.0 + trial.groups.iter().map(|(bits, _)| bits).sum::<f64>();
+        trial
     }
 
     /// The predictor whose codes are shortest, and how many bits they take, about.
-    pub(crate) fn choose_from_all(&self) -> (Choice, u64) {
-        let (choice, trial) = best(self.interpolation.is_some(), &self.dims, |choice, _| self.try_out(choice));
-        (choice, trial.bits)
+    pub(crate) fn choose_from_all(&self) -> (Choice, u64, Option<Begun<T>>) {
+        let (choice, trial) = best(self.interpolation.is_some(), &self.dims, |choice| self.try_all(choice));
+        (choice, trial.bits as u64, None)
     }
 }
 
 /// What a predictor made of a sample.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Trial {
-    /// Estimated length of the codes.
-    bits: u64,
-    n_values: usize,
+    /// Estimated length of the codes of the whole chunk.
+    bits: f64,
+    /// Bits of the codes of each group, and number of codes.
+    groups: [(f64, f64); GROUPS],
+    /// Bits of values that are stored exactly, and number of values.
+    exact: (f64, f64),
     /// Mean length, in units of 1 / 64 bit, of the codes of the finest level between neighbours along each axis.
-    by_axis: [u64; AXES],
+    by_axis: [f64; AXES],
+}
+
+impl Trial {
+    /// Of estimates of codes of which `pieces` are a sample of the finest level.
+    fn new<T>(estimate: &Estimate, n_escapes: usize, (layout, codes, pieces): (&BandLayout, &[i32], &[Piece])) -> Self {
+        let mut trial = Self::default();
+        for (group, (bits, n_codes)) in estimate.iter().enumerate() {
+            trial.groups[group] = (*bits as f64, *n_codes as f64);
+        }
+        let n_codes: usize = estimate.iter().map(|(_, n)| n).sum();
+        trial.exact = ((n_escapes * exact_bits::<T>()) as f64, n_codes as f64);
+        let mut sums = [(0, 0); AXES];
+        for piece in pieces {
+            let band = &layout.bands[piece.band];
+            if band.level > 0 || band.odd.count_ones() != 1 {
+                continue;
+            }
+            let (length, n) = &mut sums[band.odd.trailing_zeros() as usize];
+            for rows in piece.row_ranges(&band.dims) {
+                let codes = &codes[band.offset..][rows.start * band.dims[X]..rows.end * band.dims[X]];
+                *length +=
+                    codes.iter().map(|code| u64::from(u32::BITS - code.unsigned_abs().leading_zeros())).sum::<u64>();
+                *n += codes.len();
+            }
+        }
+        trial.by_axis = sums.map(|(length, n)| length as f64 * 64.0 / n.max(1) as f64);
+        trial
+    }
+
+    fn add(&mut self, other: &Self) {
+        let add = |all: &mut (f64, f64), other: &(f64, f64)| *all = (all.0 + other.0, all.1 + other.1);
+        add(&mut self.exact, &other.exact);
+        self.groups.iter_mut().zip(&other.groups).for_each(|(all, other)| add(all, other));
+        self.by_axis.iter_mut().zip(other.by_axis).for_each(|(all, other)| *all += other);
+    }
+
+    /// Bits of a chunk that has these bands.
+    fn total(&self, layout: &BandLayout) -> f64 {
+        let mut sizes = [0; GROUPS];
+        for band in &layout.bands {
+            sizes[band.group] += volume(&band.dims);
+        }
+        let scaled = |(bits, n): &(f64, f64), size: usize| if *n > 0.0 { bits / n * size as f64 } else { 0.0 };
+        let exact = scaled(&self.exact, layout.n_values);
+        exact + self.groups.iter().zip(sizes).map(|(group, size)| scaled(group, size)).sum::<f64>()
+    }
 }
 
 /// The axes that are long enough to interpolate along.
@@ -239,36 +424,61 @@ fn usable_axes(dims: &Dims) -> AxisSet {
     (0..AXES).filter(|a| dims[*a] >= 4).fold(0, |set, a| set | 1 << a)
 }
 
-/// Tries what may serve best; trials may stop early once they are longer than the best so far.
-fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice, u64) -> Trial) -> (Choice, Trial) {
-    let all = usable_axes(dims);
-    if !can_interpolate || all == 0 {
-        return (Choice::Lattice, try_out(Choice::Lattice, u64::MAX));
+/// The roughest of some axes, if the data is far less smooth along it than along another.
+fn rough_axis(active: AxisSet, by_axis: &[f64; AXES]) -> Option<usize> {
+    let least = axes_of(active).map(|a| by_axis[a]).fold(f64::INFINITY, f64::min);
+    let roughest = axes_of(active).max_by(|a, b| by_axis[*a].total_cmp(&by_axis[*b]));
+    roughest.filter(|a| active.count_ones() > 1 && by_axis[*a] > least + least / 4.0 + ROUGH)
+}
+
+/// Finer steps on coarse levels pay below this many bits per value.
+fn dense_bits(active: AxisSet) -> f64 {
+    match active.count_ones() {
+        1 => 0.0,
+        2 => 0.7,
+        _ => 1.5,
     }
-    let with = |active: AxisSet, best: u64| (try_out(Choice::Interpolation { active, scale: 1 }, best), active);
-    let mut best = with(all, u64::MAX);
-    // Axes along which the data is not smooth are left out, one after the other.
-    loop {
-        let (Trial { bits, by_axis, .. }, active) = best;
-        let least = axes_of(active).map(|a| by_axis[a]).min().unwrap_or(0);
-        let roughest = axes_of(active).max_by_key(|a| by_axis[*a]).filter(|_| active.count_ones() > 1);
-        let Some(axis) = roughest.filter(|a| by_axis[*a] > least + least / 4 + ROUGH) else { break };
-        let without = with(active & !(1 << axis), bits);
-        if without.0.bits >= bits {
-            break;
-        }
-        best = without;
-    }
-    let (trial, active) = best;
-    // Patches have few levels and many edges, which interpolation suffers from more than the whole chunk will.
-    let lattice = try_out(Choice::Lattice, trial.bits);
-    let handicap = if trial.n_values < volume(dims) { lattice.bits / 32 } else { 0 };
-    if lattice.bits + handicap < trial.bits {
+}
+
+/// Tries what may serve best.
+fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -> (Choice, Trial) {
+    let lattice = try_out(Choice::Lattice);
+    let mut active = usable_axes(dims);
+    if !can_interpolate || active == 0 {
         return (Choice::Lattice, lattice);
     }
-    // Finer steps on coarse levels pay where most codes are 0.
-    let is_dense = trial.bits > trial.n_values as u64;
-    (Choice::Interpolation { active, scale: if is_dense { 0 } else { 1 } }, trial)
+    let n_values = volume(dims) as f64;
+    let with = |active: AxisSet| try_out(Choice::Interpolation { active, scale: usize::from(active.count_ones() > 1) });
+    let mut best = with(active);
+    // Axes along which the data is not smooth are left out, one after the other.
+    while let Some(axis) = rough_axis(active, &best.by_axis) {
+        let without = with(active & !(1 << axis));
+        if without.bits >= best.bits {
+            break;
+        }
+        (best, active) = (without, active & !(1 << axis));
+    }
+    if lattice.bits < best.bits {
+        return (Choice::Lattice, lattice);
+    }
+    let scale = usize::from(best.bits < dense_bits(active) * n_values);
+    (Choice::Interpolation { active, scale }, best)
+}
+
+/// Product of the extents of the axes after one.
+fn volume_after(dims: &Dims, axis: usize) -> usize {
+    dims[axis + 1..].iter().product()
+}
+
+/// Some slices of an array, along an axis of `n` slices of `inner` values each.
+fn gather<V: Copy>(values: &[V], n: usize, inner: usize, slices: &[usize]) -> Vec<V> {
+    let mut all = Vec::with_capacity(values.len() / n * slices.len());
+    for outer in values.chunks_exact(n * inner) {
+        for slice in slices {
+            all.extend_from_slice(&outer[slice * inner..][..inner]);
+        }
+    }
+    all
 }
 
 impl<T> Coded<T> {

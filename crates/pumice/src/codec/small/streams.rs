@@ -76,19 +76,36 @@ fn fit_weights(layout: &BandLayout, codes: &[i32], coarse: &[Vec<i32>], masked: 
     samples.map(|sample| sample.fit())
 }
 
-/// The estimated length of the codes in bits, without tables.
-pub(crate) fn estimate(layout: &BandLayout, codes: &[i32], masked: Option<&[bool]>) -> u64 {
+/// Estimated length of the codes of each group, without tables, and how many codes that is the length of.
+pub(crate) type Estimate = [(u64, usize); GROUPS];
+
+/// Estimates the length of all codes, or of some pieces.
+pub(crate) fn estimate(
+    layout: &BandLayout,
+    codes: &[i32],
+    masked: Option<&[bool]>,
+    pieces: Option<Vec<Piece>>,
+) -> Estimate {
     let coarse = coarse_codes(layout, codes);
     let weights = [DEFAULT_WEIGHTS; GROUPS];
-    let mut bits = 0;
-    for stream in streams(layout, false) {
+    let mut all = Estimate::default();
+    let streams = match pieces {
+        Some(pieces) => vec![CodeStream { pieces, wave: 0 }],
+        None => streams(layout, false),
+    };
+    for stream in streams {
         let count = CountStream { stream: &stream, layout, codes, coarse: &coarse, masked, weights: &weights };
         let symbols = simd::run(count);
-        bits += symbols.counts.iter().map(|counts| histogram::cost_bits(counts.as_chunks().0)).sum::<u64>();
+        for (counts, (bits, _)) in symbols.counts.iter().zip(&mut all) {
+            *bits += histogram::cost_bits(counts.as_chunks().0);
+        }
+        for piece in &stream.pieces {
+            all[layout.bands[piece.band].group].1 += piece.n_codes();
+        }
         scratch::give(symbols.symbols);
     }
     coarse.into_iter().for_each(scratch::give);
-    bits
+    all
 }
 
 /// Appends the codes to `out`, and writes weights, distributions and sizes to `coder`. Wide streams are faster and
