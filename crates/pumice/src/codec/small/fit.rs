@@ -24,7 +24,7 @@ const MANY_EDGES: f64 = 0.25;
 /// Fewer values than this for each coefficient are not worth a fit.
 const VALUES_PER_COEFFICIENT: usize = 64;
 /// What a fitted coefficient costs in the stream, in bits.
-const COEFFICIENT_BITS: f64 = 9.0;
+pub(crate) const COEFFICIENT_BITS: f64 = 9.0;
 
 /// Passes over a chunk, at most, in search of observations that tell something.
 pub(crate) const MAX_PASSES: usize = 4;

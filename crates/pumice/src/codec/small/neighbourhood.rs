@@ -369,7 +369,8 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
 
 impl<T: Real> Pairs<'_, T> {
     /// Appends the terms of some values of a row to the sample: of every `stride`-th from `first` on. `row` is the
-    /// row's position in the piece, and `inner` are the values of the row that lack no term. There is a pair for every tap and every corner of `n_odd` axes.
+    /// row's position in the piece, and `inner` are the values of the row that lack no term. There is a pair for every
+    /// tap and every corner of `n_odd` axes.
     #[inline(always)]
     pub(crate) fn observe(
         &self,

@@ -3,7 +3,7 @@
 
 use super::bands::{Band, BandLayout, GROUPS};
 use super::context::{Piece, bricks};
-use super::fit::sample_position;
+use super::fit::{COEFFICIENT_BITS, sample_position};
 use super::streams::Estimate;
 use super::{interpolate, lattice, streams};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
@@ -16,7 +16,7 @@ use crate::plan::Quantizer;
 /// An axis is rough if codes along it are longer by this many bits, in units of 1 / 64, and a quarter.
 const ROUGH: f64 = 12.0;
 
-/// Arrays of fewer values, or of longer rows, are sampled by boxes.
+/// Arrays of fewer values, or of longer rows, are sampled by patches.
 const MIN_PARTS: usize = 1 << 14;
 const MAX_ROW: usize = 1 << 13;
 /// One of so many bricks of the finest level is tried.
@@ -24,9 +24,6 @@ const PART_SHARE: usize = 32;
 /// One of so many slices along an axis is tried.
 const SLICE_SHARE: usize = 8;
 const MIN_SLICE_VALUES: usize = 1 << 15;
-
-/// Bits of a coefficient, about.
-const COEFFICIENT_BITS: usize = 9;
 
 /// Bits of a value that is stored exactly, about.
 const fn exact_bits<T>() -> usize {
@@ -200,7 +197,7 @@ impl<'a, T: Real> Chunk<'a, T> {
                 trial
             });
         let n_coefficients = coefficients.iter().skip(1).filter(|k| **k != 0).count();
-        trial.bits += (n_holes * exact_bits::<T>() + n_coefficients * COEFFICIENT_BITS) as f64;
+        trial.bits += (n_holes * exact_bits::<T>()) as f64 + n_coefficients as f64 * COEFFICIENT_BITS;
         scratch::give(integers.values);
         trial
     }
@@ -221,7 +218,7 @@ impl<'a, T: Real> Chunk<'a, T> {
             pieces.extend_from_slice(sampled);
             let estimate = streams::estimate(layout, codes, masked, Some(pieces));
             let mut trial = Trial::new::<T>(&estimate, n_escapes, (layout, codes, sampled));
-            trial.bits = trial.total(layout) + (n_coefficients * COEFFICIENT_BITS) as f64;
+            trial.bits = trial.total(layout) + n_coefficients as f64 * COEFFICIENT_BITS;
             trial
         });
         // The sample is predicted from source values. That makes a difference where codes are short, or values masked.
