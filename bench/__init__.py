@@ -1,6 +1,6 @@
 """Comparisons and tables. Run each from the repository root, as python -m bench.NAME.
 
-    compare_sz3     Pumice beside SZ3: ratio, speed, bound
+    compare         Pumice beside other compressors: ratio, speed, bound
     fields          synthetic fields of the device benchmarks
     target_table    how well PSNR, L2 and ratio targets are met: the tables of docs/targets.md
     verify_data     bound, special values and ratio on real fields, and the same bits from the independent decoder
