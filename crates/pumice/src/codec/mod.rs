@@ -101,8 +101,11 @@ pub(crate) trait ChunkCodec<T: Real> {
     where
         T: 'a;
 
-    /// Least payload of so many values, of which there are some: a reader relies on it before it allocates.
-    fn min_payload_bytes(n_values: usize) -> usize;
+    /// Least payload of so many values, of which there are some: a reader relies on it before it allocates. The default
+    /// is what most codecs pad to.
+    fn min_payload_bytes(n_values: usize) -> usize {
+        shared::padding::min_payload_bytes(n_values)
+    }
 
     /// Appends the payload of `values`, of which there are some. Returns false, and what it appended counts for nothing,
     /// where this codec cannot code them.

@@ -11,7 +11,7 @@ pub use blocks::{ceresz2_bytes, ceresz2_counts, ceresz2_fit, ceresz2_lengths, co
 
 use crate::codec::Element;
 use crate::codec::entropy::{huffman, run_length};
-use crate::codec::papers::quant_codes::{MAX_BITS, N_CODES, QuantCodes};
+use crate::codec::papers::quant_codes::{CodesFormat, MAX_BITS, N_CODES, QuantCodes};
 use crate::codec::papers::{ceaz, cuszplus};
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
@@ -154,31 +154,37 @@ pub struct PaperSizes {
 /// # Errors
 /// As for compressing, and if the array is empty or cannot be quantised at this bound.
 pub fn paper_sizes<T: Element>(values: &[T], shape: &[usize], rel: f64) -> Result<PaperSizes> {
-    let config = Config::new(ErrorBound::Rel(rel));
-    let stats = stats::scan(&SliceSource::new(values, shape)?, &[], &Workers::new(1)?, &|_| ())?;
-    let plan = Plan::new(&config, shape, Some(&stats))?;
+    let (plan, quantizer) = blocks::planned(values, shape, &Config::new(ErrorBound::Rel(rel)))?;
+    if values.is_empty() {
+        return Err(Error::invalid("nothing to quantise"));
+    }
     let _floats = DefaultFloats::set();
-    let quantizer = plan.step.and_then(|step| Quantizer::for_stream(step, plan.abs_bound));
-    let quantizer = quantizer.filter(|_| !values.is_empty()).ok_or_else(|| Error::invalid("nothing to quantise"))?;
     let all = QuantCodes::new(values, shape, &quantizer, &plan.fills);
     let counts = all.counts();
-    let size = |write: &dyn Fn(&mut Vec<u8>)| {
-        let mut out = Vec::new();
-        write(&mut out);
-        out.len()
-    };
     let n_fills = plan.fills.len();
     Ok(PaperSizes {
         counts,
         average_bits: huffman::Lengths::fit(&counts, MAX_BITS).cost_bits(&counts) as f64 / values.len() as f64,
         bit_length: cuszplus::BitLength::of(&counts).bits(),
         workflow: cuszplus::Workflow::choose(&counts) as usize,
-        workflow_bytes: cuszplus::Workflow::ALL
-            .map(|workflow| size(&|out| cuszplus::write(values, &all, &counts, workflow, n_fills, out))),
+        workflow_bytes: payload_bytes::<_, cuszplus::Workflow>(values, &all, &counts, n_fills),
         chi: ceaz::chi(&counts),
         codewords: ceaz::Codewords::choose(ceaz::chi(&counts)) as usize,
-        codewords_bytes: ceaz::Codewords::ALL
-            .map(|codewords| size(&|out| ceaz::write(values, &all, &counts, codewords, n_fills, out))),
+        codewords_bytes: payload_bytes::<_, ceaz::Codewords>(values, &all, &counts, n_fills),
+    })
+}
+
+/// Sizes of the payload in each format of a codec.
+fn payload_bytes<T: Element, F: CodesFormat>(
+    values: &[T],
+    all: &QuantCodes,
+    counts: &[u32; N_CODES],
+    n_fills: usize,
+) -> [usize; 3] {
+    F::ALL.map(|format| {
+        let mut out = Vec::new();
+        all.write_payload(format, counts, values, n_fills, &mut out);
+        out.len()
     })
 }
 

@@ -52,10 +52,6 @@ impl<T: Real> ChunkCodec<T> for Balanced {
     where
         T: 'a;
 
-    fn min_payload_bytes(n_values: usize) -> usize {
-        padding::min_payload_bytes(n_values)
-    }
-
     fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         let &ChunkContext { extents, fills, .. } = chunk;
         let start = out.len();

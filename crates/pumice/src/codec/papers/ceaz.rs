@@ -7,13 +7,11 @@
 
 use std::sync::OnceLock;
 
-use super::quant_codes::{CodesPrefix, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
+use super::quant_codes::{self, CodesFormat, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
 use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::entropy::huffman::Lengths;
-use crate::codec::shared::padding;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
-use crate::error::{Error, Result};
-use crate::exec::scratch;
+use crate::error::Result;
 use crate::io::Bytes;
 use crate::num::Real;
 use crate::plan::Quantizer;
@@ -36,8 +34,6 @@ pub(crate) enum Codewords {
 }
 
 impl Codewords {
-    pub(crate) const ALL: [Self; 3] = [Self::Offline, Self::Updated, Self::Rebuilt];
-
     /// Decides by chi, the difference of the standard deviations.
     pub(crate) fn choose(chi: f64) -> Self {
         match chi {
@@ -188,60 +184,42 @@ impl<T: Real> ChunkCodec<T> for Ceaz {
     where
         T: 'a;
 
-    fn min_payload_bytes(n_values: usize) -> usize {
-        padding::min_payload_bytes(n_values)
-    }
-
     fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
-        let &ChunkContext { extents, fills, .. } = chunk;
-        let Some(all) = QuantCodes::codable(values, extents, quantizer, fills) else { return false };
-        let counts = all.counts();
-        write(values, &all, &counts, Codewords::choose(chi(&counts)), fills.len(), out);
-        all.give_back();
-        true
+        quant_codes::encode::<T, Codewords>(values, quantizer, chunk, out)
     }
 
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
-        let &ChunkContext { extents, fills, .. } = chunk;
-        let step = chunk.needed_step()?;
-        let mut bytes = Bytes::new(payload);
-        let codewords = bytes.u8()?;
-        let codewords = Codewords::ALL.into_iter().find(|known| *known as u8 == codewords);
-        let codewords = codewords.ok_or_else(|| Error::corrupt("chunk has unknown codewords"))?;
-        let mut prefix = CodesPrefix::read_from::<T>(&mut bytes, extents, fills.len())?;
-        let own = match codewords {
-            Codewords::Offline => None,
-            _ => Some(Lengths::read(&mut prefix.coder, N_CODES)?),
-        };
-        let lengths = own.as_ref().unwrap_or_else(|| &Offline::get().lengths);
-        let mut codes = scratch::take(out.len());
-        read_symbols(&mut prefix.coder, lengths, &mut bytes, &mut codes)?;
-        prefix.check_end(&bytes, payload.len(), out.len())?;
-        prefix.restore(&codes, step, fills, out);
-        scratch::give(codes);
-        Ok(())
+        quant_codes::decode::<T, Codewords>(payload, chunk, out)
     }
 }
 
-/// Appends the payload with these codewords.
-pub(crate) fn write<T: Real>(
-    values: &[T],
-    all: &QuantCodes,
-    counts: &[u32; N_CODES],
-    codewords: Codewords,
-    n_fills: usize,
-    out: &mut Vec<u8>,
-) {
-    let (mut parameters, mut body) = (Vec::new(), Vec::new());
-    let mut coder = BinaryEncoder::new(&mut parameters);
-    all.write_outliers(&mut coder);
-    let lengths = codewords.lengths(counts);
-    if codewords != Codewords::Offline {
-        lengths.write(&mut coder);
+impl CodesFormat for Codewords {
+    const ALL: [Self; 3] = [Self::Offline, Self::Updated, Self::Rebuilt];
+    const UNKNOWN: &'static str = "chunk has unknown codewords";
+
+    fn to_byte(self) -> u8 {
+        self as u8
     }
-    write_symbols(&mut coder, &all.codes, &lengths, &mut body);
-    coder.finish();
-    all.write_payload(codewords as u8, values, n_fills, (parameters, body), out);
+
+    fn select(_: &QuantCodes, counts: &[u32; N_CODES]) -> Self {
+        Self::choose(chi(counts))
+    }
+
+    fn write(self, codes: &[u16], counts: &[u32; N_CODES], coder: &mut BinaryEncoder<'_>, body: &mut Vec<u8>) {
+        let lengths = self.lengths(counts);
+        if self != Self::Offline {
+            lengths.write(coder);
+        }
+        write_symbols(coder, codes, &lengths, body);
+    }
+
+    fn read(self, coder: &mut BinaryDecoder<'_>, body: &mut Bytes<'_>, codes: &mut [u16]) -> Result<()> {
+        let own = match self {
+            Self::Offline => None,
+            _ => Some(Lengths::read(coder, N_CODES)?),
+        };
+        read_symbols(coder, own.as_ref().unwrap_or_else(|| &Offline::get().lengths), body, codes)
+    }
 }
 
 #[cfg(test)]
@@ -348,7 +326,7 @@ mod tests {
                     let fills = &[f64::NAN];
                     let chunk = ChunkContext { step: Some(quantizer.step), fills, ..ChunkContext::new(shape) };
                     let mut payload = Vec::new();
-                    write(&values, &all, &counts, codewords, 1, &mut payload);
+                    all.write_payload(codewords, &counts, &values, 1, &mut payload);
                     let mut back = vec![0.0; n];
                     Ceaz::decode(&payload, &chunk, &mut back).unwrap();
                     let is_fine = |(x, y): (&f64, &f64)| x.to_bits() == y.to_bits() || (x - y).abs() <= 0.5;

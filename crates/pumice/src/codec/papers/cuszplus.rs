@@ -4,15 +4,13 @@
 //! The rule is the paper's: runs are coded if a Huffman code would probably take at most 1.09 bits per code, since it
 //! cannot take less than 1. This average is not computed; the histogram gives a lower bound of it.
 
-use super::quant_codes::{CodesPrefix, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
-use crate::codec::entropy::binary::BinaryEncoder;
+use super::quant_codes::{self, CodesFormat, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, NumberModel};
 use crate::codec::entropy::histogram::{COST_BITS, x_log2_x};
 use crate::codec::entropy::huffman::Lengths;
 use crate::codec::entropy::run_length;
-use crate::codec::shared::padding;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
-use crate::exec::scratch;
 use crate::io::Bytes;
 use crate::num::Real;
 use crate::plan::Quantizer;
@@ -29,8 +27,6 @@ pub(crate) enum Workflow {
 }
 
 impl Workflow {
-    pub(crate) const ALL: [Self; 3] = [Self::Huffman, Self::Runs, Self::CodedRuns];
-
     /// The workflow that the rule selects for this histogram.
     pub(crate) fn choose(counts: &[u32]) -> Self {
         if BitLength::of(counts).is_within(MOST_HUNDREDTHS) { Self::CodedRuns } else { Self::Huffman }
@@ -86,120 +82,93 @@ impl<T: Real> ChunkCodec<T> for Cuszplus {
     where
         T: 'a;
 
-    fn min_payload_bytes(n_values: usize) -> usize {
-        padding::min_payload_bytes(n_values)
-    }
-
     fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
-        let &ChunkContext { extents, fills, .. } = chunk;
-        let Some(all) = QuantCodes::codable(values, extents, quantizer, fills) else { return false };
-        let counts = all.counts();
-        let workflow = match Workflow::choose(&counts) {
-            Workflow::Huffman => Workflow::Huffman,
-            // The second stage is optional in the paper. It is omitted if it gains nothing.
-            _ => [Workflow::CodedRuns, Workflow::Runs]
-                .into_iter()
-                .min_by_key(|workflow| {
-                    let (parameters, body) = code(&all, &counts, *workflow);
-                    parameters.len() + body.len()
-                })
-                .expect("there are two"),
-        };
-        write(values, &all, &counts, workflow, fills.len(), out);
-        all.give_back();
-        true
+        quant_codes::encode::<T, Workflow>(values, quantizer, chunk, out)
     }
 
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
-        let &ChunkContext { extents, fills, .. } = chunk;
-        let step = chunk.needed_step()?;
-        let mut bytes = Bytes::new(payload);
-        let workflow = bytes.u8()?;
-        let workflow = Workflow::ALL.into_iter().find(|known| *known as u8 == workflow);
-        let workflow = workflow.ok_or_else(|| Error::corrupt("chunk has an unknown workflow"))?;
-        let mut prefix = CodesPrefix::read_from::<T>(&mut bytes, extents, fills.len())?;
-        let mut codes = scratch::take(out.len());
-        let coder = &mut prefix.coder;
-        if workflow == Workflow::Huffman {
-            let lengths = Lengths::read(coder, N_CODES)?;
-            read_symbols(coder, &lengths, &mut bytes, &mut codes)?;
-        } else {
-            let mut number = crate::codec::entropy::binary::NumberModel::default();
-            // Runs are not empty, and each digit stands for at least one value.
-            let mut count = || match number.code(coder, 0) {
-                n if n <= out.len() as u64 => Ok(n as usize),
-                _ => Err(Error::corrupt("chunk has more runs than values")),
-            };
-            let (n_runs, n_digits) = (count()?, count()?);
-            let mut digits = vec![0; n_digits];
-            let mut values = vec![0; n_runs];
-            if workflow == Workflow::Runs {
-                let from = bytes.take(2 * n_runs)?.chunks_exact(2);
-                values.iter_mut().zip(from).for_each(|(value, from)| *value = u16::from_le_bytes([from[0], from[1]]));
-                if values.iter().any(|value| usize::from(*value) >= N_CODES) {
-                    return Err(Error::corrupt("run has a code that does not exist"));
-                }
-                digits.copy_from_slice(bytes.take(n_digits)?);
-            } else {
-                let of_values = Lengths::read(coder, N_CODES)?;
-                let of_digits = Lengths::read(coder, 256)?;
-                read_symbols(coder, &of_values, &mut bytes, &mut values)?;
-                read_symbols(coder, &of_digits, &mut bytes, &mut digits)?;
-            }
-            run_length::decode(&values, &digits, &mut codes)?;
-        }
-        prefix.check_end(&bytes, payload.len(), out.len())?;
-        prefix.restore(&codes, step, fills, out);
-        scratch::give(codes);
-        Ok(())
+        quant_codes::decode::<T, Workflow>(payload, chunk, out)
     }
 }
 
-/// Appends the payload in this workflow.
-pub(crate) fn write<T: Real>(
-    values: &[T],
-    all: &QuantCodes,
-    counts: &[u32; N_CODES],
-    workflow: Workflow,
-    n_fills: usize,
-    out: &mut Vec<u8>,
-) {
-    all.write_payload(workflow as u8, values, n_fills, code(all, counts, workflow), out);
-}
+impl CodesFormat for Workflow {
+    const ALL: [Self; 3] = [Self::Huffman, Self::Runs, Self::CodedRuns];
+    const UNKNOWN: &'static str = "chunk has an unknown workflow";
 
-/// Parameters and body of a payload.
-fn code(all: &QuantCodes, counts: &[u32; N_CODES], workflow: Workflow) -> (Vec<u8>, Vec<u8>) {
-    let (mut parameters, mut body) = (Vec::new(), Vec::new());
-    let mut coder = BinaryEncoder::new(&mut parameters);
-    all.write_outliers(&mut coder);
-    if workflow == Workflow::Huffman {
-        let lengths = Lengths::fit(counts, MAX_BITS);
-        lengths.write(&mut coder);
-        write_symbols(&mut coder, &all.codes, &lengths, &mut body);
-    } else {
+    fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    fn select(all: &QuantCodes, counts: &[u32; N_CODES]) -> Self {
+        if Self::choose(counts) == Self::Huffman {
+            return Self::Huffman;
+        }
+        let n_bytes = |workflow: Self| {
+            let (parameters, body) = all.coded(workflow, counts);
+            parameters.len() + body.len()
+        };
+        // The second stage is optional in the paper. It is omitted if it gains nothing.
+        if n_bytes(Self::CodedRuns) <= n_bytes(Self::Runs) { Self::CodedRuns } else { Self::Runs }
+    }
+
+    fn write(self, codes: &[u16], counts: &[u32; N_CODES], coder: &mut BinaryEncoder<'_>, body: &mut Vec<u8>) {
+        if self == Self::Huffman {
+            let lengths = Lengths::fit(counts, MAX_BITS);
+            lengths.write(coder);
+            write_symbols(coder, codes, &lengths, body);
+            return;
+        }
         let (mut values, mut digits) = (Vec::new(), Vec::new());
-        run_length::encode(&all.codes, &mut values, &mut digits);
-        let mut number = crate::codec::entropy::binary::NumberModel::default();
-        number.code(&mut coder, values.len() as u64);
-        number.code(&mut coder, digits.len() as u64);
-        if workflow == Workflow::Runs {
+        run_length::encode(codes, &mut values, &mut digits);
+        let mut number = NumberModel::default();
+        number.code(coder, values.len() as u64);
+        number.code(coder, digits.len() as u64);
+        if self == Self::Runs {
             values.iter().for_each(|value| body.extend_from_slice(&value.to_le_bytes()));
             body.extend_from_slice(&digits);
-        } else {
-            let mut value_counts = [0; N_CODES];
-            values.iter().for_each(|value| value_counts[usize::from(*value)] += 1);
-            let mut digit_counts = [0; 256];
-            digits.iter().for_each(|digit| digit_counts[usize::from(*digit)] += 1);
-            let of_values = Lengths::fit(&value_counts, MAX_BITS);
-            let of_digits = Lengths::fit(&digit_counts, MAX_BITS);
-            of_values.write(&mut coder);
-            of_digits.write(&mut coder);
-            write_symbols(&mut coder, &values, &of_values, &mut body);
-            write_symbols(&mut coder, &digits, &of_digits, &mut body);
+            return;
         }
+        let mut value_counts = [0; N_CODES];
+        values.iter().for_each(|value| value_counts[usize::from(*value)] += 1);
+        let mut digit_counts = [0; 256];
+        digits.iter().for_each(|digit| digit_counts[usize::from(*digit)] += 1);
+        let of_values = Lengths::fit(&value_counts, MAX_BITS);
+        let of_digits = Lengths::fit(&digit_counts, MAX_BITS);
+        of_values.write(coder);
+        of_digits.write(coder);
+        write_symbols(coder, &values, &of_values, body);
+        write_symbols(coder, &digits, &of_digits, body);
     }
-    coder.finish();
-    (parameters, body)
+
+    fn read(self, coder: &mut BinaryDecoder<'_>, body: &mut Bytes<'_>, codes: &mut [u16]) -> Result<()> {
+        if self == Self::Huffman {
+            let lengths = Lengths::read(coder, N_CODES)?;
+            return read_symbols(coder, &lengths, body, codes);
+        }
+        let mut number = NumberModel::default();
+        // Runs are not empty, and each digit stands for at least one value.
+        let mut count = || match number.code(coder, 0) {
+            n if n <= codes.len() as u64 => Ok(n as usize),
+            _ => Err(Error::corrupt("chunk has more runs than values")),
+        };
+        let (n_runs, n_digits) = (count()?, count()?);
+        let mut digits = vec![0; n_digits];
+        let mut values = vec![0; n_runs];
+        if self == Self::Runs {
+            let from = body.take(2 * n_runs)?.chunks_exact(2);
+            values.iter_mut().zip(from).for_each(|(value, from)| *value = u16::from_le_bytes([from[0], from[1]]));
+            if values.iter().any(|value| usize::from(*value) >= N_CODES) {
+                return Err(Error::corrupt("run has a code that does not exist"));
+            }
+            digits.copy_from_slice(body.take(n_digits)?);
+        } else {
+            let of_values = Lengths::read(coder, N_CODES)?;
+            let of_digits = Lengths::read(coder, 256)?;
+            read_symbols(coder, &of_values, body, &mut values)?;
+            read_symbols(coder, &of_digits, body, &mut digits)?;
+        }
+        run_length::decode(&values, &digits, codes)
+    }
 }
 
 #[cfg(test)]
@@ -265,7 +234,7 @@ mod tests {
                 for workflow in Workflow::ALL {
                     let chunk = ChunkContext { step: Some(quantizer.step), fills: &fills, ..ChunkContext::new(shape) };
                     let mut payload = Vec::new();
-                    write(&values, &all, &counts, workflow, 1, &mut payload);
+                    all.write_payload(workflow, &counts, &values, 1, &mut payload);
                     let mut back = vec![0.0; values.len()];
                     Cuszplus::decode(&payload, &chunk, &mut back).unwrap();
                     let is_fine = |(x, y): (&f32, &f32)| x.to_bits() == y.to_bits() || (x - y).abs() <= 0.5;

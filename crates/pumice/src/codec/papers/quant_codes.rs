@@ -4,7 +4,8 @@
 //! A difference out of range is an outlier; its code is that of a difference of 0, so the decoder adds outliers to the
 //! differences and then needs no case distinction. Values are restored by partial sums along each axis.
 
-use crate::codec::entropy::binary::{BinaryDecoder, BitCoder, NumberModel};
+use crate::codec::ChunkContext;
+use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, NumberModel};
 use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, Symbol};
 use crate::codec::shared::dims::{AXES, Dims, X};
 use crate::codec::shared::integers::{self, Exceptions};
@@ -22,6 +23,65 @@ pub(crate) const N_CODES: usize = 2 * RADIUS as usize;
 pub(crate) const RADIUS: i32 = 512;
 /// The longest Huffman code of a quantisation code.
 pub(crate) const MAX_BITS: u32 = 16;
+
+/// How codes become bytes. The first byte of a payload names it.
+pub(crate) trait CodesFormat: Copy {
+    /// All formats of a codec.
+    const ALL: [Self; 3];
+    /// What to say of a byte that names none of them.
+    const UNKNOWN: &'static str;
+
+    /// The byte that names it.
+    fn to_byte(self) -> u8;
+
+    /// The format that the encoder selects for these codes, which occur so often.
+    fn select(all: &QuantCodes, counts: &[u32; N_CODES]) -> Self;
+
+    /// Writes the codes: parameters after the outliers to `coder`, everything else to `body`.
+    fn write(self, codes: &[u16], counts: &[u32; N_CODES], coder: &mut BinaryEncoder<'_>, body: &mut Vec<u8>);
+
+    /// Reads as many codes as there are in `codes`.
+    fn read(self, coder: &mut BinaryDecoder<'_>, body: &mut Bytes<'_>, codes: &mut [u16]) -> Result<()>;
+}
+
+/// Appends the payload of a chunk in the format that F selects. Returns false if there are too many outliers.
+pub(crate) fn encode<T: Real, F: CodesFormat>(
+    values: &[T],
+    quantizer: &Quantizer<T>,
+    chunk: &ChunkContext<'_, T>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let &ChunkContext { extents, fills, .. } = chunk;
+    let all = QuantCodes::new(values, extents, quantizer, fills);
+    let is_codable = all.is_codable();
+    if is_codable {
+        let counts = all.counts();
+        all.write_payload(F::select(&all, &counts), &counts, values, fills.len(), out);
+    }
+    scratch::give(all.codes);
+    is_codable
+}
+
+/// Decodes a payload of [`encode`].
+pub(crate) fn decode<T: Real, F: CodesFormat>(
+    payload: &[u8],
+    chunk: &ChunkContext<'_, T>,
+    out: &mut [T],
+) -> Result<()> {
+    let &ChunkContext { extents, fills, .. } = chunk;
+    let step = chunk.needed_step()?;
+    let mut bytes = Bytes::new(payload);
+    let format = bytes.u8()?;
+    let format = F::ALL.into_iter().find(|known| known.to_byte() == format);
+    let format = format.ok_or_else(|| Error::corrupt(F::UNKNOWN))?;
+    let mut prefix = CodesPrefix::read_from::<T>(&mut bytes, extents, fills.len())?;
+    let mut codes = scratch::take(out.len());
+    format.read(&mut prefix.coder, &mut bytes, &mut codes)?;
+    prefix.check_end(&bytes, payload.len(), out.len())?;
+    prefix.restore(&codes, step, fills, out);
+    scratch::give(codes);
+    Ok(())
+}
 
 /// A chunk as codes.
 pub(crate) struct QuantCodes {
@@ -58,21 +118,6 @@ impl QuantCodes {
         Self { dims, origin: integers.origin, exceptions: integers.exceptions, codes, outliers, outlier_values }
     }
 
-    /// The codes of a chunk; `None` if it has more outliers than the format allows.
-    pub(crate) fn codable<T: Real>(
-        values: &[T],
-        extents: &[usize],
-        quantizer: &Quantizer<T>,
-        fills: &[T],
-    ) -> Option<Self> {
-        let all = Self::new(values, extents, quantizer, fills);
-        if all.is_codable() {
-            return Some(all);
-        }
-        all.give_back();
-        None
-    }
-
     /// Whether there are few enough outliers for the format.
     pub(crate) fn is_codable(&self) -> bool {
         self.outliers.len() <= most_outliers(self.codes.len())
@@ -85,18 +130,19 @@ impl QuantCodes {
         counts
     }
 
-    /// Appends a payload of this kind: the bytes before the parameters, the parameters, and the body.
+    /// Appends a payload in this format: the bytes before the parameters, the parameters, and the body.
     pub(crate) fn write_payload<T: Real>(
         &self,
-        kind: u8,
+        format: impl CodesFormat,
+        counts: &[u32; N_CODES],
         values: &[T],
         n_fills: usize,
-        (parameters, body): (Vec<u8>, Vec<u8>),
         out: &mut Vec<u8>,
     ) {
         let start = out.len();
-        out.push(kind);
-        varint::write_to((self.origin << 1 ^ self.origin >> 63) as u64, out);
+        let (parameters, body) = self.coded(format, counts);
+        out.push(format.to_byte());
+        varint::write_to(self.origin.zigzag() as u64, out);
         self.exceptions.write_to(values, &self.dims, n_fills, out);
         varint::write_to(parameters.len() as u64, out);
         out.extend_from_slice(&parameters);
@@ -104,19 +150,23 @@ impl QuantCodes {
         padding::pad(out, start, values.len());
     }
 
-    /// Writes the outliers.
-    pub(crate) fn write_outliers(&self, coder: &mut impl BitCoder) {
+    /// The parameters and the body of a payload in this format.
+    pub(crate) fn coded(&self, format: impl CodesFormat, counts: &[u32; N_CODES]) -> (Vec<u8>, Vec<u8>) {
+        let (mut parameters, mut body) = (Vec::new(), Vec::new());
+        let mut coder = BinaryEncoder::new(&mut parameters);
+        self.write_outliers(&mut coder);
+        format.write(&self.codes, counts, &mut coder, &mut body);
+        coder.finish();
+        (parameters, body)
+    }
+
+    fn write_outliers(&self, coder: &mut impl BitCoder) {
         let n = self.codes.len();
         masks::code_positions(coder, &self.outliers, n, n).expect("writing does not fail");
         let mut model = NumberModel::default();
         self.outlier_values.iter().for_each(|&value| {
             model.code_signed(coder, i64::from(value));
         });
-    }
-
-    /// Returns the buffer of codes to the pool.
-    pub(crate) fn give_back(self) {
-        scratch::give(self.codes);
     }
 }
 
@@ -126,24 +176,23 @@ fn most_outliers(n_values: usize) -> usize {
 }
 
 /// The part of a payload before the codes, decoded.
-pub(crate) struct CodesPrefix<'a> {
+struct CodesPrefix<'a> {
     dims: Dims,
     origin: i64,
     exceptions: Exceptions,
     exact_values: &'a [u8],
     /// The decoder of the parameters, which begin with the outliers.
-    pub(crate) coder: BinaryDecoder<'a>,
+    coder: BinaryDecoder<'a>,
     outliers: Vec<usize>,
     outlier_values: Vec<i32>,
 }
 
 impl<'a> CodesPrefix<'a> {
     /// Reads everything up to the outliers; the rest of `bytes` is the body.
-    pub(crate) fn read_from<T: Real>(bytes: &mut Bytes<'a>, extents: &[usize], n_fills: usize) -> Result<Self> {
+    fn read_from<T: Real>(bytes: &mut Bytes<'a>, extents: &[usize], n_fills: usize) -> Result<Self> {
         let dims = natural_dims(extents);
         let n_values = dims.iter().product();
-        let zigzag = varint::read_from(bytes)?;
-        let origin = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+        let origin = (varint::read_from(bytes)? as i64).unzigzag();
         let (exceptions, exact_values) = Exceptions::read_from::<T>(bytes, n_values, &dims, n_fills)?;
         let n_parameters = usize::try_from(varint::read_from(bytes)?)
             .map_err(|_| Error::corrupt("parameters are longer than their chunk"))?;
@@ -162,13 +211,13 @@ impl<'a> CodesPrefix<'a> {
     }
 
     /// Checks the end of a payload: all parameters were read, and the rest is padding.
-    pub(crate) fn check_end(&mut self, rest: &Bytes<'_>, payload_bytes: usize, n_values: usize) -> Result<()> {
+    fn check_end(&mut self, rest: &Bytes<'_>, payload_bytes: usize, n_values: usize) -> Result<()> {
         std::mem::replace(&mut self.coder, BinaryDecoder::new(&[])).finish()?;
         padding::check_end(rest, payload_bytes, n_values)
     }
 
     /// Restores the values from their codes.
-    pub(crate) fn restore<T: Real>(&self, codes: &[u16], step: T, fills: &[T], out: &mut [T]) {
+    fn restore<T: Real>(&self, codes: &[u16], step: T, fills: &[T], out: &mut [T]) {
         let mut sums = scratch::take::<i32>(codes.len());
         sums.iter_mut().zip(codes).for_each(|(sum, code)| *sum = i32::from(*code) - RADIUS);
         for (position, value) in self.outliers.iter().zip(&self.outlier_values) {
