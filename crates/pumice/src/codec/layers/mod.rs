@@ -6,6 +6,8 @@ pub(crate) mod bins;
 pub(crate) mod pointwise;
 pub(crate) mod regions;
 
+use super::entropy::binary::{BinaryDecoder, BinaryEncoder};
+use super::shared::masks;
 use super::{ChunkContext, CodecId, check_plausible, decode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grid::n_values;
@@ -47,6 +49,63 @@ impl<'a, T: Real> Nested<'a, T> {
     /// Decodes the nested payload with its own step.
     fn decode(&self, chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         decode(self.codec, self.payload, &ChunkContext { step: self.step, ..*chunk }, out)
+    }
+}
+
+/// Values of a chunk that are stored exactly, behind the masks that a layer has.
+#[derive(Default)]
+struct Exact<'a> {
+    positions: Vec<usize>,
+    values: &'a [u8],
+}
+
+impl<'a> Exact<'a> {
+    /// Appends the masks that `write_masks` codes, and the values at these positions, ascending.
+    fn write_to<T: Real>(
+        values: &[T],
+        positions: &[usize],
+        write_masks: impl FnOnce(&mut BinaryEncoder<'_>) -> Result<()>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut position_bytes = Vec::new();
+        let mut coder = BinaryEncoder::new(&mut position_bytes);
+        let never = "writing does not fail";
+        write_masks(&mut coder).expect(never);
+        if !positions.is_empty() {
+            masks::code_positions(&mut coder, positions, values.len(), values.len()).expect(never);
+        }
+        coder.finish();
+        varint::write_to(position_bytes.len() as u64, out);
+        out.extend_from_slice(&position_bytes);
+        positions.iter().for_each(|position| T::extend_le_bytes(&values[*position..=*position], out));
+    }
+
+    /// Reads masks by `read_masks`, and the values of `n_values` that are stored exactly if there are any.
+    fn read_from<T: Real, M>(
+        bytes: &mut Bytes<'a>,
+        n_values: usize,
+        is_there: bool,
+        read_masks: impl FnOnce(&mut BinaryDecoder<'_>) -> Result<M>,
+    ) -> Result<(M, Self)> {
+        let n_position_bytes = varint::read_from(bytes)?;
+        let n_position_bytes =
+            n_position_bytes.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
+        let mut coder = BinaryDecoder::new(bytes.take(n_position_bytes)?);
+        let masks = read_masks(&mut coder)?;
+        let positions = match is_there {
+            true => masks::code_positions(&mut coder, &[], n_values, bytes.len() / size_of::<T>())?,
+            false => Vec::new(),
+        };
+        coder.finish()?;
+        let values = bytes.take(positions.len() * size_of::<T>())?;
+        Ok((masks, Self { positions, values }))
+    }
+
+    /// Writes the values to their positions.
+    fn restore<T: Real>(&self, out: &mut [T]) {
+        for (position, value) in self.positions.iter().zip(self.values.chunks_exact(size_of::<T>())) {
+            T::copy_from_le_bytes(value, &mut out[*position..=*position]);
+        }
     }
 }
 

@@ -6,14 +6,13 @@
 //! The bound does not depend on rounding errors: the encoder decodes its own payload, and stores each value exactly
 //! that fails the check of `bounds.rs`.
 
-use super::{Nested, within_payload, write_nested};
+use super::{Exact, Nested, within_payload, write_nested};
 use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::masks;
-use crate::codec::shared::padding;
 use crate::codec::{self, ChunkCodec, ChunkContext, CodecId, pipeline};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
-use crate::io::{Bytes, varint};
+use crate::io::Bytes;
 use crate::num::logarithm::{MAX_CENTRE, exp2, log2};
 use crate::num::simd::{self, Kernel};
 use crate::num::{DType, Int, Real};
@@ -50,10 +49,6 @@ impl<T: Real> ChunkCodec<T> for Pointwise {
         = &'a Layer<'a, T>
     where
         T: 'a;
-
-    fn min_payload_bytes(n_values: usize) -> usize {
-        padding::min_payload_bytes(n_values)
-    }
 
     fn encode(_: &[T], layer: &Layer<'_, T>, _: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         let payloads = [layer.encode_logarithms(), layer.encode_values()];
@@ -217,21 +212,12 @@ impl<'a, T: Real> Layer<'a, T> {
             out.extend_from_slice(&(extras.centre as i16).to_le_bytes());
         }
         if extras.flags & (HAS_SIGNS | HAS_SECOND_FILL | HAS_PATCHES) != 0 {
-            let mut position_bytes = Vec::new();
-            let mut coder = BinaryEncoder::new(&mut position_bytes);
-            let never = "writing does not fail";
-            for mask in [&mut extras.signs, &mut extras.second_fills].into_iter().flatten() {
-                masks::code_kinds(&mut coder, mask, &masks::chunk_dims(self.chunk.extents), 1, |_| false).expect(never);
-            }
-            if !patches.is_empty() {
-                masks::code_positions(&mut coder, &patches, self.values.len(), self.values.len()).expect(never);
-            }
-            coder.finish();
-            varint::write_to(position_bytes.len() as u64, &mut out);
-            out.extend_from_slice(&position_bytes);
-            for position in patches {
-                T::extend_le_bytes(&self.values[position..=position], &mut out);
-            }
+            let dims = masks::chunk_dims(self.chunk.extents);
+            let write_masks = |coder: &mut BinaryEncoder<'_>| {
+                let mut both = [&mut extras.signs, &mut extras.second_fills].into_iter().flatten();
+                both.try_for_each(|mask| masks::code_kinds(coder, mask, &dims, 1, |_| false))
+            };
+            Exact::write_to(self.values, &patches, write_masks, &mut out);
         }
         write_nested(codec, coding.step, &inner, &mut out);
         out
@@ -422,33 +408,21 @@ fn decode<T: Real>(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -
         }
         extras.centre = centre;
     }
-    let (mut patches, mut patch_values): (_, &[u8]) = (Vec::new(), &[]);
+    let mut patches = Exact::default();
     if extras.flags & (HAS_SIGNS | HAS_SECOND_FILL | HAS_PATCHES) != 0 {
-        let n_position_bytes = varint::read_from(&mut bytes)?;
-        let n_position_bytes =
-            n_position_bytes.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
-        let mut coder = BinaryDecoder::new(bytes.take(n_position_bytes)?);
-        let mut read_mask = |flag: u8| {
-            let mut mask = vec![0; out.len()];
-            let n_fills = 1;
-            match extras.flags & flag {
-                0 => Ok(None),
-                _ => masks::code_kinds(
-                    &mut coder,
-                    &mut mask,
-                    &masks::chunk_dims(extents),
-                    n_fills,
-                    BinaryDecoder::is_past_end,
-                )
-                .map(|()| Some(mask)),
+        let dims = masks::chunk_dims(extents);
+        let read_mask = |coder: &mut BinaryDecoder<'_>, flag: u8| {
+            if extras.flags & flag == 0 {
+                return Ok(None);
             }
+            let mut mask = vec![0; out.len()];
+            masks::code_kinds(coder, &mut mask, &dims, 1, BinaryDecoder::is_past_end).map(|()| Some(mask))
         };
-        (extras.signs, extras.second_fills) = (read_mask(HAS_SIGNS)?, read_mask(HAS_SECOND_FILL)?);
-        if extras.flags & HAS_PATCHES != 0 {
-            patches = masks::code_positions(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
-        }
-        coder.finish()?;
-        patch_values = bytes.take(patches.len() * size_of::<T>())?;
+        let both =
+            |coder: &mut BinaryDecoder<'_>| Ok((read_mask(coder, HAS_SIGNS)?, read_mask(coder, HAS_SECOND_FILL)?));
+        let has_patches = extras.flags & HAS_PATCHES != 0;
+        ((extras.signs, extras.second_fills), patches) =
+            Exact::read_from::<T, _>(&mut bytes, out.len(), has_patches, both)?;
     }
     let markers = markers();
     let inner = ChunkContext { fills: if is_logarithmic { &markers[..] } else { fills }, ..*chunk };
@@ -458,8 +432,6 @@ fn decode<T: Real>(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -
     }
     nested.decode(&inner, out)?;
     extras.restore(fills, out);
-    for (position, value) in patches.iter().zip(patch_values.chunks_exact(size_of::<T>())) {
-        T::copy_from_le_bytes(value, &mut out[*position..=*position]);
-    }
+    patches.restore(out);
     Ok(())
 }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::bins;
-use super::{Nested, within_payload, write_nested};
+use super::{Exact, Nested, within_payload, write_nested};
 use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId, pipeline};
@@ -75,10 +75,6 @@ impl<T: Real> ChunkCodec<T> for Regions {
         = (&'a Block, &'a Plan<T>)
     where
         T: 'a;
-
-    fn min_payload_bytes(n_values: usize) -> usize {
-        padding::min_payload_bytes(n_values)
-    }
 
     fn encode(values: &[T], (block, plan): Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         let start = out.len();
@@ -173,25 +169,15 @@ impl<T: Real> Background<'_, T> {
         let is_valid: Vec<bool> = self.values.iter().enumerate().map(|(i, x)| x.is_finite() && !is_fill(i)).collect();
         let exact: Vec<usize> =
             (0..self.values.len()).filter(|i| !is_valid[*i] && !is_fill(*i) && !self.is_covered[*i]).collect();
-        let never = "writing does not fail";
-        if kinds.is_some() || !exact.is_empty() {
-            let mut position_bytes = Vec::new();
-            let mut coder = BinaryEncoder::new(&mut position_bytes);
-            if let Some(kinds) = &mut kinds {
-                flags |= HAS_FILLS;
-                let dims = masks::chunk_dims(self.chunk.extents);
-                masks::code_kinds(&mut coder, kinds, &dims, plan.fills.len(), |_| false).expect(never);
-            }
-            if !exact.is_empty() {
-                flags |= HAS_EXACT;
-                masks::code_positions(&mut coder, &exact, self.values.len(), self.values.len()).expect(never);
-            }
-            coder.finish();
-            varint::write_to(position_bytes.len() as u64, &mut out);
-            out.extend_from_slice(&position_bytes);
-            for position in exact {
-                T::extend_le_bytes(&self.values[position..=position], &mut out);
-            }
+        flags |= if kinds.is_some() { HAS_FILLS } else { 0 };
+        flags |= if exact.is_empty() { 0 } else { HAS_EXACT };
+        if flags & (HAS_FILLS | HAS_EXACT) != 0 {
+            let dims = masks::chunk_dims(self.chunk.extents);
+            let write_kinds = |coder: &mut BinaryEncoder<'_>| {
+                let mut kinds = kinds.iter_mut();
+                kinds.try_for_each(|kinds| masks::code_kinds(coder, kinds, &dims, plan.fills.len(), |_| false))
+            };
+            Exact::write_to(self.values, &exact, write_kinds, &mut out);
         }
         let extents = bins::extents_of(self.chunk.extents, &plan.bin);
         let means = bins::means(self.values, &is_valid, self.chunk.extents, &plan.bin);
@@ -284,26 +270,21 @@ fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &ChunkContext<
     if bin.is_empty() || !fits || bin.iter().fold(1, |n: usize, b| n.saturating_mul(*b)) > MAX_BIN_VALUES {
         return Err(Error::corrupt("chunk has impossible bins"));
     }
-    let (mut kinds, mut exact, mut exact_values): (_, _, &[u8]) = (None, Vec::new(), &[]);
+    let (mut kinds, mut exact) = (None, Exact::default());
     if flags & (HAS_FILLS | HAS_EXACT) != 0 {
-        let n_position_bytes = varint::read_from(bytes)?;
-        let n_position_bytes =
-            n_position_bytes.try_into().map_err(|_| Error::corrupt("masks are longer than their chunk"))?;
-        let mut coder = BinaryDecoder::new(bytes.take(n_position_bytes)?);
-        if flags & HAS_FILLS != 0 {
+        let read_kinds = |coder: &mut BinaryDecoder<'_>| {
+            if flags & HAS_FILLS == 0 {
+                return Ok(None);
+            }
             let mut found = vec![0; out.len()];
             let dims = masks::chunk_dims(chunk.extents);
-            masks::code_kinds(&mut coder, &mut found, &dims, chunk.fills.len(), BinaryDecoder::is_past_end)?;
-            if found.iter().any(|kind| usize::from(*kind) > chunk.fills.len()) {
-                return Err(Error::corrupt("chunk has fill values, but the stream has none"));
+            masks::code_kinds(coder, &mut found, &dims, chunk.fills.len(), BinaryDecoder::is_past_end)?;
+            match found.iter().any(|kind| usize::from(*kind) > chunk.fills.len()) {
+                true => Err(Error::corrupt("chunk has fill values, but the stream has none")),
+                false => Ok(Some(found)),
             }
-            kinds = Some(found);
-        }
-        if flags & HAS_EXACT != 0 {
-            exact = masks::code_positions(&mut coder, &[], out.len(), bytes.len() / size_of::<T>())?;
-        }
-        coder.finish()?;
-        exact_values = bytes.take(exact.len() * size_of::<T>())?;
+        };
+        (kinds, exact) = Exact::read_from::<T, _>(bytes, out.len(), flags & HAS_EXACT != 0, read_kinds)?;
     }
     let extents = bins::extents_of(chunk.extents, &bin);
     let of_means = ChunkContext { extents: &extents, wanted: None, ..*chunk };
@@ -317,9 +298,7 @@ fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &ChunkContext<
             *x = chunk.fills[usize::from(kind) - 1];
         }
     }
-    for (position, value) in exact.iter().zip(exact_values.chunks_exact(size_of::<T>())) {
-        T::copy_from_le_bytes(value, &mut out[*position..=*position]);
-    }
+    exact.restore(out);
     Ok(())
 }
 
