@@ -30,12 +30,6 @@
 //!
 //! Start reading the code at `codec/pipeline.rs`; docs/format.md specifies the bytes.
 
-// Items that only the unstable modules use. With all features, which CI checks, the lints apply.
-#![cfg_attr(
-    not(all(feature = "unstable-backend", feature = "unstable-research")),
-    allow(dead_code, unreachable_pub, unused_imports)
-)]
-
 mod analysis;
 #[cfg(feature = "unstable-backend")]
 pub mod backend;
@@ -44,11 +38,14 @@ mod compress;
 mod container;
 mod decompress;
 mod error;
+#[cfg_attr(not(feature = "unstable-backend"), allow(unreachable_pub, reason = "`backend` exports some of it"))]
 mod exec;
+#[cfg_attr(not(feature = "unstable-backend"), allow(unreachable_pub, reason = "`backend` exports some of it"))]
 mod grid;
 mod io;
 pub mod metrics;
 mod num;
+#[cfg_attr(not(feature = "unstable-backend"), allow(unreachable_pub, reason = "`backend` exports some of it"))]
 mod plan;
 #[cfg(feature = "unstable-research")]
 pub mod research;

@@ -107,7 +107,7 @@ pub fn fast_sampling(extents: &[usize]) -> FastSampling {
 
 /// Most bytes of a payload of `fast`, as long as it is being made: what is larger than the values is stored raw.
 pub fn fast_payload_bound(n_values: usize, n_tiles: usize, value_bytes: usize) -> usize {
-    fast::max_payload_bytes(n_values, n_tiles, value_bytes)
+    fast::directory_bytes(n_tiles) + 4 * n_tiles + n_values * value_bytes
 }
 
 #[cfg(test)]

@@ -132,6 +132,7 @@ pub(crate) struct ChunkContext<'a, T> {
 
 impl<'a, T: Real> ChunkContext<'a, T> {
     /// A whole chunk of these extents without a step or fill values, for one thread.
+    #[cfg(any(test, feature = "unstable-research"))]
     pub(crate) fn new(extents: &'a [usize]) -> Self {
         Self { extents, wanted: None, step: None, fills: &[], workers: &Workers::Serial }
     }

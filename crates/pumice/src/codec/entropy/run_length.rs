@@ -17,6 +17,7 @@ impl Symbol for u8 {}
 impl Symbol for u16 {}
 
 /// The number of runs.
+#[cfg(any(test, feature = "unstable-research"))]
 pub(crate) fn n_runs<T: Symbol>(symbols: &[T]) -> usize {
     struct Count<'a, T>(&'a [T]);
     impl<T: Symbol> Kernel for Count<'_, T> {

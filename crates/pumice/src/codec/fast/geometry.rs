@@ -114,6 +114,7 @@ impl TileGrid {
     }
 
     /// Extents of the box: batch, z, y, x.
+    #[cfg(feature = "unstable-backend")]
     pub(crate) fn dims(&self) -> [usize; 4] {
         [self.nb, self.nz, self.ny, self.nx]
     }

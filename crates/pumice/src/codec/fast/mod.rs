@@ -23,11 +23,6 @@ use tile::{TileDecoder, TileEncoder, Workspace};
 const PARAMETER_BYTES: usize = 8;
 const TILES_PER_ANCHOR: usize = 32;
 
-/// Upper limit of the payload size of a chunk of `n_values` in `n_tiles`.
-pub(crate) fn max_payload_bytes(n_values: usize, n_tiles: usize, value_bytes: usize) -> usize {
-    directory_bytes(n_tiles) + 4 * n_tiles + n_values * value_bytes
-}
-
 /// Size of all that precedes the tile bodies.
 pub(crate) fn directory_bytes(n_tiles: usize) -> usize {
     (PARAMETER_BYTES + 4 * n_tiles.div_ceil(TILES_PER_ANCHOR) + 2 * n_tiles).next_multiple_of(4)

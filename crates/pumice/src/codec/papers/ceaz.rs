@@ -89,6 +89,7 @@ impl Offline {
     }
 
     /// Codewords for codes of these counts, each taken to occur at least once, as bytes.
+    #[cfg(any(test, feature = "unstable-research"))]
     pub(crate) fn write(counts: &[u32; N_CODES], out: &mut Vec<u8>) {
         out.extend_from_slice(&((deviation(counts) / DEVIATION_UNIT) as u32).to_le_bytes());
         let mut coder = BinaryEncoder::new(out);

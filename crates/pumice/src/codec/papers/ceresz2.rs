@@ -24,6 +24,7 @@ const FIRST: i32 = -1000;
 /// The symbol of an unpredictable value: that of difference 0.
 const NOTHING: u16 = -FIRST as u16;
 /// The longest code. Even 2000 symbols of this length take only 0.2 % of the code space.
+#[cfg(any(test, feature = "unstable-research"))]
 pub(crate) const MAX_CODE_BITS: u32 = 20;
 
 /// Blocks whose flags share a 32-bit integer: 1024 values.

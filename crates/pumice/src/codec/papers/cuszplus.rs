@@ -43,6 +43,7 @@ const MOST_HUNDREDTHS: u64 = 109;
 pub(crate) struct BitLength {
     n: u64,
     lower: u64,
+    #[cfg(any(test, feature = "unstable-research"))]
     upper: u64,
 }
 
@@ -56,9 +57,13 @@ impl BitLength {
         let n = u64::from(n);
         let is_likely = 5 * u64::from(most) > 2 * n;
         let least_above = if is_likely { (n << COST_BITS).saturating_sub(of_two) } else { 0 };
-        // p1 + 0.086.
-        let most_above = (u64::from(most) << COST_BITS) + (n << COST_BITS) * 86 / 1000;
-        Self { n, lower: entropy + least_above, upper: entropy + most_above }
+        Self {
+            n,
+            lower: entropy + least_above,
+            // p1 + 0.086.
+            #[cfg(any(test, feature = "unstable-research"))]
+            upper: entropy + (u64::from(most) << COST_BITS) + (n << COST_BITS) * 86 / 1000,
+        }
     }
 
     fn is_within(self, hundredths: u64) -> bool {
@@ -66,6 +71,7 @@ impl BitLength {
     }
 
     /// The bounds in bits for each symbol.
+    #[cfg(any(test, feature = "unstable-research"))]
     pub(crate) fn bits(self) -> (f64, f64) {
         let scale = (self.n.max(1) << COST_BITS) as f64;
         (self.lower as f64 / scale, self.upper as f64 / scale)

@@ -56,6 +56,7 @@ impl Lengths {
     }
 
     /// The bits of symbols of these counts; `u64::MAX` if one of them has no code.
+    #[cfg(any(test, feature = "unstable-research"))]
     pub(crate) fn cost_bits(&self, counts: &[u32]) -> u64 {
         if counts.iter().skip(self.bits.len()).any(|&count| count != 0) {
             return u64::MAX;
