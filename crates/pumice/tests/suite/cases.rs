@@ -1,7 +1,7 @@
 //! The cases of the golden files, compressed and decompressed by the library.
 
 use pumice::metrics::Guarantee;
-use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Preset, Reader};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Reader};
 use pumice_testkit::golden::{self, CASES, Case};
 use pumice_testkit::{DType, Float, check};
 use std::sync::LazyLock;
@@ -75,17 +75,7 @@ fn config(case: &Case) -> Config {
         let ranges: Vec<_> = ranges.iter().map(|(start, end)| *start..*end).collect();
         config = config.region(&ranges, bound(*inside));
     }
-    config = config.preset(match case.preset {
-        golden::Preset::Fast => Preset::Fast,
-        golden::Preset::Balanced => Preset::Balanced,
-        golden::Preset::Small => Preset::Small,
-        golden::Preset::Max => Preset::Max,
-        golden::Preset::Cuszplus => Preset::Cuszplus,
-        golden::Preset::Ceaz => Preset::Ceaz,
-        golden::Preset::Cuszp2Plain => Preset::Cuszp2Plain,
-        golden::Preset::Cuszp2Outlier => Preset::Cuszp2Outlier,
-        golden::Preset::Ceresz2 => Preset::Ceresz2,
-    });
+    config = config.preset(case.preset.parse().expect("the preset exists"));
     if let Some(fill) = case.fill {
         config = config.fills(&[fill]);
     }
