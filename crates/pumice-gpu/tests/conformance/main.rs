@@ -25,6 +25,13 @@ fn device(seed: u64) -> Device {
     if on_cuda() { Device::cuda(0).expect("there is a CUDA device") } else { Device::emulated(seed) }
 }
 
+fn expect_bytes(found: &[u8], expected: &[u8], what: &str) {
+    if found != expected {
+        let at = found.iter().zip(expected).position(|(a, b)| a != b);
+        panic!("{what}: {} bytes instead of {}, the first other one at {at:?}", found.len(), expected.len());
+    }
+}
+
 /// Compresses and decompresses on the device, and compares with the CPU. Returns how many chunks the host decoded.
 fn check<T: DeviceElement + Float + Debug>(
     device: &Device,
@@ -35,10 +42,7 @@ fn check<T: DeviceElement + Float + Debug>(
 ) -> usize {
     let expected = pumice::compress(values, shape, config).expect("the CPU can compress it");
     let bytes = device.compress(values, shape, config).unwrap_or_else(|e| panic!("{what}: {e}"));
-    if bytes != expected {
-        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
-        panic!("{what}: {} bytes instead of {}, the first other one at {at:?}", bytes.len(), expected.len());
-    }
+    expect_bytes(&bytes, &expected, what);
     let frames = Frames::open(&expected, &DecodeOptions::new()).expect("the CPU can open it");
     let mut on_device = device.allocate::<T>(values.len()).expect("there is memory");
     let n_on_host = device.decode(&frames, on_device.as_mut_slice(), Stream::DEFAULT);

@@ -8,7 +8,7 @@ use pumice_gpu::{Decoder, Device, DeviceArray, DeviceElement, DeviceSlice, Encod
 use pumice_testkit::Float;
 use pumice_testkit::fields::Field;
 
-use super::{device, on_cuda};
+use super::{device, expect_bytes, on_cuda};
 
 const STREAM: Stream = Stream::DEFAULT;
 
@@ -58,11 +58,7 @@ fn check<T: DeviceElement + Float + Debug>(
         encoder.encode(array.as_slice(), STREAM).unwrap();
         let mut out = device.allocate::<u8>(room).unwrap();
         let n = encoder.finish_on_device(array.as_slice(), out.as_mut_slice(), STREAM).unwrap();
-        let bytes = &out.to_vec(STREAM).unwrap()[..n];
-        if bytes != expected {
-            let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
-            panic!("{what}: {n} bytes instead of {}, the first other one at {at:?}", expected.len());
-        }
+        expect_bytes(&out.to_vec(STREAM).unwrap()[..n], &expected, what);
     }
     let mut small = device.allocate::<u8>(expected.len() - 1).unwrap();
     let error = encoder.finish_on_device(array.as_slice(), small.as_mut_slice(), STREAM).unwrap_err();
