@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::shell::{Result, root};
+use crate::shell::{Result, read, root};
 
 const PAGE: &str = "docs/architecture.md";
 const SOURCE: &str = "crates/pumice/src";
@@ -128,10 +128,6 @@ fn files_of(module: &str) -> Result<Vec<std::path::PathBuf>> {
         }
     }
     Ok(files)
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Result, cargo, command, root, run, target_dir};
+use crate::shell::{Result, cargo, command, read, root, run, target_dir};
 use crate::{debian, header, shell};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -165,8 +165,7 @@ pub(crate) fn programs() -> Result {
 
 /// The C code of README.md, between the lines of tests/readme.c.
 fn readme(site: &Site) -> Result {
-    let path = root().join("README.md");
-    let page = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let page = read(&root().join("README.md"))?;
     let block = code_blocks(&page)?.into_iter().find(|block| block.language == "c").ok_or("README.md has no C code")?;
     let code = site.build.join("readme.inc");
     fs::write(&code, block.text).map_err(|e| format!("{}: {e}", code.display()))?;
@@ -180,8 +179,7 @@ fn readme(site: &Site) -> Result {
 /// the other, and what they print is compared with the `text` that follows them.
 pub(crate) fn tutorial() -> Result {
     let site = Site::prepare()?;
-    let path = root().join("docs/tutorials/c.md");
-    let page = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let page = read(&root().join("docs/tutorials/c.md"))?;
     let folder = site.prefix.join("tour");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut script = format!("set -eu\nPREFIX='{}'\n", site.prefix.display());

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::shell::{self, Result, cargo, command, output, root, run};
+use crate::shell::{self, Result, cargo, command, output, read, root, run};
 
 /// The largest archive has the PTX of all kernels.
 const MAX_ARCHIVE_BYTES: u64 = 2 << 20;
@@ -92,9 +92,7 @@ fn check_archive(folder: &Path, name: &str, version: &str) -> Result {
     }
     for file in LICENCES {
         let packed = output(command("tar").arg("-xzOf").arg(&archive).arg(format!("{inside}/{file}")))?;
-        let original = root().join(file);
-        let original = fs::read_to_string(&original).map_err(|e| format!("{}: {e}", original.display()))?;
-        if packed != original {
+        if packed != read(&root().join(file))? {
             return Err(format!("{inside}.crate: {file} is not that of the repository"));
         }
     }

@@ -14,7 +14,7 @@ use pumice_testkit::sha256_hex;
 
 use crate::nvrtc::{Nvrtc, Source};
 use crate::python;
-use crate::shell::{Result, root};
+use crate::shell::{Result, read, root};
 
 const KERNELS: &str = "crates/pumice-gpu/kernels";
 const PTX: &str = "crates/pumice-gpu/ptx";
@@ -146,10 +146,6 @@ fn names(folder: &Path, extension: &str) -> Result<BTreeSet<String>> {
     let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect::<Result<Vec<PathBuf>>>()?;
     let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
     Ok(names.filter(|name| name.ends_with(extension)).map(str::to_owned).collect())
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

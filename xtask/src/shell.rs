@@ -48,6 +48,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Err(format!("`{text}` failed ({})\n{printed}{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
+/// The text of a file.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
 /// Whether a command succeeds; what it prints is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
