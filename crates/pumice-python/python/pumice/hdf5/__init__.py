@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
 
-from .._options import number, pair
+from .._options import bounds_of, number, pair
 from ..errors import InvalidArgumentError, UnsupportedError
 
 __all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register"]
@@ -79,10 +79,8 @@ def parameters(
     >>> parameters(abs=0.25)
     (131329, 1070596096, 0)
     """
-    given = {"abs": abs, "rel": rel, "pwrel": pwrel, "psnr": psnr, "l2": l2, "ratio": ratio}
-    bounds = [(kind, number(kind, value)) for kind, value in given.items() if value is not None]
-    if lossless:
-        bounds.append(("lossless", 0.0))
+    given = {"abs": abs, "rel": rel, "pwrel": pwrel, "psnr": psnr, "l2": l2, "ratio": ratio, "lossless": lossless}
+    bounds = bounds_of(given)
     if len(bounds) != 1:
         raise InvalidArgumentError(
             "the HDF5 filter takes one bound: abs=, rel=, pwrel=, psnr=, l2= or ratio=, or lossless=True"
