@@ -1,6 +1,6 @@
 //! One chunk's frame (docs/format.md, section 3): marker, codec, identity, size and checksum in front of the payload,
-//! enough to be found, trusted and put in its place without any index. A payload is handed to a codec only after its
-//! checksum held.
+//! enough to find and verify the chunk, and to know its position in the array, without an index. A payload is passed to
+//! a codec only after its checksum was verified.
 
 use super::header::Header;
 use crate::codec::shared::padding;
@@ -13,10 +13,10 @@ use crate::with_dtype;
 
 /// First bytes of each frame.
 pub(crate) const MARKER: [u8; 4] = *b"CHNK";
-/// Least bytes in front of a payload, in a single-chunk and in a chunked stream.
+/// Minimum number of bytes in front of a payload, in a single-chunk and in a chunked stream.
 const MIN_SINGLE_HEADER_BYTES: usize = 4 + 1 + 1 + 1 + 8;
 pub(crate) const MIN_HEADER_BYTES: usize = MIN_SINGLE_HEADER_BYTES + 2;
-/// Most bytes in front of a payload.
+/// Maximum number of bytes in front of a payload.
 pub(crate) const MAX_HEADER_BYTES: usize = 4 + 1 + 4 * varint::MAX_BYTES + 8;
 
 /// Which chunk a frame holds.
@@ -31,7 +31,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The identity of the chunk that is this box of the array.
+    /// The identity of the chunk that covers this box of the array.
     pub(crate) fn of_block(chunk_id: u64, block: &Block, single_chunk: bool) -> Self {
         let first_row = block.start.first().map_or(0, |&n| n as u64);
         let rows = block.extents.first().map_or(1, |&n| n as u64);
@@ -100,7 +100,7 @@ impl FrameHeader {
         self.payload_bytes == payload.len() as u64 && self.check_hash(checksum::payload_hash(payload)).is_ok()
     }
 
-    /// Refuses a payload of another `payload_hash` than the checksum covers.
+    /// Refuses a payload whose `payload_hash` does not match the checksum.
     pub(crate) fn check_hash(&self, payload_hash: u64) -> Result<()> {
         if self.frame_checksum == frame_checksum(self.codec, &self.identity, self.payload_bytes, payload_hash) {
             return Ok(());
@@ -108,19 +108,19 @@ impl FrameHeader {
         Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"))
     }
 
-    /// Refuses sizes that cannot hold `n_values`, so that nobody allocates for them.
+    /// Refuses payload sizes that cannot hold `n_values`, before memory is allocated for the values.
     pub(crate) fn check_plausible(&self, n_values: usize, dtype: DType) -> Result<()> {
         with_dtype!(dtype, T => codec::check_plausible::<T>(self.codec, self.payload_bytes, n_values))
     }
 }
 
-/// Least size of a frame that holds `n_values` values, whatever its codec and stream.
+/// Minimum size of a frame that holds `n_values` values, for any codec and stream.
 pub(crate) fn min_frame_bytes(n_values: usize, value_bytes: usize) -> u64 {
     let raw_bytes = n_values as u64 * value_bytes as u64;
     MIN_SINGLE_HEADER_BYTES as u64 + raw_bytes.min(padding::min_payload_bytes(n_values) as u64)
 }
 
-/// The payload of the whole frame `bytes` that must hold the chunk `wanted`, checked.
+/// Header and payload of the complete frame `bytes`, which must hold the chunk `wanted`; checks everything.
 pub(crate) fn open<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> Result<(FrameHeader, &'a [u8])> {
     let frame_header = locate(bytes, bytes.len() as u64, header, wanted)?;
     let payload = &bytes[bytes.len() - frame_header.payload_bytes as usize..];
@@ -128,8 +128,8 @@ pub(crate) fn open<'a>(bytes: &'a [u8], header: &Header, wanted: &Identity) -> R
     Ok((frame_header, payload))
 }
 
-/// [`open`] but for the checksum, of a frame of which only the first [`MAX_HEADER_BYTES`] need be at hand. Its payload is what
-/// ends it.
+/// As [`open`], but without the checksum: needs only the first [`MAX_HEADER_BYTES`] of the frame. The payload ends
+/// where the frame ends.
 pub(crate) fn locate(head: &[u8], frame_bytes: u64, header: &Header, wanted: &Identity) -> Result<FrameHeader> {
     let mut rest = Bytes::new(head);
     let frame_header = FrameHeader::read_from(&mut rest, header).map_err(|e| Error::corrupt(e.to_string()))?;
@@ -139,11 +139,11 @@ pub(crate) fn locate(head: &[u8], frame_bytes: u64, header: &Header, wanted: &Id
     }
     if identity != wanted {
         let (first, rows) = (identity.first_row, identity.rows);
-        return Err(Error::corrupt(format!("its frame claims {rows} rows from row {first} on, against the index")));
+        return Err(Error::corrupt(format!("its frame claims {rows} rows from row {first}, unlike the index")));
     }
     let header_bytes = (head.len() - rest.len()) as u64;
     if frame_header.payload_bytes != frame_bytes - header_bytes {
-        return Err(Error::corrupt("its frame has another size than the index says"));
+        return Err(Error::corrupt("the size of its frame differs from that in the index"));
     }
     Ok(frame_header)
 }

@@ -21,7 +21,7 @@ const CHECKSUM_BYTES: usize = 4;
 /// `bound_kind` of several bounds, boxes or bins.
 const COMPOUND: u8 = 7;
 
-/// What the header says.
+/// The fields of the header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Header {
     pub(crate) version: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Header {
     pub(crate) preset: Preset,
     /// Kind and `requested_bound`.
     pub(crate) bound: ErrorBound,
-    /// Bounds that hold as well.
+    /// Further bounds that also hold.
     pub(crate) also: Vec<ErrorBound>,
     /// Boxes with bounds of their own.
     pub(crate) boxes: Vec<BoxLimit>,
@@ -72,7 +72,7 @@ impl Header {
         }
     }
 
-    /// The plan by which more chunks of this stream are written.
+    /// The plan for writing more chunks of this stream.
     pub(crate) fn plan<T: Real>(&self) -> Plan<T> {
         Plan {
             shape: std::iter::once(0).chain(self.shape.iter().copied()).collect(),
@@ -89,7 +89,7 @@ impl Header {
         }
     }
 
-    /// What the codec needs to decode.
+    /// The parameters that codecs need for decoding.
     pub(crate) fn stream_params<T: Real>(&self) -> StreamParams<T> {
         StreamParams {
             step: self.step.map(T::from_bits_u64),
@@ -109,7 +109,7 @@ impl Header {
         Ok(shape)
     }
 
-    /// Appends the header; fails only if it does not fit, which attributes can cause.
+    /// Appends the header; fails only if it would exceed 65535 bytes, which attributes and regions can cause.
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -160,7 +160,7 @@ impl Header {
         Ok(())
     }
 
-    /// Bounds, boxes and bins, where there is more than one bound.
+    /// Writes the bounds, boxes and bins of a header of kind [`COMPOUND`].
     fn write_compound(&self, out: &mut Vec<u8>) {
         let write_bound = |bound: ErrorBound, out: &mut Vec<u8>| {
             out.push(bound.kind().code());
@@ -299,7 +299,7 @@ fn read_extents(bytes: &mut Bytes<'_>, n: usize, dtype: DType, what: &str) -> Re
     let mut extents = Vec::with_capacity(n);
     for _ in 0..n {
         let extent = varint::read_from(bytes)?;
-        // Of its own, as an extent of zero makes any product small.
+        // Checked separately, since an extent of zero makes any product small.
         if extent >= 1 << 63 {
             return Err(too_large(what));
         }
@@ -309,7 +309,7 @@ fn read_extents(bytes: &mut Bytes<'_>, n: usize, dtype: DType, what: &str) -> Re
     Ok(extents)
 }
 
-/// A bound as it was asked for.
+/// A requested bound, of this kind.
 fn read_requested(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<ErrorBound> {
     match BoundKind::from_code(bound_kind) {
         Some(BoundKind::Lossless) => Ok(ErrorBound::Lossless),
@@ -323,7 +323,7 @@ fn read_positive(bytes: &mut Bytes<'_>) -> Result<f64> {
     if bound.is_finite() && bound > 0.0 { Ok(bound) } else { Err(Error::corrupt(format!("invalid bound {bound}"))) }
 }
 
-/// The only bound, and the absolute bound that it comes to.
+/// A requested bound, and the absolute bound that results from it.
 fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(ErrorBound, f64)> {
     let bound = read_requested(bytes, bound_kind)?;
     let abs_bound = match bound {
@@ -335,12 +335,12 @@ fn read_bound(bytes: &mut Bytes<'_>, bound_kind: u8) -> Result<(ErrorBound, f64)
     Ok((bound, abs_bound))
 }
 
-/// Whether the absolute bound is stored beside what was asked for.
+/// Whether the absolute bound is stored beside the requested bound.
 fn needs_abs_bound(bound: ErrorBound) -> bool {
     !matches!(bound, ErrorBound::Lossless | ErrorBound::Abs(_) | ErrorBound::PwRel(_))
 }
 
-/// What a header of kind [`COMPOUND`] says.
+/// The fields of a header of kind [`COMPOUND`].
 struct Compound {
     bounds: Vec<ErrorBound>,
     abs_bound: f64,
@@ -348,7 +348,7 @@ struct Compound {
     bin: Vec<usize>,
 }
 
-/// `known` are the extents that boxes must lie within, as far as the header has them.
+/// Boxes must lie within the extents `known`, which are empty if the header does not have them all.
 fn read_compound(bytes: &mut Bytes<'_>, rank: usize, known: &[usize]) -> Result<Compound> {
     let n_bounds = varint::read_from(bytes)?;
     if n_bounds == 0 {
@@ -402,7 +402,7 @@ fn read_numbers(bytes: &mut Bytes<'_>, n: usize) -> Result<Vec<usize>> {
     (0..n).map(|_| to_usize(varint::read_from(bytes)?)).collect()
 }
 
-/// The step's bits; a step of +0 says that there is none.
+/// The step's bits; a step of +0 means that there is none.
 fn read_step(bytes: &mut Bytes<'_>, dtype: DType) -> Result<Option<u64>> {
     let bits = read_value_bits(bytes, dtype)?;
     let step = value_as_f64(dtype, bits);
@@ -513,7 +513,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The bytes with a checksum that holds again.
+    /// The bytes with the checksum recomputed.
     fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
         let n = bytes.len() - CHECKSUM_BYTES;
         let sum = checksum::xxh3(&bytes[..n]) as u32;
@@ -602,7 +602,7 @@ pub(crate) mod tests {
         let mut out = Vec::new();
         huge.write_to(&mut out).unwrap();
         assert_eq!(Header::read_from(&out).unwrap_err().kind(), ErrorKind::Corrupt);
-        let wordy = Header { attributes: vec![("x".repeat(70_000), String::new())], ..chunked_header() };
-        assert_eq!(wordy.write_to(&mut Vec::new()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let too_long = Header { attributes: vec![("x".repeat(70_000), String::new())], ..chunked_header() };
+        assert_eq!(too_long.write_to(&mut Vec::new()).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 }

@@ -1,5 +1,5 @@
-//! Index and footer of a chunked stream (docs/format.md, section 4): where each frame stands, and how many rows each
-//! writing session added. Every count is checked against the bytes at hand before anything is allocated for it.
+//! Index and footer of a chunked stream (docs/format.md, section 4): the size of each frame, and the number of rows
+//! that each writing session added. Every count is checked against the bytes present before memory is allocated for it.
 
 use super::frame;
 use super::header::Header;
@@ -12,7 +12,7 @@ use crate::io::{Bytes, checksum, varint};
 const INDEX_MARKER: [u8; 4] = *b"INDX";
 const FOOTER_MAGIC: [u8; 4] = *b"PUMF";
 
-/// What the index says.
+/// The contents of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Index {
     /// `rows` of each segment.
@@ -23,7 +23,7 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) const MARKER: [u8; 4] = INDEX_MARKER;
-    /// Most bytes of an index of one segment, but for the sizes of frames.
+    /// Maximum size of an index of one segment, without the sizes of frames.
     pub(crate) const MAX_FIXED_BYTES: usize = 4 + 3 * varint::MAX_BYTES + 8;
 
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
@@ -70,16 +70,16 @@ impl Index {
         }
         let implied = grid::count_chunks(&header.shape, &header.chunk_shape, &self.segments);
         if implied != Some(self.frame_bytes.len() as u64) {
-            return Err(Error::corrupt("the index has not as many chunks as the shape implies"));
+            return Err(Error::corrupt("the number of chunks in the index does not match the shape"));
         }
         if self.frame_bytes.iter().any(|&n| n < frame::MIN_HEADER_BYTES as u64) {
-            return Err(Error::corrupt("the index has a frame that is too small to be one"));
+            return Err(Error::corrupt("the index has a frame that is smaller than a frame header"));
         }
         header.full_shape(&self.segments).map(drop)
     }
 }
 
-/// A number of things that take at least a byte each.
+/// A count of items that take at least one byte each.
 fn count(bytes: &mut Bytes<'_>, what: &str) -> Result<usize> {
     let n = varint::read_from(bytes)?;
     match usize::try_from(n) {

@@ -1,8 +1,8 @@
 //! The byte format of docs/format.md: the only module that knows file bytes. Each structure has `read_from` and
-//! `write_to`; [`Layout`] reads all of them but the frames and finds where each frame stands.
+//! `write_to`; [`Layout`] reads all of them but the frames and locates each frame.
 //!
-//! Every byte read is taken for hostile: arithmetic is checked and nothing is allocated before its size has been
-//! compared with the bytes that are there.
+//! No byte is trusted: arithmetic is checked, and memory is allocated only after its size has been compared with the
+//! number of bytes present.
 
 pub(crate) mod frame;
 pub(crate) mod header;
@@ -26,18 +26,18 @@ pub(crate) const MAGIC: [u8; 4] = *b"PUM\x1a";
 /// Newest format version that this release reads, and the one it writes.
 pub(crate) const FORMAT_VERSION: u8 = 1;
 
-/// How much is read at first from either end of a stream: enough for most headers and indices.
+/// Number of bytes read first from the start and from the end of a stream: enough for most headers and indices.
 const HEAD_BYTES: u64 = 4096;
 const TAIL_BYTES: u64 = 1 << 16;
 
-/// Where a frame stands; `frame_bytes` is 0 for a chunk that salvage did not find.
+/// Offset and size of a frame; `frame_bytes` is 0 for a chunk that salvage did not find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) offset: u64,
     pub(crate) frame_bytes: u64,
 }
 
-/// A stream but for its payloads.
+/// A stream without its payloads.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) header: Header,
@@ -56,7 +56,7 @@ impl Layout {
         if header.single_chunk {
             let shape = header.full_shape(&[])?;
             let grid = Grid::whole(&shape);
-            let place = single_place(source, &header, header_bytes, stream_bytes, &mut buffer)?;
+            let place = locate_single_frame(source, &header, header_bytes, stream_bytes, &mut buffer)?;
             return Ok(Self { header, header_bytes, grid, places: vec![place] });
         }
         let (index, index_offset) = read_index(source, &header, header_bytes, stream_bytes, max_bytes, &mut buffer)?;
@@ -75,12 +75,12 @@ impl Layout {
         Ok(Self { header, header_bytes, grid, places })
     }
 
-    /// What the frame of chunk `id` must say that it holds.
+    /// The identity that the frame of chunk `id` must have.
     pub(crate) fn identity(&self, id: u64) -> Identity {
         Identity::of_block(id, &self.grid.block(id), self.header.single_chunk)
     }
 
-    /// Where the frames end: where an appending writer goes on.
+    /// Offset of the end of the frames, where an appending writer continues.
     pub(crate) fn frames_end(&self) -> u64 {
         self.places.last().map_or(self.header_bytes as u64, |p| p.offset + p.frame_bytes)
     }
@@ -132,8 +132,8 @@ fn read_index<R: ReadAt + ?Sized>(
     Ok((index, footer.index_offset))
 }
 
-/// Checks that the one frame ends where the stream ends.
-fn single_place<R: ReadAt + ?Sized>(
+/// Locates the only frame and checks that it ends where the stream ends.
+fn locate_single_frame<R: ReadAt + ?Sized>(
     source: &R,
     header: &Header,
     header_bytes: usize,
@@ -154,7 +154,7 @@ fn single_place<R: ReadAt + ?Sized>(
     if frame_header.identity.chunk_id != 0 {
         return Err(Error::corrupt("the only chunk is not chunk 0"));
     }
-    // No read of an array without elements ever decodes its frame, so it is checked here.
+    // Reading an array without elements never decodes its frame, so it is checked here.
     let is_empty = frame_header.codec == CodecId::Raw && frame_header.payload_bytes == 0 && frame_header.matches(&[]);
     if header.shape.contains(&0) && !is_empty {
         return Err(Error::corrupt("the chunk of an array without elements is not empty or has a wrong checksum"));
@@ -162,7 +162,7 @@ fn single_place<R: ReadAt + ?Sized>(
     Ok(Place { offset, frame_bytes: room })
 }
 
-/// Least size that the frames of `ids` can have, checked before memory is taken for their values.
+/// Checks that the frames of `ids` are large enough for their values, before memory is allocated for these.
 pub(crate) fn check_places(layout: &Layout, ids: &[u64]) -> Result<()> {
     let value_bytes = layout.header.dtype.size();
     for &id in ids {
@@ -174,7 +174,7 @@ pub(crate) fn check_places(layout: &Layout, ids: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Within an index whose place the footer gives, missing bytes are wrong bytes.
+/// The footer gives the offset and size of the index, so an index that ends too early is corrupt, not truncated.
 fn corrupt_kind(error: &Error) -> ErrorKind {
     match error.kind() {
         ErrorKind::Truncated => ErrorKind::Corrupt,

@@ -1,7 +1,7 @@
 //! The one writer of streams: header, frames in order of chunk ids, index and footer (docs/format.md, section 1).
 //!
-//! It keeps count of what was written and makes all bytes around the frames. Frames themselves go straight from the
-//! encoder to the output: a buffer, a file, memory of a device.
+//! It counts what was written and produces all bytes around the frames. The frames themselves go straight from the
+//! encoder to the output: a buffer, a file, or device memory.
 
 use super::header::Header;
 use super::index::{Footer, Index};
@@ -28,13 +28,14 @@ impl StreamWriter {
         Ok(Self { index: Index::default(), segment_rows: 0, n_bytes, single_chunk: header.single_chunk })
     }
 
-    /// Starts a chunked stream as [`Self::start`] does, whose first frames, those of `index`, are copied from elsewhere.
+    /// As [`Self::start`], for a chunked stream whose first frames, those of `index`, the caller copies from another
+    /// stream.
     pub(crate) fn start_with(header: &Header, index: Index, out: &mut Vec<u8>) -> Result<Self> {
         let stream = Self::start(header, out)?;
         Ok(Self { n_bytes: stream.n_bytes + index.frame_bytes.iter().sum::<u64>(), index, ..stream })
     }
 
-    /// Counts frames of these sizes, which hold so many more rows of the array.
+    /// Counts frames of these sizes, which together hold `rows` more rows of the array.
     pub(crate) fn add_frames(&mut self, frame_bytes: impl IntoIterator<Item = u64>, rows: usize) {
         let first = self.index.frame_bytes.len();
         self.index.frame_bytes.extend(frame_bytes);
@@ -57,12 +58,13 @@ impl StreamWriter {
         self.segment_rows
     }
 
-    /// Size of the stream so far: where the next frame goes.
+    /// Size of the stream so far: the offset of the next frame.
     pub(crate) fn n_bytes(&self) -> u64 {
         self.n_bytes
     }
 
-    /// Ends the stream by appending index and footer, which a single chunk has none of. Returns the size of the stream.
+    /// Ends the stream by appending index and footer; a single-chunk stream has neither. Returns the size of the
+    /// stream.
     pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> u64 {
         if self.single_chunk {
             return self.n_bytes;
