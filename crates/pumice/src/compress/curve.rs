@@ -1,11 +1,11 @@
-//! Where a rising curve meets a level, in few looks at it; and the logarithms for that, which give the same bits on every
-//! platform.
+//! A bracketed secant method, which finds where a rising curve meets a level with few evaluations; and logarithms for
+//! it that give the same bits on every platform.
 
 use crate::num::logarithm;
 
-/// Places that differ by less than this are not told apart; in log2 of a bound 0.3 %.
+/// Positions that differ by less than this count as equal; in log2 of a bound, this is 0.3 %.
 pub(crate) const MIN_WIDTH: f64 = 1.0 / 256.0;
-/// Levels of less than this all mean "next to nothing".
+/// Lower levels count as this one.
 pub(crate) const MIN_LEVEL: f64 = -64.0;
 
 /// Points of a rising curve on both sides of the aim.
@@ -13,10 +13,10 @@ pub(crate) const MIN_LEVEL: f64 = -64.0;
 pub(crate) struct Bracket {
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Place and level of the nearest points.
+    /// Position and level of the nearest points.
     pub(crate) below: Option<(f64, f64)>,
     pub(crate) above: Option<(f64, f64)>,
-    /// Of the curve, as far as it is known.
+    /// Slope of the curve, if it is known.
     pub(crate) slope: Option<f64>,
     /// How often the last point fell on the same side as the one before.
     n_same_side: u32,
@@ -28,8 +28,8 @@ impl Bracket {
         Self { low, high, below: None, above: None, slope, n_same_side: 0, was_below: false }
     }
 
-    /// Takes note of the curve at `x` and says where to look next; `None` if no other place is left. `model_step` is how
-    /// far to go where nothing is known of the slope.
+    /// Records the value `y` of the curve at `x` and returns the next position to evaluate; `None` if none is left.
+    /// `model_step` is the step to take while the slope is unknown.
     pub(crate) fn next(&mut self, x: f64, y: f64, aim: f64, model_step: f64) -> Option<f64> {
         let y = y.max(MIN_LEVEL);
         let is_below = y < aim;
@@ -39,7 +39,7 @@ impl Bracket {
             if is_below { (&mut self.below, &mut self.above) } else { (&mut self.above, &mut self.below) };
         let previous = (*same).or(*other);
         *same = Some((x, y));
-        // The curve need not rise everywhere; what was seen last is believed.
+        // The curve need not rise everywhere; the latest point takes precedence.
         if other.is_some_and(|(far, _)| (far > x) != is_below) {
             *other = None;
         }
@@ -58,11 +58,11 @@ impl Bracket {
             return Some(x0 + share * width);
         }
         let step = match self.slope {
-            // A model knows better than two points far from the aim that happen to be level with each other.
+            // Limited, since two points far from the aim may happen to have nearly the same level.
             Some(slope) => ((aim - y) / slope).clamp(-8.0, 8.0),
             None => model_step.clamp(-16.0, 16.0),
         };
-        // Past the aim rather than just short of it, so that it is soon between two points.
+        // Rather past the aim than just short of it, so that the aim is soon between two points.
         let step = if self.n_same_side >= 2 { 2.0 * step } else { step };
         let next = if is_below { x + step.max(MIN_WIDTH) } else { x + step.min(-MIN_WIDTH) };
         let next = next.clamp(self.low, self.high);

@@ -17,7 +17,7 @@ use crate::io::Bytes;
 use crate::io::{AtomicFile, read};
 use crate::plan::{Config, ErrorBound, Plan};
 
-/// A [`Writer`] to a file, which appears under its name, or changes, only when finished.
+/// A [`Writer`] to a file that appears under its name, or changes, only when it is finished.
 ///
 /// ```
 /// use pumice::{Config, DecodeOptions, ErrorBound, FileWriter, Reader};
@@ -36,12 +36,12 @@ use crate::plan::{Config, ErrorBound, Plan};
 #[derive(Debug)]
 pub struct FileWriter<T> {
     writer: Writer<T, AtomicFile>,
-    /// What an append that adds nothing returns, leaving the file alone.
+    /// The summary to return if no rows are appended; the file then stays unchanged.
     unchanged: Option<Summary>,
 }
 
 impl<T: Element> FileWriter<T> {
-    /// A new file, or one to replace an old file.
+    /// Creates a file, or replaces an existing one.
     pub fn create(path: impl AsRef<Path>, row_shape: &[usize], config: &Config) -> Result<Self> {
         let writer = Writer::new(AtomicFile::create(path)?, row_shape, config)?;
         Ok(Self { writer, unchanged: None })
@@ -51,10 +51,10 @@ impl<T: Element> FileWriter<T> {
     /// core). The file is copied first: until [`finish`](Self::finish) it stays as it is.
     pub fn append(path: impl AsRef<Path>, threads: usize) -> Result<Self> {
         let path = path.as_ref();
-        let place = |e: Error| e.context(path.display());
-        let file = File::open(path).map_err(|e| place(e.into()))?;
-        let reader = Reader::new(file, DecodeOptions::new().threads(1)).map_err(place)?;
-        reader.check_dtype::<T>().map_err(place)?;
+        let with_path = |e: Error| e.context(path.display());
+        let file = File::open(path).map_err(|e| with_path(e.into()))?;
+        let reader = Reader::new(file, DecodeOptions::new().threads(1)).map_err(with_path)?;
+        reader.check_dtype::<T>().map_err(with_path)?;
         let info = reader.info();
         let unchanged = Summary {
             raw_bytes: info.raw_bytes,
@@ -64,7 +64,7 @@ impl<T: Element> FileWriter<T> {
             target: None,
         };
         let layout = &reader.layout;
-        let header = appendable_header::<T>(layout).map_err(place)?;
+        let header = appendable_header::<T>(layout).map_err(with_path)?;
         let mut index = Index::default();
         let mut frame_header = Vec::new();
         let mut copied = 0..0;
@@ -75,7 +75,7 @@ impl<T: Element> FileWriter<T> {
         }
         if layout.header.single_chunk && !copied.is_empty() {
             let old_bytes;
-            (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(place)?;
+            (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(with_path)?;
             copied.start += old_bytes;
             index.frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
         }
@@ -88,7 +88,7 @@ impl<T: Element> FileWriter<T> {
         let mut source = &reader.source;
         source.seek(SeekFrom::Start(copied.start))?;
         if io::copy(&mut io::Read::take(source, n_copied), &mut out)? != n_copied {
-            return Err(place(Error::truncated("the file became shorter while it was copied")));
+            return Err(with_path(Error::truncated("the file became shorter while it was copied")));
         }
         debug_assert_eq!(stream.n_bytes(), bytes.len() as u64 + n_copied);
         let writer = Writer::resume(out, header.plan(), threads, Some(stream))?;
@@ -114,8 +114,8 @@ impl<T: Element> FileWriter<T> {
     }
 }
 
-/// The frame header of the only chunk as a chunked stream has it, and the size of the old one. Two fields more; the
-/// checksum covers them already, so that the payload need not be read.
+/// The size of the frame header of the only chunk, and the header to replace it in a chunked stream. It stores two more
+/// fields, which the checksum already covers, so that the payload need not be read.
 fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)> {
     let mut buffer = Vec::new();
     let place = layout.places[0];
@@ -128,11 +128,11 @@ fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)
     Ok((old_bytes, out))
 }
 
-/// The header under which rows can be added: a single-chunk stream becomes a chunked one whose first segment is the
-/// old chunk: any chunk shape at least as large as the old array makes it chunk 0.
+/// The header for appending rows. A single-chunk stream becomes a chunked one whose first segment is the old chunk:
+/// with any chunk shape at least as large as the old array, it is chunk 0.
 fn appendable_header<T: Element>(layout: &Layout) -> Result<Header> {
     let mut header = layout.header.clone();
-    // A target was met by the rows that were there; of more rows only the bound is known that came of it.
+    // The target was met for the existing rows; for more rows only the absolute bound that was found holds.
     if header.bound.kind().is_target() {
         header.bound = ErrorBound::Abs(header.abs_bound);
         header.also.clear();
@@ -146,7 +146,7 @@ fn appendable_header<T: Element>(layout: &Layout) -> Result<Header> {
     if row_shape.contains(&0) {
         return Err(Error::invalid("rows without values cannot be appended"));
     }
-    // A new array of such rows tells how large chunks should be.
+    // Chunks are as large as those of a new array with rows of this shape.
     let shape: Vec<usize> = std::iter::once(0).chain(row_shape.iter().copied()).collect();
     let config = Config::new(ErrorBound::Lossless).preset(header.preset);
     let mut chunk_shape = Plan::<T>::new(&config, &shape, None)?.chunk_shape;

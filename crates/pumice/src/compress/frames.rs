@@ -23,10 +23,10 @@ pub(crate) struct Job<'a, T> {
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
 
-/// What a worker keeps between chunks.
+/// Buffers that a worker reuses from chunk to chunk.
 struct Slot<T> {
     values: Vec<T>,
-    /// A gap that the header may fill only in part, then the payload.
+    /// A gap for the header, which may fill only the end of it, then the payload.
     bytes: Vec<u8>,
     frame_start: usize,
 }
@@ -49,7 +49,7 @@ impl<T: Element> Job<'_, T> {
         })
     }
 
-    /// Hands all frames to `put`, in order, and returns their sizes.
+    /// Passes all frames to `put`, in order, and returns their sizes.
     pub(crate) fn hand_over(
         &self,
         workers: &Workers,
@@ -62,7 +62,7 @@ impl<T: Element> Job<'_, T> {
             let block = self.grid.block(i as u64);
             let Slot { values, bytes, frame_start } = slot;
             bytes.clear();
-            // Room for the worst case: pages that are not touched cost nothing, growing step by step costs copies.
+            // Reserves the worst case: untouched pages cost nothing, whereas growing step by step costs copies.
             bytes.reserve(MAX_HEADER_BYTES + self.likely_bytes(&block));
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, inner, bytes)?;
@@ -82,7 +82,8 @@ impl<T: Element> Job<'_, T> {
         let done = AtomicU64::new(0);
         let mut values = Vec::new();
         let mut frame_bytes = Vec::new();
-        // The size is guessed to be that of the chunk before; a guess of another length costs moving one payload.
+        // The payload is expected to be as large as that of the previous chunk; if its size takes another number of
+        // bytes, it is moved.
         let mut payload_bytes = size_of::<T>() as u64 * self.grid.chunk_values(0) as u64 / 4;
         for i in 0..self.grid.n_chunks() {
             let block = self.grid.block(i);
@@ -104,34 +105,34 @@ impl<T: Element> Job<'_, T> {
         Ok(frame_bytes)
     }
 
-    /// Room for the payload of a chunk: the worst case of a preset that is quick enough for growing to matter.
+    /// Bytes to reserve for the payload of a chunk: the worst case for `fast`, which is so quick that growing matters.
     fn likely_bytes(&self, block: &Block) -> usize {
         let raw_bytes = block.n_values() * size_of::<T>();
         if self.plan.preset == Preset::Fast { raw_bytes } else { raw_bytes / 8 }
     }
 
-    /// What the frame of the grid's chunk `i`, which is this box, says that it holds.
+    /// The identity of the frame of the grid's chunk `i`, which covers this box.
     fn identity(&self, i: u64, block: &Block) -> Identity {
         let local = Identity::of_block(self.first_id + i, block, self.grid.is_whole());
         Identity { first_row: local.first_row + self.first_row as u64, ..local }
     }
 
-    /// Appends the payload of one chunk; `values` is for chunks that are not one run of memory.
+    /// Appends the payload of one chunk; `values` is a buffer for chunks that are not contiguous in memory.
     fn encode(&self, block: &Block, values: &mut Vec<T>, inner: &Workers, out: &mut Vec<u8>) -> Result<CodecId> {
         let n = block.n_values();
         if n == 0 {
             return Ok(CodecId::Raw);
         }
-        let mut placed = block.clone();
-        if let Some(row) = placed.start.first_mut() {
+        let mut in_array = block.clone();
+        if let Some(row) = in_array.start.first_mut() {
             *row += self.first_row;
         }
         if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
-            return Ok(T::encode_chunk(run, &placed, self.plan, inner, out));
+            return Ok(T::encode_chunk(run, &in_array, self.plan, inner, out));
         }
         values.resize(n, T::default());
         self.source.read_box(&block.start, &block.extents, values)?;
-        Ok(T::encode_chunk(values, &placed, self.plan, inner, out))
+        Ok(T::encode_chunk(values, &in_array, self.plan, inner, out))
     }
 
     fn report(&self, done: &AtomicU64, block: &Block) {

@@ -1,6 +1,6 @@
 //! Compression: of a whole array in memory ([`compress`]), of one that is read box by box ([`compress_from`]), and of
 //! one whose rows arrive over time ([`Writer`]). All of them make the same plan from the same input and write the same
-//! frames; they differ in where values come from and bytes go to.
+//! frames; they differ in the source of the values and in the output.
 
 mod curve;
 mod file;
@@ -24,7 +24,7 @@ use crate::io::{SliceSource, Source, varint};
 use crate::plan::{Config, ErrorBound, MAX_FILLS, Plan, stats};
 use frames::Job;
 
-/// What a compression did.
+/// Sizes and bound of a finished compression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -66,8 +66,8 @@ pub fn compress<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Res
     Ok(out)
 }
 
-/// Compresses `data` into `out`, whose content is replaced and whose capacity is reused: memory that is new to the
-/// process costs more time than compression.
+/// Compresses `data` into `out`, whose content is replaced and whose capacity is reused: the page faults of new memory
+/// cost more time than the compression.
 pub fn compress_into<T: Element>(data: &[T], shape: &[usize], config: &Config, out: &mut Vec<u8>) -> Result<Summary> {
     out.clear();
     let source = SliceSource::new(data, shape)?;
@@ -77,8 +77,9 @@ pub fn compress_into<T: Element>(data: &[T], shape: &[usize], config: &Config, o
     Ok(Summary { target, ..append_planned(&source, &plan, &workers, out)? })
 }
 
-/// The most bytes that [`compress`] may give for an array of this shape, whatever its values: what a caller with memory of
-/// its own sets aside. Little more than the values take, as what does not get smaller is stored as it is.
+/// An upper bound on the size of the stream that [`compress`] makes from an array of this shape, whatever its values:
+/// the capacity that a caller needs who provides the memory. It is a little more than the size of the values, since
+/// chunks that do not get smaller are stored raw.
 ///
 /// ```
 /// use pumice::{ErrorBound, Config};
@@ -88,14 +89,14 @@ pub fn compress_into<T: Element>(data: &[T], shape: &[usize], config: &Config, o
 /// # Ok::<(), pumice::Error>(())
 /// ```
 pub fn max_compressed_bytes<T: Element>(shape: &[usize], config: &Config) -> Result<u64> {
-    // Bounds may need the values to be resolved; the chunks are the same without loss.
+    // Resolving a bound may need the values; the chunks do not depend on the bound.
     let lossless = Config { bounds: vec![ErrorBound::Lossless], regions: Vec::new(), ..config.clone() };
     let plan = Plan::<T>::new(&lossless, shape, Some(&stats::Stats { range: None, fills: Vec::new() }))?;
     let n_chunks = grid_of(&plan)?.n_chunks();
     let mut header = Vec::new();
     Header::new(&plan, n_chunks == 1).write_to(&mut header)?;
     let number = varint::MAX_BYTES;
-    // What the header of another bound has more: kinds and numbers of bounds, step, fill values and boxes.
+    // What the headers of other bounds have in addition: kinds and numbers of bounds, step, fill values and boxes.
     let (bound, fixed) = (1 + size_of::<f64>(), 3 * number + size_of::<f64>() + (1 + MAX_FILLS) * size_of::<T>());
     let region = 2 * shape.len() * number + bound + size_of::<f64>();
     let also = fixed + config.bounds.len() * bound + config.regions.len() * region;
@@ -104,7 +105,7 @@ pub fn max_compressed_bytes<T: Element>(shape: &[usize], config: &Config) -> Res
     Ok(raw_bytes + (header.len() + also + Index::MAX_FIXED_BYTES + Footer::BYTES) as u64 + frames)
 }
 
-/// Appends the stream of an array for which everything is decided to `out`, which is empty.
+/// Appends the stream of an array to `out`, which is empty; the plan is complete.
 pub(crate) fn append_planned<T: Element>(
     source: &SliceSource<'_, T>,
     plan: &Plan<T>,
@@ -118,12 +119,12 @@ pub(crate) fn append_planned<T: Element>(
     Ok(summary(plan, &plan.shape, stream.finish(out), grid.n_chunks()))
 }
 
-/// Compresses an array that is read box by box, such as a file larger than memory, to a stream of bytes. Takes memory
+/// Compresses an array that is read box by box, such as a file larger than memory, to a stream of bytes. Needs memory
 /// for a few chunks per thread.
 ///
 /// The values are read twice, to find their range and to encode them; `progress` is called with the number of input
-/// bytes done, each pass counting half, from any thread. A target ([`ErrorBound::Psnr`] and the like) is searched in between, in
-/// several passes that together count half; the others then count a quarter each.
+/// bytes done, each pass counting half, from any thread. The search for a target ([`ErrorBound::Psnr`] and the like)
+/// happens in between, in several passes that together count half; the other two passes then count a quarter each.
 ///
 /// [`ErrorBound::Psnr`]: crate::ErrorBound::Psnr
 pub fn compress_from<T: Element, W: Write + Send>(
@@ -144,7 +145,7 @@ pub fn compress_from<T: Element, W: Write + Send>(
     Ok(Summary { target, ..write_planned(source, &plan, &workers, out, &encoded)? })
 }
 
-/// Writes the stream of an array for which everything is decided; `progress` gets the number of bytes encoded.
+/// Writes the stream of an array; the plan is complete. `progress` is called with the number of bytes encoded.
 pub(crate) fn write_planned<T: Element, W: Write + Send>(
     source: &dyn Source<T>,
     plan: &Plan<T>,
@@ -165,8 +166,8 @@ pub(crate) fn write_planned<T: Element, W: Write + Send>(
 }
 
 /// Compresses rows along the slowest axis as they arrive. The bound must be known up front: [`ErrorBound::Abs`],
-/// [`ErrorBound::PwRel`], [`ErrorBound::Lossless`], or [`ErrorBound::Rel`] with [`Config::range`]. Regions are boxes of the whole array,
-/// whether their rows are there yet or not.
+/// [`ErrorBound::PwRel`], [`ErrorBound::Lossless`], or [`ErrorBound::Rel`] with [`Config::range`]. Regions are boxes of
+/// the whole array, including rows that are still to be written.
 ///
 /// Nothing is readable before [`finish`](Writer::finish) has written the index, but `salvage` finds what was written.
 ///
@@ -195,9 +196,9 @@ pub struct Writer<T, W: Write + Send> {
     batch_rows: usize,
     /// Rows that wait for their batch to be full.
     pending: Vec<T>,
-    /// What was written so far; `None` as long as the header is not.
+    /// What was written so far; `None` until the header is written.
     stream: Option<StreamWriter>,
-    /// A write failed half-way, so that no index could be right.
+    /// A write failed half-way, so that the stream cannot be completed.
     is_broken: bool,
 }
 
@@ -209,7 +210,7 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         Self::resume(out, plan, config.threads, None)
     }
 
-    /// A writer that goes on with a stream, or starts one.
+    /// A writer that continues a stream, or starts one.
     pub(crate) fn resume(out: W, plan: Plan<T>, threads: usize, stream: Option<StreamWriter>) -> Result<Self> {
         let workers = Workers::new(threads)?;
         let row_shape = &plan.shape[1..];
@@ -247,7 +248,7 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
                 self.flush_pending()?;
             }
         }
-        // Here nothing is pending or nothing is left; whole batches are encoded where they lie.
+        // Here nothing is pending or nothing is left; whole batches are encoded without a copy.
         let n = values.len() / batch_values * batch_values;
         if n > 0 {
             self.encode_rows(&values[..n])?;
@@ -256,12 +257,12 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         Ok(())
     }
 
-    /// The output, such as to pass on and clear what was written to a `Vec` so far.
+    /// The output, for example to pass on what was written to a `Vec` so far and to clear it.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Writes what is pending, index and footer, and gives the output back.
+    /// Writes the pending rows, the index and the footer, and returns the output.
     pub fn finish(mut self) -> Result<(W, Summary)> {
         self.check_usable()?;
         if !self.pending.is_empty() {
@@ -329,7 +330,7 @@ pub(crate) fn grid_of<T: Element>(plan: &Plan<T>) -> Result<Grid> {
     if one { Ok(Grid::whole(&plan.shape)) } else { Grid::new(&plan.shape, &plan.chunk_shape, &plan.shape[..1]) }
 }
 
-/// A pool that has nothing to share out is not worth its start.
+/// The workers for an array of this many values: only one if the array is so small that starting a pool does not pay.
 pub(crate) fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
     Workers::new(if n_values <= SERIAL_VALUES { 1 } else { threads })
 }

@@ -1,9 +1,10 @@
-//! Targets: what is asked of the array as a whole (PSNR, L2 norm of the error, ratio) becomes an absolute bound.
+//! Targets: finds the absolute bound that meets a requirement on the whole array (PSNR, L2 norm of the error, ratio).
 //!
-//! The search happens before anything is written, so the stream is an ordinary one with an absolute bound. First on
-//! boxes of the array, then in whole passes, a bracketed secant follows the level, which is log2 of what is measured
-//! over what is asked; it rises with the bound, near enough. A candidate counts only if the real encoder and, for
-//! errors, the real decoder were run on all values with exactly the plan that is then written.
+//! The search happens before anything is written, so the stream is an ordinary one with an absolute bound. A bracketed
+//! secant method runs first on sampled boxes, then in passes over the whole array. Its curve is the level, log2 of the
+//! measured value over the requested one, which rises with the bound except for small deviations. A candidate counts
+//! only if the real encoder and, for errors, the real decoder have run on all values with exactly the plan that is then
+//! written.
 //!
 //! The bound decides the bytes, so everything here must give the same bits everywhere: sums have a fixed order, and
 //! logarithms are our own.
@@ -28,27 +29,28 @@ use crate::plan::{self, Config, ErrorBound, Plan, Quantizer, Stats};
 pub struct Achieved {
     /// What was asked for.
     pub asked: ErrorBound,
-    /// PSNR in dB (infinite without error), L2 norm of the error, or ratio, as measured on everything.
+    /// PSNR in dB (infinite without error), L2 norm of the error, or ratio, as measured on the whole array.
     pub value: f64,
-    /// Whether that is as close as promised: less than 0.5 dB or 3 % on the good side of what was asked. Otherwise no
-    /// bound was found that comes closer: sizes or errors jump (constants, integers), or the array is stored lossless.
+    /// Whether that is as close as promised: better than requested by less than 0.5 dB or 3 %. Otherwise no bound was
+    /// found that comes closer: sizes or errors jump (constants, integers), or the array is stored lossless.
     pub is_close: bool,
-    /// Times that the whole array was compressed to find the bound, before it was written.
+    /// How many times the whole array was compressed to find the bound, before it was written.
     pub n_passes: u32,
 }
 
-/// Whole passes along the secant, and how far from where they end others look for a better place, in log2 of the bound.
+/// Most passes of the secant method over the whole array, and the offsets from its result, in log2 of the bound, at
+/// which further passes look for a better bound.
 const MAX_SECANT_PASSES: u32 = 8;
-const LOOK_AROUND: [f64; 12] = [0.02, -0.02, 0.045, -0.045, 0.07, -0.07, 0.1, -0.1, 0.13, -0.13, 0.17, -0.17];
-/// Looks at the sample.
-const MAX_LOOKS: u32 = 10;
-/// log2 of 0.5 dB, of the 0.15 dB that the search aims at, and of a few percent of size.
+const NEARBY_OFFSETS: [f64; 12] = [0.02, -0.02, 0.045, -0.045, 0.07, -0.07, 0.1, -0.1, 0.13, -0.13, 0.17, -0.17];
+/// Most evaluations on the sample.
+const MAX_SAMPLE_PASSES: u32 = 10;
+/// As levels: 0.5 dB and the 0.15 dB that the search aims at; 3 % of the size and the 1.3 % that it aims at.
 const HALF_DECIBEL: f64 = 0.166_096;
 const AIMED_DECIBELS: f64 = 0.049_829;
 const THREE_PERCENT: f64 = 0.042_644;
 const AIMED_PERCENT: f64 = 0.018_635;
-/// Measured errors count for more by this share, far above the rounding of any sum, so that a sum of the same squares in
-/// another order, or a logarithm of the platform, also finds the target met.
+/// Measured errors are enlarged by this share, which is far above the rounding error of any sum. So whoever adds the
+/// same squares in another order, or takes the platform's logarithm, also finds the target met.
 const MARGIN: f64 = 1.0 / (1 << 20) as f64;
 /// 10 log10(2).
 const DECIBELS_PER_LEVEL: f64 = 3.010_299_956_639_812;
@@ -66,9 +68,9 @@ pub(crate) fn of(config: &Config) -> Result<Option<ErrorBound>> {
     Ok(Some(target))
 }
 
-/// The plan for an array that is there as a whole. Where a target is asked for, the absolute bound that meets it is
-/// searched; it is never above the other bounds that are asked for, which must hold as well. `progress` gets the number
-/// of input bytes that the search has come to, out of as many as there are.
+/// The plan for an array that is available as a whole. If a target is asked for, searches for the absolute bound that
+/// meets it; this is never above the other bounds that are asked for, which must hold as well. `progress` is called
+/// with the part of the search that is done, as a number of input bytes.
 pub(crate) fn plan<T: Element>(
     config: &Config,
     source: &dyn Source<T>,
@@ -86,14 +88,15 @@ pub(crate) fn plan<T: Element>(
     let (mut also, mut cap) = (Vec::new(), None);
     if !others.is_empty() {
         let plan = with(others)?;
-        // A bound of 0 leaves nothing to search: errors are none, and a ratio is reached without loss or not at all.
+        // With a bound of 0 there is nothing to search: there are no errors, and a ratio is reached losslessly or not
+        // at all.
         cap = Some(plan.abs_bound);
         also = [vec![plan.bound], plan.also].concat();
     }
     let n_values = grid::n_values(source.shape());
     let range = stats.range.map_or((0.0, 0.0), |(lo, hi)| (lo.to_f64(), hi.to_f64()));
     let scale = scale_of(range);
-    // The range may overflow where its scaled value does not; no bound is larger than f64 can say.
+    // The range may overflow where its scaled value does not; bounds are limited to the largest f64.
     let scaled_range = range.1 * scale - range.0 * scale;
     let range_abs = (scaled_range / scale).min(f64::MAX);
     let goal = match target {
@@ -120,7 +123,7 @@ pub(crate) fn plan<T: Element>(
     search.run()
 }
 
-/// A power of two that brings errors near 1, where squares neither overflow nor vanish.
+/// A power of two that brings errors near 1, where squares neither overflow nor underflow.
 fn scale_of((lo, hi): (f64, f64)) -> f64 {
     let range = hi - lo;
     match range {
@@ -130,7 +133,7 @@ fn scale_of((lo, hi): (f64, f64)) -> f64 {
     }
 }
 
-/// What has to be reached; errors are scaled.
+/// The condition to meet; errors are scaled.
 #[derive(Clone, Copy, Debug)]
 enum Goal {
     /// At most this mean of squared errors over finite values that are not fill values.
@@ -160,23 +163,24 @@ impl Goal {
         if self.is_ratio() { THREE_PERCENT } else { HALF_DECIBEL }
     }
 
-    /// The level to aim at: within what is close.
+    /// The level to aim at: inside the interval that counts as close.
     fn aim(self) -> f64 {
         if self.is_ratio() { AIMED_PERCENT } else { -AIMED_DECIBELS }
     }
 }
 
-/// Squared errors of some values, and how many values could have one.
+/// The sum of squared errors of some values, and how many of them count.
 #[derive(Clone, Copy, Debug, Default)]
 struct Squares {
     sum: f64,
     n_counted: u64,
 }
 
-/// What whole passes have shown.
+/// The results of the passes over the whole array.
 struct Seen {
-    /// Place and level of the closest that meets the target.
+    /// Position and level of the closest candidate that meets the target.
     best: Option<(f64, f64)>,
+    /// The greatest level.
     greatest: f64,
 }
 
@@ -201,7 +205,7 @@ struct Search<'a, T> {
     lossless: Plan<T>,
     max_abs: f64,
     scale: f64,
-    /// The largest bound to try: the range of values, beyond which a bound says nothing, or the cap.
+    /// The largest bound to try: the range of values, beyond which a bound means nothing, or the cap.
     limit: f64,
     is_capped: bool,
     raw_bytes: f64,
@@ -211,14 +215,14 @@ struct Search<'a, T> {
 impl<T: Element> Search<'_, T> {
     fn run(mut self) -> Result<(Plan<T>, Option<Achieved>)> {
         let n_values = self.raw_bytes / size_of::<T>() as f64;
-        // A bound that meets an error target for sure: no error is larger than the root of the mean square.
+        // A bound that is sure to meet an error target: no error is larger than the root of the allowed mean square.
         let safe = match self.goal {
             Goal::MeanSquare(square) => square.sqrt() / self.scale,
             Goal::SquareSum(sum) => (sum / n_values).sqrt() / self.scale,
             Goal::Ratio(_) => self.limit * exp2(-8.0 * size_of::<T>() as f64),
         };
         let safe = (safe * (1.0 - 1.0 / 1024.0)).min(self.limit);
-        // Constants, no values at all, and targets beyond all precision.
+        // Constant arrays, empty arrays, and targets beyond the precision of the type.
         if !(safe >= f64::MIN_POSITIVE && n_values > 0.0) {
             return self.store_lossless();
         }
@@ -238,7 +242,7 @@ impl<T: Element> Search<'_, T> {
         drop(sample);
         let seen = self.search_all(start, Bracket::new(low, high, slope))?;
         match seen.best {
-            // A ratio that the least bound exceeds by far may be one that no loss is needed for.
+            // If the smallest bound exceeds the ratio by far, lossless compression may reach it as well.
             Some((x, level)) if self.goal.is_ratio() && !self.goal.is_close(level) && x <= low + MIN_WIDTH => {
                 let lossless = self.lossless.clone();
                 let exact = self.level(&lossless)?;
@@ -261,7 +265,7 @@ impl<T: Element> Search<'_, T> {
         }
     }
 
-    /// Whole passes until one is close, or there is no hope of that.
+    /// Passes over the whole array until one is close, or none can be expected to be.
     fn search_all(&mut self, start: f64, mut bracket: Bracket) -> Result<Seen> {
         let mut seen = Seen { best: None, greatest: f64::NEG_INFINITY };
         let mut x = start;
@@ -278,10 +282,10 @@ impl<T: Element> Search<'_, T> {
         if is_done {
             return Ok(seen);
         }
-        // Either there is a jump, or the curve is rough, as the encoder's choices flip from bound to bound; then some
-        // place nearby may do.
+        // Either there is a jump, or the curve is rough, since the encoder's choices change from bound to bound; then a
+        // bound nearby may be close.
         let centre = (below + above) / 2.0;
-        for x in LOOK_AROUND.map(|offset| centre + offset) {
+        for x in NEARBY_OFFSETS.map(|offset| centre + offset) {
             if x < bracket.low || x > bracket.high {
                 continue;
             }
@@ -307,7 +311,7 @@ impl<T: Element> Search<'_, T> {
             return Ok(self.result(plan, f64::NEG_INFINITY));
         }
         let level = self.level(&plan)?;
-        // An array without values cannot become smaller, which nobody minds.
+        // An array without values cannot become smaller, which is not an error.
         if self.goal.is_met(level) || self.raw_bytes == 0.0 {
             return Ok(self.result(plan, level));
         }
@@ -325,7 +329,7 @@ impl<T: Element> Search<'_, T> {
         (plan, Some(Achieved { asked: self.asked, value, is_close, n_passes: self.n_passes }))
     }
 
-    /// The error of a ratio that no bound gives; `level` is the greatest that was seen.
+    /// The error for a ratio that no bound reaches; `level` is the greatest that was measured.
     fn unreachable(&self, level: f64) -> Error {
         let Goal::Ratio(ratio) = self.goal else { unreachable!("errors can always be made smaller") };
         let most = ratio * exp2(level);
@@ -338,14 +342,14 @@ impl<T: Element> Search<'_, T> {
         } else if limit > 0.0 {
             format!(
                 "a ratio of {ratio} cannot be reached: with a bound as large as the range of values, {limit:e}, it is \
-                 {most:.4}; ask for less, or take another preset"
+                 {most:.4}; ask for less, or use another preset"
             )
         } else {
             format!("a ratio of {ratio} cannot be reached: all values are equal or special, and it is {most:.4}")
         })
     }
 
-    /// How far to go in log2 of the bound by what theory says: errors are proportional to it, and twice the bound saves
+    /// The step in log2 of the bound that theory predicts: errors are proportional to the bound, and doubling it saves
     /// one bit per value (CEAZ, equation 2: `eb' = 2^(B - B_target) eb`).
     fn model_step(&self, level: f64) -> f64 {
         let level = level.max(MIN_LEVEL);
@@ -358,13 +362,13 @@ impl<T: Element> Search<'_, T> {
         }
     }
 
-    /// Where to start, and how steep the curve is there if that is known.
+    /// The position to start at, from the sample, and the slope of the curve there if it is known.
     fn search_sample(&self, sample: &Sample<T>, low: f64, high: f64) -> Result<(f64, Option<f64>)> {
         let mut bracket = Bracket::new(low, high, None);
-        // Errors spread evenly up to the bound have a mean square of a third of its square; a thousandth of the range
-        // is as good a start as any for a ratio.
+        // Errors distributed uniformly up to the bound have a mean square of a third of its square; for a ratio, a
+        // thousandth of the range is as good a start as any.
         let mut x = if self.goal.is_ratio() { high - 10.0 } else { low + 0.79 }.clamp(low, high);
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..MAX_SAMPLE_PASSES {
             let Some(level) = self.sample_level(sample, &self.at(x))? else { break };
             let is_near = (level - self.goal.aim()).abs() < 0.25 * self.goal.width();
             match bracket.next(x, level, self.goal.aim(), self.model_step(level)) {
@@ -375,9 +379,9 @@ impl<T: Element> Search<'_, T> {
         Ok((x, bracket.slope))
     }
 
-    /// log2 of what is measured over what is asked, on everything.
+    /// log2 of the measured value over the requested one, on the whole array.
     fn level(&mut self, plan: &Plan<T>) -> Result<f64> {
-        // How many passes there will be is not known: each takes half of what is left.
+        // The number of passes is not known in advance: each counts as half of what is left.
         let before = 1.0 - exp2(-f64::from(self.n_passes));
         self.n_passes += 1;
         let share = exp2(-f64::from(self.n_passes));
@@ -391,7 +395,7 @@ impl<T: Element> Search<'_, T> {
         Ok(self.level_of(self.square_errors(plan, &progress)?, 1.0))
     }
 
-    /// The same for the sample; `None` if there is none, or it says nothing.
+    /// The same for the sample; `None` if there is no sample, or it has no errors.
     fn sample_level(&self, sample: &Sample<T>, plan: &Plan<T>) -> Result<Option<f64>> {
         if sample.boxes.is_empty() {
             return Ok(None);
@@ -405,7 +409,7 @@ impl<T: Element> Search<'_, T> {
         })
     }
 
-    /// The level of errors that were measured on one of `times` parts of the array.
+    /// The level of errors that were measured on a part of the array; the array is `times` as large as that part.
     fn level_of(&self, squares: Squares, times: f64) -> f64 {
         let sum = squares.sum * (1.0 + MARGIN);
         let share = match self.goal {
@@ -464,7 +468,7 @@ impl<T: Element> Search<'_, T> {
     }
 }
 
-/// Values of a chunk that is not one run of memory, and what became of them.
+/// Buffers of a worker: the values of a chunk that is not contiguous in memory, and its round trip.
 #[derive(Default)]
 struct Slot<T> {
     values: Vec<T>,
@@ -502,12 +506,12 @@ impl<T: Element> Coder<'_, T> {
 }
 
 impl Squares {
-    /// Of finite values that are not fill values.
+    /// The squared errors of finite values that are not fill values.
     fn of<T: Element>(original: &[T], restored: &[T], fills: &[T], scale: f64) -> Self {
         const LANES: usize = 8;
         let mut total = Self::default();
         let is_counted = |x: T| x.is_finite() && fills.iter().all(|fill| fill.to_bits_u64() != x.to_bits_u64());
-        // Short runs keep rounding small, lanes keep additions from waiting for each other.
+        // Short runs keep rounding errors small; lanes make additions independent of each other.
         for (original, restored) in original.chunks(4096).zip(restored.chunks(4096)) {
             let mut lanes = [0.0; LANES];
             for (x, y) in original.chunks(LANES).zip(restored.chunks(LANES)) {
@@ -539,15 +543,16 @@ struct SampleBox<T> {
     values: Vec<T>,
 }
 
-/// Smaller arrays are looked at as a whole only.
+/// Smaller arrays are not sampled.
 const MIN_SAMPLED_VALUES: usize = 1 << 17;
-/// A sample has one of this many values, but not more than `MAX_SAMPLE_VALUES`.
+/// A sample has one in this many values, but not more than `MAX_SAMPLE_VALUES`.
 const SAMPLED_SHARE: usize = 12;
 const MAX_SAMPLE_VALUES: usize = 1 << 19;
 const MAX_BOX_VALUES: usize = 1 << 15;
 const MIN_BOXES: usize = 8;
 
-/// Where boxes lie along each axis: multiples of these, as fractions of 2^32, are spread evenly and do not fall into step.
+/// Boxes start at multiples of these along each axis, as fractions of 2^32: such multiples are spread evenly, and
+/// differently along each axis.
 const SPREAD: [u64; crate::plan::MAX_RANK] =
     [0x9E37_79B9, 0x6A09_E667, 0xB504_F333, 0x3C6E_F372, 0xA54F_F53A, 0x510E_527F, 0x9B05_688C, 0x1F83_D9AB];
 
@@ -566,12 +571,12 @@ impl<T: Element> Sample<T> {
             extents[longest] = extents[longest].div_ceil(2);
         }
         let boxes = (0..wanted / box_values).map(|i| {
-            let place = |axis: usize| {
+            let position = |axis: usize| {
                 let room = (shape[axis] - extents[axis] + 1) as u128;
                 let fraction = u128::from((i as u64 + 1).wrapping_mul(SPREAD[axis]) & 0xFFFF_FFFF);
                 ((room * fraction) >> 32) as usize
             };
-            let start: Vec<usize> = (0..shape.len()).map(place).collect();
+            let start: Vec<usize> = (0..shape.len()).map(position).collect();
             let mut values = vec![T::default(); grid::n_values(&extents)];
             source.read_box(&start, &extents, &mut values)?;
             Ok(SampleBox { extents: extents.clone(), values })
@@ -608,7 +613,7 @@ mod tests {
         for target in [ErrorBound::Psnr(30.0), ErrorBound::L2(3.0), ErrorBound::Ratio(3.0)] {
             let (free, achieved) = planned(&Config::new(target)).unwrap();
             assert!(achieved.unwrap().is_close && free.bound == target);
-            // One that changes nothing but the header, as the search ends below it.
+            // This bound changes nothing but the header, since the search ends below it.
             let (loose, achieved) = planned(&Config::new(ErrorBound::Abs(1e9)).and(target)).unwrap();
             assert!(achieved.unwrap().is_close && (loose.abs_bound / free.abs_bound - 1.0).abs() < 0.1);
             assert_eq!((loose.bound, &loose.also[..]), (target, &[ErrorBound::Abs(1e9)][..]));
@@ -639,7 +644,7 @@ mod tests {
             Config::new(ErrorBound::Abs(1.0)).region(std::slice::from_ref(&(0..100)), ErrorBound::Ratio(5.0)),
         ] {
             let error = planned(&config).unwrap_err();
-            assert!(["target", "cannot have"].iter().any(|word| error.to_string().contains(word)), "{error}");
+            assert!(["target", "cannot have"].iter().any(|text| error.to_string().contains(text)), "{error}");
         }
     }
 
