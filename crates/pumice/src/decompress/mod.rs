@@ -25,8 +25,8 @@ use crate::io::{check_limit, read};
 use crate::num::DType;
 use crate::plan::{BoxLimit, ErrorBound, Preset, Region};
 
-/// An array in C order: the result of decompression. It has these two fields for good, so that a program can take it
-/// apart.
+/// An array in C order: the result of decompression. It will never have other fields, so that programs can destructure
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array<T> {
     /// Extents, slowest axis first.
@@ -81,11 +81,11 @@ impl DecodeOptions {
     }
 }
 
-/// What a stream says about itself.
+/// The metadata of a stream.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Info {
-    /// Format version that wrote the stream.
+    /// Format version of the stream.
     pub version: u8,
     /// Element type.
     pub dtype: DType,
@@ -95,7 +95,7 @@ pub struct Info {
     pub chunk_shape: Vec<usize>,
     /// Number of chunks.
     pub n_chunks: u64,
-    /// Pipeline that the writer was asked for.
+    /// Pipeline that was asked for.
     pub preset: Preset,
     /// Error bound that was asked for; the first of them, if there are several.
     pub bound: ErrorBound,
@@ -158,14 +158,14 @@ pub fn decompress<T: Element>(bytes: &[u8]) -> Result<Array<T>> {
     Reader::new(bytes, DecodeOptions::default())?.read()
 }
 
-/// Decompresses a whole stream into `out`, which must have as many values.
+/// Decompresses a whole stream into `out`, which must have the same number of values.
 pub fn decompress_into<T: Element>(bytes: &[u8], out: &mut [T], options: &DecodeOptions) -> Result<()> {
     let reader = Reader::new(bytes, options.clone())?;
     let region = Block::whole(reader.layout.grid.shape());
     reader.read_block_into(&region, out)
 }
 
-/// What the stream says about itself, from its header and index.
+/// The metadata of a stream, from its header and index.
 pub fn inspect(bytes: &[u8]) -> Result<Info> {
     Ok(Reader::new(bytes, DecodeOptions::new().threads(1))?.info)
 }
@@ -191,7 +191,7 @@ pub struct Reader<R> {
     chunks_decoded: AtomicU64,
 }
 
-/// What a worker keeps between chunks.
+/// Buffers that a worker reuses from chunk to chunk.
 struct Slot<T> {
     bytes: Vec<u8>,
     values: Vec<T>,
@@ -208,14 +208,14 @@ impl Reader<File> {
     /// Opens a file.
     pub fn open(path: impl AsRef<Path>, options: DecodeOptions) -> Result<Self> {
         let path = path.as_ref();
-        let place = |e: Error| e.context(path.display());
-        let file = File::open(path).map_err(|e| place(e.into()))?;
-        Self::new(file, options).map_err(place)
+        let with_path = |e: Error| e.context(path.display());
+        let file = File::open(path).map_err(|e| with_path(e.into()))?;
+        Self::new(file, options).map_err(with_path)
     }
 }
 
 impl<R: ReadAt> Reader<R> {
-    /// Reads header and index of a stream: two small reads for most of them.
+    /// Reads header and index of a stream: two small reads for most streams.
     pub fn new(source: R, options: DecodeOptions) -> Result<Self> {
         let layout = Layout::read_from(&source, options.max_bytes)?;
         Self::with_layout(source, layout, &options)
@@ -235,7 +235,7 @@ impl<R: ReadAt> Reader<R> {
         Ok(Self { source, layout, info, workers, max_bytes: options.max_bytes, chunks_decoded: AtomicU64::new(0) })
     }
 
-    /// What the stream says about itself.
+    /// The metadata of the stream.
     pub fn info(&self) -> &Info {
         &self.info
     }
@@ -250,7 +250,7 @@ impl<R: ReadAt> Reader<R> {
         self.read_block(&self.region_block(region)?)
     }
 
-    /// Decodes a region into `out`, which must have as many values, in C order.
+    /// Decodes a region into `out`, which must have the same number of values, in C order.
     pub fn read_region_into<T: Element>(&self, region: &[Range<usize>], out: &mut [T]) -> Result<()> {
         self.read_block_into(&self.region_block(region)?, out)
     }
@@ -260,7 +260,7 @@ impl<R: ReadAt> Reader<R> {
         self.layout.grid.n_chunks()
     }
 
-    /// How many times a chunk was decoded since the stream was opened: what reading a region costs.
+    /// How many times a chunk was decoded since the stream was opened: the cost of reading a region.
     ///
     /// ```
     /// use pumice::{ErrorBound, Config, DecodeOptions, Reader};
@@ -287,8 +287,8 @@ impl<R: ReadAt> Reader<R> {
         self.read_block(&self.layout.grid.block(id))
     }
 
-    /// Decodes the chunks of these ids, some of them in parallel, and hands each over with its region, in order of id.
-    /// Memory is taken for one chunk per thread.
+    /// Decodes the chunks of these ids, some of them in parallel, and calls `f` with the region and the values of each,
+    /// in order of id. Needs memory for one chunk per thread.
     pub fn for_each_chunk<T: Element>(
         &self,
         ids: Range<u64>,
@@ -461,7 +461,7 @@ impl<R: ReadAt> Reader<R> {
         Ok(())
     }
 
-    /// Copies decoded chunks to `out`, cut into bands along its first axis that can be cut.
+    /// Copies decoded chunks to `out`, in parallel over bands along its first axis of more than one point.
     fn scatter_all<T: Element>(&self, parts: &[(Block, &[T])], region: &Block, out: &mut [T]) -> Result<()> {
         let Some(axis) = region.extents.iter().position(|&n| n > 1) else {
             parts.iter().for_each(|(block, values)| scatter(block, values, region, out));
@@ -525,7 +525,7 @@ impl<R: ReadAt> Reader<R> {
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
     }
 
-    /// How many chunks may be held decoded, `per_worker` of them for each worker, within the caller's limit.
+    /// How many decoded chunks may be in memory: `per_worker` for each worker, within the caller's limit.
     fn window<T>(&self, per_worker: usize) -> Result<usize> {
         let chunk_shape = self.layout.grid.chunk_shape();
         // Clipped to the array, since the chunk shape may be larger.

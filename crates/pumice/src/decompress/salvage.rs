@@ -64,14 +64,14 @@ pub struct Salvage<R> {
 }
 
 impl<R: ReadAt> Salvage<R> {
-    /// What the stream says about itself. Where the index is lost too, `shape[0]` ends with the last chunk found, and
-    /// `segments` is empty.
+    /// The metadata of the stream. If the index is lost, too, `shape[0]` ends with the last chunk found, and `segments`
+    /// is empty.
     pub fn info(&self) -> &Info {
         self.reader.info()
     }
 
-    /// Whether the extent along the slowest axis is that of the whole array. Without an index, rows after the last chunk
-    /// that was found may be lost, and nothing tells how many.
+    /// Whether the extent along the slowest axis is that of the whole array. Without an index, rows after the last
+    /// chunk that was found may be lost, and it is unknown how many.
     pub fn end_is_known(&self) -> bool {
         self.end_is_known
     }
@@ -109,7 +109,7 @@ impl<R: ReadAt> Salvage<R> {
         Ok(Array { shape: whole.extents, data })
     }
 
-    /// Hands over each intact chunk with its region, in order of id.
+    /// Calls `f` with the region and the values of each intact chunk, in order of id.
     pub fn for_each_chunk<T: Element>(&self, f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send) -> Result<()> {
         self.reader.for_each_id(&self.intact, f)
     }
@@ -122,7 +122,7 @@ struct Scan<'a, R> {
     header: Header,
     header_bytes: usize,
     max_bytes: u64,
-    /// An upper limit of the payload size of a chunk.
+    /// An upper limit on the payload size of a chunk.
     max_payload: u64,
     /// Bytes that may still be checked.
     effort: u64,
@@ -245,7 +245,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
         Ok(())
     }
 
-    /// The grid by the index, or else by what the frames say.
+    /// The grid from the index, or else from the identities of the frames.
     fn grid(&self) -> Result<Grid> {
         let Header { shape, chunk_shape, .. } = &self.header;
         if self.header.single_chunk {
