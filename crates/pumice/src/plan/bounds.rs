@@ -1,5 +1,4 @@
-//! What must hold for single values: the limits that the bounds of an array come to, for all of it and for boxes of
-//! it, and their check.
+//! Limits on the errors of single values, which result from the bounds of an array and of boxes of it, and their check.
 //!
 //! **Proof that the check suffices.** For e of at least 2^-60 let e' = fl(e (1 - 2^-20)) and let d be |x - x'| and p
 //! be e'|x|, both rounded to binary64. Values below 2^-500 are first multiplied by 2^540, which is exact, so that p is
@@ -14,7 +13,7 @@ use super::config::ErrorBound;
 use crate::grid::Block;
 use crate::num::Real;
 
-/// A box of the array and the bound that holds in it, beside that of the whole array.
+/// A box of the array and the bound that holds in it, in addition to that of the whole array.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Region {
@@ -38,15 +37,16 @@ impl BoxLimit {
     }
 }
 
-/// What must hold for a value x: |x - x'| <= min(abs, pointwise · |x|). Without such a bound they are infinite.
+/// What must hold for a value x: |x - x'| <= min(abs, pointwise · |x|). Where there is no such bound, the part is
+/// infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
-    /// 0 if every bit must be as it was.
+    /// 0 if every bit must be kept.
     pub(crate) abs: f64,
     pub(crate) pointwise: f64,
 }
 
-/// Factors below this ask for the value itself.
+/// Smaller factors ask for the value itself.
 const LEAST_POINTWISE: f64 = 1.0 / (1_u64 << 60) as f64;
 /// Share of a limit that is not used.
 const MARGIN: f64 = 1.0 / (1 << 20) as f64;
@@ -57,7 +57,7 @@ const ENLARGE: f64 = f64::from_bits((1023 + 540) << 52);
 impl Limit {
     pub(crate) const LOSSLESS: Self = Self { abs: 0.0, pointwise: f64::INFINITY };
 
-    /// The limit of a bound that comes to `abs`.
+    /// The limit of a bound whose absolute value is `abs`.
     pub(crate) fn new(bound: ErrorBound, abs: f64) -> Self {
         match bound {
             ErrorBound::PwRel(e) => Self { abs: f64::INFINITY, pointwise: e },
@@ -65,7 +65,7 @@ impl Limit {
         }
     }
 
-    /// What holds where both hold.
+    /// The limit that holds where both hold.
     pub(crate) fn meet(self, other: Self) -> Self {
         let both = Self { abs: self.abs.min(other.abs), pointwise: self.pointwise.min(other.pointwise) };
         if both.is_lossless() { Self::LOSSLESS } else { both }
@@ -85,7 +85,7 @@ impl Limit {
     }
 }
 
-/// A [`Limit`] with its margin taken off; see the proof above.
+/// A [`Limit`] less its margin; see the proof above.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Check {
     abs: f64,
@@ -106,7 +106,7 @@ impl Check {
 /// Whether `|x - y| <= e |x|`, exactly; `x` is finite.
 pub(crate) fn is_within_share(x: f64, y: f64, e: f64) -> bool {
     if e < LEAST_POINTWISE || x == 0.0 {
-        // Other values than x itself are farther away.
+        // All values other than x are farther away.
         return x == y;
     }
     let scale = if x.abs() < TINY { ENLARGE } else { 1.0 };
@@ -139,7 +139,7 @@ mod tests {
         assert!(!is_within_share(5e-324, 1e-323, 0.5) && is_within_share(5e-324, 1e-323, 1.0));
         assert!(!is_within_share(1.0, f64::NAN, 1.0) && !is_within_share(f64::MAX, f64::INFINITY, 1.0));
         assert!(!is_within_share(f64::MAX, -f64::MAX, 1.0) && !is_within_share(1.0, 1.0_f64.next_up(), 1e-30));
-        // The product 0.1 · 3 is above 0.3 as it is rounded, and 0.1 itself above 1/10.
+        // The rounded product 0.1 · 3 is above 0.3, and 0.1 itself is above 1/10.
         assert!(is_within_share(3.0, 3.3, 0.1_f64.next_up()) && is_within_share(3.0, 2.7, 0.1));
     }
 

@@ -1,5 +1,5 @@
-//! What a caller asks for. [`Config`] holds only wishes; `plan.rs` turns them, with the data's statistics, into
-//! decisions, and `container/header.rs` stores those.
+//! The options of a caller. [`Config`] holds nothing else; `plan/mod.rs` makes decisions from them and from the data's
+//! statistics, and `container/header.rs` stores these.
 
 use std::ops::Range;
 
@@ -17,18 +17,19 @@ pub enum ErrorBound {
     Rel(f64),
     /// `|x - x'| <= e * |x|` for every finite value. Zeros stay zeros.
     PwRel(f64),
-    /// Every bit as it was.
+    /// Every bit is kept.
     Lossless,
     /// A peak signal to noise ratio of this many dB, `20 log10(max - min) - 10 log10(MSE)` over the finite values that
-    /// are not fill values: never less, and less than 0.5 dB more where a bound gives that. Like all targets it is
-    /// turned into an absolute bound by a search that compresses the array several times; so the array must be there
-    /// as a whole, which a streaming writer does not have.
+    /// are not fill values: never less, and less than 0.5 dB more if some bound achieves that. As for all targets, a
+    /// search that compresses the array several times finds an absolute bound. This needs the whole array, so a
+    /// streaming writer cannot have targets.
     Psnr(f64),
     /// An L2 norm of the error, `sqrt(sum (x - x')^2)` over all values: never more, and as close as `Psnr`. Zero means
     /// [`ErrorBound::Lossless`].
     L2(f64),
-    /// A ratio of the size of the values to that of the stream: never less, and less than 3 % more where a bound gives
-    /// that. An array that is as small without loss is stored lossless; a ratio that no bound gives is an error.
+    /// A ratio of the size of the values to that of the stream: never less, and less than 3 % more if some bound
+    /// achieves that. If lossless compression reaches the ratio, the array is stored lossless; a ratio that no bound
+    /// reaches is an error.
     Ratio(f64),
 }
 
@@ -81,7 +82,7 @@ impl ErrorBound {
         }
     }
 
-    /// Whether the number makes sense for the kind: finite, and above 0 for a PSNR, at least 1 for a ratio, not negative
+    /// Whether the number is valid for the kind: finite, and above 0 for a PSNR, at least 1 for a ratio, not negative
     /// for the rest. Compression refuses other bounds.
     pub fn is_valid(self) -> bool {
         let Some(value) = self.value() else { return true };
@@ -94,7 +95,7 @@ impl ErrorBound {
     }
 }
 
-/// The kind of an [`ErrorBound`], for programs that take or show kind and number apart. The numbers are those of
+/// The kind of an [`ErrorBound`], for programs that take or show kind and number separately. The numbers are those of
 /// `bound_kind` in the file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -151,7 +152,7 @@ impl BoundKind {
         }
     }
 
-    /// Whether it is a target, which a search turns into an absolute bound and which needs the whole array.
+    /// Whether it is a target, for which a search over the whole array finds an absolute bound.
     pub const fn is_target(self) -> bool {
         matches!(self, BoundKind::Psnr | BoundKind::L2 | BoundKind::Ratio)
     }
@@ -197,22 +198,22 @@ pub enum Preset {
     /// Quantise, Lorenzo differences over the chunk, Huffman codes chosen by local magnitude: several times the speed of
     /// `small` at ratios near those of other compressors' best.
     Balanced,
-    /// Fitted interpolation or prediction on the lattice, whichever serves the chunk, and context-modelled rANS: ratios
-    /// above all other compressors at the speed of the good ones.
+    /// Fitted interpolation or prediction on the lattice, whichever suits the chunk better, and context-modelled rANS:
+    /// ratios above all other compressors at the speed of the good ones.
     #[default]
     Small,
-    /// As `small`, with everything tried and the codes under adaptive mixing of many contexts: for archives.
+    /// As `small`, but tries everything and codes with adaptive mixing of many contexts: for archives.
     Max,
     /// The pipeline of cuSZ+: N-D Lorenzo, and Huffman or run-length coding by the paper's rule.
     Cuszplus,
-    /// The pipeline of CEAZ: Lorenzo and codewords made beforehand, new ones where the data is of another kind. Chunks are
-    /// the paper's update windows of 32 MiB, so that [`Writer`](crate::Writer) adapts to a stream as it goes.
+    /// The pipeline of CEAZ: Lorenzo and offline codewords, or new ones where the data's distribution differs. Chunks
+    /// are the paper's update windows of 32 MiB, so that [`Writer`](crate::Writer) adapts to a stream over time.
     Ceaz,
     /// As cuSZp2 in plain mode: differences within blocks of 32, in bit planes of one width per block.
     Cuszp2Plain,
-    /// As cuSZp2 in outlier mode: the first difference of a block is stored apart where that is smaller.
+    /// As cuSZp2 in outlier mode: the first difference of a block is stored separately where that is smaller.
     Cuszp2Outlier,
-    /// As CereSZ-II: differences within blocks of 32, under one static Huffman codebook.
+    /// As CereSZ-II: differences within blocks of 32, coded with one static Huffman codebook.
     Ceresz2,
 }
 
@@ -257,7 +258,7 @@ impl std::str::FromStr for Preset {
     }
 }
 
-/// What to do; everything but the bound has a sensible default.
+/// Options of a compression; all but the bound have sensible defaults.
 ///
 /// ```
 /// use pumice::{ErrorBound, Config};
@@ -270,7 +271,7 @@ pub struct Config {
     pub(crate) regions: Vec<Region>,
     pub(crate) bin: Vec<usize>,
     pub(crate) preset: Preset,
-    /// Empty: look for them.
+    /// Empty: they are detected.
     pub(crate) fills: Vec<f64>,
     pub(crate) range: Option<(f64, f64)>,
     pub(crate) chunk_shape: Option<Vec<usize>>,
@@ -328,9 +329,9 @@ impl Config {
         self
     }
 
-    /// Keeps only the means of bins of so many values along each axis, outside of the boxes of [`Config::region`]; they
-    /// are restored as blocks of equal values. The bounds then hold for the means, and in each box its own bound for
-    /// the values. NaN, infinities and fill values are kept as they are, and left out of the means.
+    /// Keeps only the means of bins of this many values along each axis, outside of the boxes of [`Config::region`];
+    /// they are restored as blocks of equal values. The bounds then hold for the means, and in each box its own bound
+    /// for the values. NaN, infinities and fill values are kept as they are, and left out of the means.
     ///
     /// ```
     /// use pumice::{ErrorBound, Config};
@@ -357,8 +358,8 @@ impl Config {
     /// The values that mean "no data", at most two. They are kept bit for bit and left out of the range of
     /// [`ErrorBound::Rel`], as NaN is whether it is given here or not.
     ///
-    /// Where no value but NaN is given they are looked for: repeated extreme values far away from all others (1e20,
-    /// -9999, …).
+    /// If no value but NaN is given, they are detected: repeated extreme values far away from all others (1e20, -9999,
+    /// …).
     ///
     /// ```
     /// use pumice::{Config, ErrorBound};
@@ -375,8 +376,8 @@ impl Config {
         self
     }
 
-    /// The value range that [`ErrorBound::Rel`] refers to, instead of the data's own: so that the parts of a larger whole
-    /// agree on one bound, and so that a stream can be written before all of it is known.
+    /// The value range that [`ErrorBound::Rel`] refers to, instead of the data's own: so that the parts of a larger
+    /// array share one bound, and so that a stream can be written before all values are known.
     #[must_use]
     pub fn range(mut self, min: f64, max: f64) -> Self {
         self.range = Some((min, max));
@@ -397,7 +398,7 @@ impl Config {
         self
     }
 
-    /// Adds a note that travels with the array, such as a name or units.
+    /// Adds a note that is stored with the array, such as a name or units.
     #[must_use]
     pub fn attribute(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.attributes.push((key.into(), value.into()));
@@ -415,11 +416,11 @@ impl Config {
     }
 }
 
-/// Whether `bound` is a target, which only the whole array can tell how to meet; an error if it makes no sense.
+/// Whether `bound` is a target; an error if its number is invalid.
 pub(crate) fn check_target(bound: ErrorBound) -> Result<bool> {
     let (value, what) = match bound {
         ErrorBound::Psnr(db) => (db, "PSNR must be a number of dB above 0"),
-        ErrorBound::L2(norm) => (norm, "L2 norm must be a number that is not negative"),
+        ErrorBound::L2(norm) => (norm, "L2 norm must be a non-negative number"),
         ErrorBound::Ratio(ratio) => (ratio, "ratio must be a number of at least 1"),
         _ => return Ok(false),
     };

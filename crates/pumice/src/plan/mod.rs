@@ -30,11 +30,11 @@ pub(crate) const CEAZ_WINDOW_BYTES: usize = 32 << 20;
 /// Most axes an array may have.
 pub(crate) const MAX_RANK: usize = 8;
 
-/// Values in a chunk where the user does not say: enough to amortise its sample and framing and to predict along the
+/// Values in a chunk unless the user sets its shape: enough to amortise its sample and framing and to predict along the
 /// slowest axis, few enough to share out among cores.
 const CHUNK_VALUES: usize = 1 << 20;
 
-/// A chunk may grow to this many values where that keeps it one run of memory, which saves a copy.
+/// A chunk may grow to this many values if that keeps it contiguous in memory, which saves a copy.
 const CONTIGUOUS_VALUES: usize = 1 << 22;
 
 /// An array up to this size is one chunk.
@@ -46,20 +46,20 @@ const MAX_CHUNK_BYTES: u64 = 1 << 33;
 /// Most boxes with bounds of their own.
 pub(crate) const MAX_BOXES: usize = 1024;
 
-/// Most values along one axis, and in all, that a bin may take together.
+/// Most values of a bin along one axis, and in total.
 pub(crate) const MAX_BIN: usize = 256;
 pub(crate) const MAX_BIN_VALUES: usize = 4096;
 
-/// What a chunk costs beside its payload: frame and index entry, rounded up.
+/// Overhead of a chunk: frame header and index entry, rounded up.
 const FRAMING_BYTES: u64 = 32;
 
 /// The same, rounded down.
 const LEAST_FRAMING_BYTES: u64 = 24;
 
-/// What all chunks together may cost beside their payloads, in addition to 0.1 %.
+/// Overhead that all chunks together may have, in addition to 0.1 %.
 const FRAMING_ALLOWED: u64 = 128;
 
-/// What was decided for one array.
+/// The decisions for one array.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<T> {
     /// Extents, slowest first. A streaming writer counts axis 0 as it goes and keeps 0 here.
@@ -68,7 +68,7 @@ pub(crate) struct Plan<T> {
     pub(crate) preset: Preset,
     /// What was asked for; `Abs(0)` and a relative bound of an empty range have become `Lossless`.
     pub(crate) bound: ErrorBound,
-    /// What else was asked for and holds as well.
+    /// Further bounds that were asked for and hold as well.
     pub(crate) also: Vec<ErrorBound>,
     /// Boxes with bounds of their own.
     pub(crate) boxes: Vec<BoxLimit>,
@@ -84,7 +84,7 @@ pub(crate) struct Plan<T> {
 }
 
 impl<T: Real> Plan<T> {
-    /// Decides; `stats` is absent where the data is not yet known (a streaming writer).
+    /// Makes the decisions; `stats` is `None` if the data is not yet known (a streaming writer).
     pub(crate) fn new(config: &Config, shape: &[usize], stats: Option<&Stats<T>>) -> Result<Self> {
         let _floats = DefaultFloats::set();
         check_shape::<T>(shape)?;
@@ -121,7 +121,7 @@ impl<T: Real> Plan<T> {
         })
     }
 
-    /// What holds for all values, but for those in boxes.
+    /// The limit for all values outside of boxes.
     pub(crate) fn limit(&self) -> Limit {
         limit_of(self.abs_bound, self.bound, &self.also)
     }
@@ -132,7 +132,7 @@ impl<T: Real> Plan<T> {
     }
 }
 
-/// How values are coded under an absolute bound, or exactly, whatever they are part of.
+/// How values are coded under an absolute bound, or exactly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coding<T> {
     pub(crate) preset: Preset,
@@ -151,13 +151,13 @@ impl<T: Real> Coding<T> {
     }
 }
 
-/// What these bounds, of which the absolute ones come to `abs_bound`, ask for.
+/// The limit that these bounds set; `abs_bound` is the smallest of the absolute ones.
 pub(crate) fn limit_of(abs_bound: f64, bound: ErrorBound, also: &[ErrorBound]) -> Limit {
     let absolute = Limit { abs: abs_bound, pointwise: f64::INFINITY };
     also.iter().chain([&bound]).fold(absolute, |limit, bound| limit.meet(Limit::new(*bound, f64::INFINITY)))
 }
 
-/// All bounds that hold at once, and the absolute bound that they come to: infinite if none of them is absolute.
+/// All bounds that hold at once, and the smallest of the absolute ones: infinite if none of them is absolute.
 fn resolve_all(
     bounds: &[ErrorBound],
     resolve: impl Fn(ErrorBound) -> Result<(ErrorBound, f64)>,
@@ -228,7 +228,7 @@ fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
     }
 }
 
-/// The bound as it will be kept, and its absolute value.
+/// The bound to store, and its absolute value.
 fn resolve_bound(
     bound: ErrorBound,
     config: &Config,
@@ -239,7 +239,7 @@ fn resolve_bound(
         if value.is_finite() && value >= 0.0 {
             Ok(())
         } else {
-            Err(Error::invalid(format!("the {name} bound must be a number that is not negative, not {value}")))
+            Err(Error::invalid(format!("the {name} bound must be a non-negative number, not {value}")))
         }
     };
     match bound {
@@ -272,18 +272,18 @@ fn resolve_bound(
             let abs = if (hi - lo).is_finite() { rel * (hi - lo) } else { rel * hi - rel * lo };
             Ok(if abs == 0.0 { (ErrorBound::Lossless, 0.0) } else { (bound, abs.min(f64::MAX)) })
         }
-        // Arrays that are there as a whole get their bound from target.rs.
+        // Arrays that are available as a whole get their bound from target.rs.
         ErrorBound::Psnr(_) | ErrorBound::L2(_) | ErrorBound::Ratio(_) => {
             check_target(bound)?;
             Err(Error::invalid(
-                "a PSNR, an L2 norm or a ratio can only be aimed at when the whole array is there: compress it from \
-                 memory or from a file, or write rows with an absolute bound",
+                "a PSNR, an L2 norm or a ratio is a target for the whole array: compress the array from memory or from \
+                 a file, or write rows with an absolute bound",
             ))
         }
     }
 }
 
-/// Without statistics: what the user named, and the NaN that most programs write.
+/// Without statistics: the values that the user gave, and the NaN that most programs write.
 fn assumed_fills<T: Real>(given: &[f64]) -> Result<Vec<T>> {
     let mut fills = stats::given_fills(given)?;
     if fills.len() < MAX_FILLS {
@@ -333,7 +333,7 @@ fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: b
         return Err(Error::invalid(format!("chunks of {chunk:?} are larger than 8 GiB; choose smaller ones")));
     }
     if shape_known && let Some(array_bytes) = grid::checked_bytes(shape, T::DTYPE.size()) {
-        // Those at the ends may be slivers.
+        // Chunks at the ends may be slivers.
         let counts = chunk.iter().zip(shape).map(|(c, n)| n.div_ceil(*c) as u64);
         let framing = counts.fold(LEAST_FRAMING_BYTES, u64::saturating_mul);
         if framing > array_bytes / 1000 + FRAMING_ALLOWED {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_makes_no_sense() {
+    fn invalid_options_are_refused() {
         let plan = |config: Config, shape: &[usize]| Plan::<f32>::new(&config, shape, None).map(|p| p.abs_bound);
         assert!(plan(Config::new(ErrorBound::Abs(-1.0)), &[5]).is_err());
         assert!(plan(Config::new(ErrorBound::Abs(f64::NAN)), &[5]).is_err());

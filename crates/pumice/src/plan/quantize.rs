@@ -11,7 +11,7 @@
 //!
 //! **The decoder's own result.** x' is computed from s = fl(x · inv_step) + MAGIC as (s - MAGIC) · step. The integer
 //! stored is q = bits(s) - bits(MAGIC), and the decoder forms from_bits(bits(MAGIC) + q) = s again, bit for bit,
-//! whatever s is; so the value checked is the value restored, for overflows, NaN and all.
+//! whatever s is; so the value checked is the value restored, even for overflows and NaN.
 //!
 //! **Range.** Far beyond 2^22 steps (2^51 for f64) rounding may restore x by luck. That is within the bound, but such integers
 //! are as wide as the type, so [`Quantizer::quantize`] refuses them; the kernels leave it to `tile.rs` to notice the width.
@@ -29,19 +29,19 @@ use crate::num::{Int, Real, Value};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Quantizer<T> {
-    /// Distance of restored values.
+    /// Distance between neighbouring restored values.
     pub step: T,
-    /// Its reciprocal, as rounded: values are multiplied by it.
+    /// The rounded reciprocal of the step, by which values are multiplied.
     pub inv_step: T,
-    /// A restored value may differ by so much, as the difference is rounded.
+    /// Largest rounded difference between a value and its restored value that is accepted.
     pub tolerance: T,
 }
 
-/// Fewest significant bits the step is cut to: costs at most 1/64 of the bound.
+/// Fewest significant bits that the step is rounded down to: this costs at most 1/64 of the bound.
 const MIN_STEP_BITS: u32 = 6;
 
-/// Share of the bound that the step leaves unused; the tolerance leaves half of it. So roundings in the computation of
-/// the bound itself, here or by those who check it in single precision, do not matter.
+/// Share of the bound that the step leaves unused; the tolerance leaves half of it. So rounding errors in the bound
+/// itself, computed here or by a program that checks it in single precision, do not matter.
 const MARGIN: f64 = 1.0 / (1 << 20) as f64;
 
 /// Significant bits of the step where the data's magnitude is not known.
@@ -164,7 +164,8 @@ fn is_normal<T: Real>(value: T) -> bool {
     }
 }
 
-/// The least n with 2^n >= x, which is at least 1; from its bits, since library functions differ from machine to machine.
+/// The least n with 2^n >= x, for x of at least 1; computed from its bits, since library functions differ from machine
+/// to machine.
 fn ceil_log2(x: f64) -> u32 {
     let fraction_bits = f64::MANTISSA_DIGITS - 1;
     let exponent = (x.to_bits() >> fraction_bits) as u32 - (f64::MAX_EXP as u32 - 1);

@@ -1,8 +1,9 @@
-//! One pass over the data before the plan is made: value range and fill values.
+//! Value range and fill values, found in one pass over the data before the plan is made.
 //!
 //! A fill value is NaN, or a value that occurs at least twice, is the least or greatest of all, and lies far outside of
-//! the others' range (or beyond 1e15 when the others do not). It is kept exactly and left out of the range, so taking a value
-//! for one can only tighten the bound. A second pass is needed only where the first suggests such a value.
+//! the others' range (or beyond 1e15 when the others do not). It is kept exactly and left out of the range, so
+//! mistaking a value for one can only tighten the bound. A second pass is needed only where the first suggests such a
+//! value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use crate::grid;
 use crate::io::Source;
 use crate::num::{Int, Real};
 
-/// What the plan needs to know about the data.
+/// Statistics of the data that the plan needs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats<T> {
@@ -23,7 +24,7 @@ pub struct Stats<T> {
     pub fills: Vec<T>,
 }
 
-/// What the first pass over an array finds.
+/// The results of the first pass over an array.
 #[derive(Clone, Debug)]
 pub struct FirstPass<T> {
     /// Least and greatest of the finite values whose bits are not those to skip. The sign of a zero does not matter.
@@ -34,14 +35,14 @@ pub struct FirstPass<T> {
     pub samples: Vec<T>,
 }
 
-// Not derived: that would ask for `T: Default`.
+// Not derived: that would require `T: Default`.
 impl<T> Default for FirstPass<T> {
     fn default() -> Self {
         Self { range: None, first_nan: None, samples: Vec::new() }
     }
 }
 
-/// What the second pass over an array finds, given the ends of the range.
+/// The results of the second pass over an array, given the ends of the range.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondPass<T> {
     /// How often the bits of each end occur.
@@ -50,29 +51,29 @@ pub struct SecondPass<T> {
     pub range: Option<(T, T)>,
 }
 
-/// An array that can be looked at as a whole, wherever its values are. What is found must not depend on the order in
-/// which the values are visited.
+/// Passes over all values of an array, wherever they are. The results must not depend on the order in which the values
+/// are visited.
 pub trait Passes<T> {
     /// Number of values.
     fn n_values(&self) -> usize;
 
-    /// Range, NaN and samples, where at most two values are to be skipped; the default of [`FirstPass`] for an array without values.
+    /// Range, NaN and samples, skipping at most two values; the default of [`FirstPass`] for an array without values.
     fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>>;
 
-    /// Counts and the range between; only some arrays need it, and none without finite values.
+    /// Counts of the ends and the range between them; only some arrays need this pass, and none without finite values.
     fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>>;
 }
 
 /// A fill value lies this many times the range of the others away from them.
 const FAR: f64 = 1000.0;
-/// Constants from here on are fill values without regard to distance.
+/// Values of at least this magnitude can be fill values at any distance.
 const HUGE: f64 = 1e15;
-/// Values looked at to decide whether a second pass is worth it.
+/// Number of samples that decide whether a second pass is needed.
 const N_SAMPLES: usize = 4096;
 
-/// The range that [`ErrorBound::Rel`](crate::ErrorBound::Rel) refers to: least and greatest finite value that is not a fill value;
-/// `None` if there is none. For parts of a whole that are to agree on one bound, by [`Config::range`](crate::Config::range).
-/// `fills` are those of [`Config::fills`](crate::Config::fills): without any, they are looked for.
+/// The range that [`ErrorBound::Rel`](crate::ErrorBound::Rel) refers to: least and greatest finite value that is not a
+/// fill value; `None` if there is none. With [`Config::range`](crate::Config::range), the parts of a larger array can
+/// share one bound. `fills` are those of [`Config::fills`](crate::Config::fills): if there are none, they are detected.
 ///
 /// ```
 /// use pumice::SliceSource;
@@ -86,7 +87,7 @@ pub fn value_range<T: Real>(source: &dyn Source<T>, fills: &[f64], threads: usiz
     Ok(range.map(|(lo, hi)| (lo.to_f64(), hi.to_f64())))
 }
 
-/// Scans all of `source`; `progress` gets the number of bytes done so far.
+/// Scans all of `source`; `progress` is called with the number of bytes done so far.
 pub(crate) fn scan<T: Real>(
     source: &dyn Source<T>,
     fills: &[f64],
@@ -96,7 +97,7 @@ pub(crate) fn scan<T: Real>(
     decide(&SourcePasses { blocks: Blocks::new(source), workers, progress }, fills)
 }
 
-/// The fill values that the user named, each once and without NaN, which is kept anyway.
+/// The fill values that the user gave, each once and without NaN, which is kept anyway.
 pub(crate) fn given_fills<T: Real>(given: &[f64]) -> Result<Vec<T>> {
     let mut fills: Vec<T> = Vec::new();
     for &value in given.iter().filter(|value| !value.is_nan()) {
@@ -139,7 +140,7 @@ pub(crate) fn decide<T: Real>(passes: &impl Passes<T>, given: &[f64]) -> Result<
     Ok(Stats { range, fills })
 }
 
-/// Which of two zeros is found first depends on the order of the search; what is decided must not.
+/// Which of two zeros is found first depends on the order of the search; the decisions must not.
 fn without_sign_of_zero<T: Real>((lo, hi): (T, T)) -> (T, T) {
     (lo.fadd(T::default()), hi.fadd(T::default()))
 }
@@ -155,7 +156,8 @@ fn is_suspicious<T: Real>(samples: &[T], lo: T, hi: T) -> bool {
     least <= greatest && hi - lo > FAR * (greatest - least)
 }
 
-/// The range without fill values, and these, given how often its ends occur and what lies between them.
+/// The range without fill values, and the fill values, given how often the ends of the range occur and what lies
+/// between them.
 fn without_fills<T: Real>((lo, hi): (T, T), [n_lo, n_hi]: [u64; 2], inner: Option<(T, T)>) -> (Option<(T, T)>, Vec<T>) {
     // Whether `end`, seen n times, stands apart from a range.
     let apart = |end: T, n: u64, (a, b): (T, T)| {
@@ -174,7 +176,7 @@ fn without_fills<T: Real>((lo, hi): (T, T), [n_lo, n_hi]: [u64; 2], inner: Optio
     }
 }
 
-/// The passes over a source, by this machine's cores. `progress` gets the bytes that the first one has done.
+/// The passes over a source on the CPU. `progress` is called with the bytes that the first one has done.
 struct SourcePasses<'a, T> {
     blocks: Blocks<'a, T>,
     workers: &'a Workers,
@@ -196,8 +198,9 @@ impl<T: Real> Passes<T> for SourcePasses<'_, T> {
     }
 
     fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
-        let all = self.blocks.fold(self.workers, &|_| {}, |_, values| look(values, ends), Look::merge)?;
-        let Look { range, n_skipped } = all.unwrap_or(Look { range: None, n_skipped: [0; 2] });
+        let count = |_: usize, values: &[T]| range_and_counts(values, ends);
+        let all = self.blocks.fold(self.workers, &|_| {}, count, RangeAndCounts::merge)?;
+        let RangeAndCounts { range, n_skipped } = all.unwrap_or(RangeAndCounts { range: None, n_skipped: [0; 2] });
         Ok(SecondPass { counts: n_skipped, range })
     }
 }
@@ -218,9 +221,9 @@ impl<T: Real> Scan<T> {
         if quick.is_some() {
             return Self { range: quick, first_nan: None, samples };
         }
-        // A bit pattern that is never counted, where nothing is to be skipped.
+        // If there is nothing to skip, a bit pattern that is never counted.
         let skip = [0, 1].map(|i| skip.get(i).or(skip.first()).copied().unwrap_or(T::from_f64(f64::NAN)));
-        let range = look(values, skip).range;
+        let range = range_and_counts(values, skip).range;
         let first_nan = values.iter().position(|v| v.is_nan()).map(|i| (start + i, values[i]));
         Self { range, first_nan, samples }
     }
@@ -313,7 +316,7 @@ impl<'a, T: Real> Blocks<'a, T> {
     ) -> Result<Option<R>> {
         let n_blocks = self.n_blocks();
         let done = AtomicU64::new(0);
-        // A few runs of blocks per worker, so that all finish at about the same time.
+        // A few runs of blocks per worker, so that all finish at nearly the same time.
         let n_runs = (TASKS_PER_WORKER * workers.count()).min(n_blocks);
         let mut results: Vec<Option<R>> = (0..n_runs).map(|_| None).collect();
         // From the end to the start: what was read last, and may still be in the cache, is what is encoded first.
@@ -340,15 +343,15 @@ fn joined<T: Real>(a: Option<(T, T)>, b: Option<(T, T)>) -> Option<(T, T)> {
     }
 }
 
-/// What a careful look at a block tells.
-struct Look<T> {
+/// Range of a block without some values, and how often these occur.
+struct RangeAndCounts<T> {
     /// Range of the finite values whose bits are not among those to skip.
     range: Option<(T, T)>,
     /// How often each of the bits to skip occurs.
     n_skipped: [u64; 2],
 }
 
-impl<T: Real> Look<T> {
+impl<T: Real> RangeAndCounts<T> {
     fn merge(self, other: Self) -> Self {
         let n_skipped = std::array::from_fn(|i| self.n_skipped[i] + other.n_skipped[i]);
         Self { range: joined(self.range, other.range), n_skipped }
@@ -382,7 +385,7 @@ fn quick_range<T: Real>(values: &[T]) -> Option<(T, T)> {
 
 /// Range and counts where values may be special, or are to be skipped.
 #[inline(always)]
-fn careful_range<T: Real>(values: &[T], skip: [T; 2]) -> Look<T> {
+fn careful_range<T: Real>(values: &[T], skip: [T; 2]) -> RangeAndCounts<T> {
     let nan = T::from_f64(f64::NAN);
     let (mut lo, mut hi) = ([nan; LANES], [nan; LANES]);
     let mut counts = [[T::Int::default(); LANES]; 2];
@@ -408,7 +411,7 @@ fn careful_range<T: Real>(values: &[T], skip: [T; 2]) -> Look<T> {
     blocks.iter().for_each(&mut take);
     take(&padded(rest, nan));
     let found = lo.iter().zip(&hi).filter(|(a, _)| !a.is_nan());
-    Look {
+    RangeAndCounts {
         range: found.fold(None, |range, (a, b)| joined(range, Some((*a, *b)))),
         n_skipped: counts.map(|lanes| lanes.iter().map(|n| n.to_u64()).sum()),
     }
@@ -442,7 +445,7 @@ macro_rules! with_avx2 {
 }
 
 with_avx2!(find_range = quick_range(values: &[T]) -> Option<(T, T)>);
-with_avx2!(look = careful_range(values: &[T], skip: [T; 2]) -> Look<T>);
+with_avx2!(range_and_counts = careful_range(values: &[T], skip: [T; 2]) -> RangeAndCounts<T>);
 
 #[cfg(test)]
 mod tests {
