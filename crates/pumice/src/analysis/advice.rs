@@ -8,35 +8,36 @@ use crate::plan::Preset;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// The preset for speed, if it is among those that were looked at.
+    /// The preset for speed, if it is among those that were analysed.
     pub speed: Option<Preset>,
-    /// Why, in words.
+    /// The reason, as text.
     pub speed_reason: String,
     /// The preset for small files: the smallest, unless a quicker one is nearly as good.
     pub ratio: Option<Preset>,
-    /// Why, in words.
+    /// The reason, as text.
     pub ratio_reason: String,
-    /// What to say about chunks, in words.
+    /// Advice on chunks, as text.
     pub chunking: String,
-    /// What is remarkable about the data.
+    /// Remarkable properties of the data.
     pub hints: Vec<Hint>,
 }
 
-/// Something remarkable.
+/// A remarkable property of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hint {
-    /// A name that stays the same over releases.
+    /// A name that does not change between releases.
     pub code: &'static str,
-    /// What it means, in words.
+    /// What it means, as text.
     pub text: String,
 }
 
-/// The slower preset is recommended only if ratios differ by this much.
+/// The slower preset is recommended only if its ratio is higher by this factor.
 const WORTH: f64 = 1.05;
-/// Values along an axis are correlated if neighbours differ by less than this share of the difference of other values.
+/// Values along an axis are correlated if neighbours differ by less than this share of the difference between other
+/// values.
 const TOGETHER: f64 = 0.5;
-/// Data is noise if neighbours differ by this share of the difference of distant values.
+/// Data is noise if neighbours differ by this share of the difference between distant values.
 const NOISE: f64 = 0.8;
 /// If the range is more than this many standard deviations, there are outliers.
 const OUTLYING: f64 = 200.0;
@@ -69,17 +70,17 @@ fn for_ratio(estimates: &[Estimate]) -> (Option<Preset>, String) {
     let presets = presets(estimates);
     let mean = |preset: &Preset| mean_ratio(estimates, *preset);
     let Some(best) = presets.iter().copied().max_by(|a, b| mean(a).total_cmp(&mean(b))) else {
-        return (None, "no presets were looked at".into());
+        return (None, "no presets were analysed".into());
     };
     let quicker = Preset::default();
     if best == Preset::Max && presets.contains(&quicker) && mean(&best) < WORTH * mean(&quicker) {
         let percent = 100.0 * (mean(&best) / mean(&quicker) - 1.0);
         let names = (best.name(), quicker.name());
-        return (Some(quicker), format!("{} would be {percent:.1} % smaller than {} only", names.0, names.1));
+        return (Some(quicker), format!("{} would be only {percent:.1} % smaller than {}", names.0, names.1));
     }
     let reason = match presets.iter().copied().filter(|p| *p != best).max_by(|a, b| mean(a).total_cmp(&mean(b))) {
         Some(next) => format!("{:.2} times the ratio of {}", mean(&best) / mean(&next), next.name()),
-        None => "the only one that was looked at".into(),
+        None => "the only preset that was analysed".into(),
     };
     (Some(best), reason)
 }
@@ -87,7 +88,7 @@ fn for_ratio(estimates: &[Estimate]) -> (Option<Preset>, String) {
 fn for_speed(estimates: &[Estimate]) -> (Option<Preset>, String) {
     let presets = presets(estimates);
     if !presets.contains(&Preset::Fast) {
-        return (None, "fast was not looked at".into());
+        return (None, "fast was not analysed".into());
     }
     let mean = |preset: Preset| mean_ratio(estimates, preset);
     let best = presets.iter().copied().max_by(|a, b| mean(*a).total_cmp(&mean(*b))).expect("fast is there");
@@ -95,7 +96,7 @@ fn for_speed(estimates: &[Estimate]) -> (Option<Preset>, String) {
     let reason = if best == Preset::Fast {
         "nothing else is smaller".into()
     } else if matches!(best, Preset::Small | Preset::Max) {
-        format!("over ten times as quick as {}, at {share:.0} % of its ratio", best.name())
+        format!("over ten times as fast as {}, at {share:.0} % of its ratio", best.name())
     } else {
         format!("{share:.0} % of the ratio of {}", best.name())
     };
@@ -107,7 +108,7 @@ fn chunking(analysis: &Analysis) -> String {
     match analysis.n_chunks {
         1 => "one chunk: reading a part decodes all of it; give --chunk to read parts or to use several threads".into(),
         n => format!(
-            "{n} chunks of {} suit; smaller ones read small parts quicker, at some cost in ratio",
+            "{n} chunks of {} are suitable; with smaller ones, small parts are read faster, at some cost in ratio",
             shape.join(" x ")
         ),
     }
@@ -152,7 +153,7 @@ fn hints(analysis: &Analysis) -> Vec<Hint> {
         say(
             "outliers",
             format!(
-                "a few values stretch the range to {times:.0} standard deviations: a bound relative to it is loose for the others, think of --abs"
+                "a few values stretch the range to {times:.0} standard deviations: a bound relative to it is loose for the others, consider --abs"
             ),
         );
     }
@@ -162,7 +163,9 @@ fn hints(analysis: &Analysis) -> Vec<Hint> {
         let same = 100.0 * (1.0 - residuals.roughness);
         say(
             "runs",
-            format!("at a bound of {bound:.3e}, {same:.1} % of the codes are equal at any distance: run lengths pay"),
+            format!(
+                "at a bound of {bound:.3e}, {same:.1} % of codes are equal at any distance: run-length coding pays"
+            ),
         );
     }
     hints

@@ -30,9 +30,9 @@ const CELL_VALUES: usize = 1 << 17;
 const SAMPLE_SHARE: usize = 4;
 /// No more values than this are sampled.
 const SAMPLE_VALUES: usize = 1 << 20;
-/// Cells that choose the differences of the cheap measure.
+/// Number of cells on which the differences of the cheap measure are chosen.
 const TRIAL_CELLS: usize = 4;
-/// Chunks that are measured; of larger arrays, so many spread over them.
+/// Most chunks that are measured; in larger arrays they are spread evenly.
 const MEASURED_CHUNKS: u64 = 64;
 /// Estimated bits to begin or end a run of fill values.
 const OUTLINE_BITS: usize = 4;
@@ -103,7 +103,7 @@ pub struct LevelEntropy {
     pub bits: f64,
 }
 
-/// What is to be estimated.
+/// The input of an estimate.
 pub(super) struct Survey<'a, T> {
     pub(super) source: &'a dyn Source<T>,
     /// One for each bound.
@@ -112,7 +112,7 @@ pub(super) struct Survey<'a, T> {
     pub(super) workers: &'a Workers,
 }
 
-/// What a survey found.
+/// The results of a survey.
 pub(super) struct Found {
     pub(super) n_chunks: u64,
     pub(super) madograms: Madograms,
@@ -131,8 +131,8 @@ struct Cell {
 /// Bytes of a cell as a whole, in halves and in quarters.
 type Sizes = [u64; 3];
 
-/// What one sampled cell tells.
-struct Look {
+/// The results of one sampled cell.
+struct CellResults {
     n_values: usize,
     /// For each plan, for each preset.
     sizes: Vec<Vec<Sizes>>,
@@ -151,18 +151,18 @@ impl<T: Element> Survey<'_, T> {
             self.measure(&grid, &default.fills, &|share| progress(0.2 * share))?
         };
         let sampled = select(&measured);
-        let looks = self.look(&sampled, is_whole, default, &|share| progress(0.2 + 0.8 * share))?;
+        let results = self.encode_sample(&sampled, is_whole, default, &|share| progress(0.2 + 0.8 * share))?;
         let (mut madograms, mut counts) = (Madograms::new(default.shape.len()), Vec::new());
-        for look in &looks {
-            madograms.merge(&look.madograms);
-            merge_all(&mut counts, &look.residuals);
+        for result in &results {
+            madograms.merge(&result.madograms);
+            merge_all(&mut counts, &result.residuals);
         }
         let lossy: Vec<&Plan<T>> = self.plans.iter().filter(|plan| quantizer(plan).is_some()).collect();
         let mut estimates = Vec::new();
         for (b, plan) in self.plans.iter().enumerate() {
             for (p, &preset) in self.presets.iter().enumerate() {
-                let sizes: Vec<(&Cell, &Look, Sizes)> =
-                    sampled.iter().zip(&looks).map(|(cell, look)| (*cell, look, look.sizes[b][p])).collect();
+                let sizes: Vec<(&Cell, &CellResults, Sizes)> =
+                    sampled.iter().zip(&results).map(|(cell, result)| (*cell, result, result.sizes[b][p])).collect();
                 let payload_bits = if is_whole {
                     8.0 * sizes[0].2[0] as f64 / (sizes[0].1.n_values as f64).max(1.0)
                 } else {
@@ -176,7 +176,7 @@ impl<T: Element> Survey<'_, T> {
             madograms,
             residuals: lossy.iter().zip(&counts).map(|(plan, counts)| counts.finish(plan)).collect(),
             estimates,
-            sampled_values: looks.iter().map(|look| look.n_values as u64).sum(),
+            sampled_values: results.iter().map(|result| result.n_values as u64).sum(),
         })
     }
 
@@ -222,7 +222,7 @@ impl<T: Element> Survey<'_, T> {
         Ok(measured)
     }
 
-    /// The differences that take the fewest bits in some cells, for each plan.
+    /// The differences that take the fewest bits in the trial cells, for each plan.
     fn choose_differences(&self, trial: &[&Block], fills: &[T]) -> Result<Vec<Option<Differences>>> {
         let parts: Vec<Vec<T>> = trial.iter().map(|block| self.read(block)).collect::<Result<_>>()?;
         let best = |plan: &Plan<T>| {
@@ -238,19 +238,19 @@ impl<T: Element> Survey<'_, T> {
     }
 
     /// Encodes the sample.
-    fn look(
+    fn encode_sample(
         &self,
         sampled: &[&Cell],
         is_whole: bool,
         default: &Plan<T>,
         progress: &(dyn Fn(f64) + Sync),
-    ) -> Result<Vec<Look>> {
-        let mut looks = Vec::with_capacity(sampled.len());
+    ) -> Result<Vec<CellResults>> {
+        let mut results = Vec::with_capacity(sampled.len());
         let n_steps = (sampled.len() * (self.plans.len() * self.presets.len() + 1)) as f64;
         let done = AtomicUsize::new(0);
         let step = || progress((done.fetch_add(1, Ordering::Relaxed) + 1) as f64 / n_steps);
         let inner = self.workers.for_items(sampled.len() as u64);
-        let work = |i: usize, slot: &mut Option<Look>| {
+        let work = |i: usize, slot: &mut Option<CellResults>| {
             let block = &sampled[i].block;
             let values = self.read(block)?;
             let n_scales = if is_whole { 1 } else { 3 };
@@ -271,14 +271,14 @@ impl<T: Element> Survey<'_, T> {
             }
             step();
             let sizes = self.plans.iter().map(|plan| self.presets.iter().map(|p| sizes(plan, *p)).collect()).collect();
-            *slot = Some(Look { n_values: values.len(), sizes, madograms, residuals: counts });
+            *slot = Some(CellResults { n_values: values.len(), sizes, madograms, residuals: counts });
             Ok(())
         };
         parallel::ordered(self.workers, sampled.len(), usize::MAX, work, |_, slot| {
-            looks.extend(slot.take());
+            results.extend(slot.take());
             Ok(())
         })?;
-        Ok(looks)
+        Ok(results)
     }
 
     fn read(&self, block: &Block) -> Result<Vec<T>> {
@@ -297,7 +297,7 @@ fn exception_bits<T>(found: &Quantised) -> f64 {
     (found.n_exact * (8 * size_of::<T>() + 16) + found.n_outlines * OUTLINE_BITS) as f64
 }
 
-/// Cuts a chunk into boxes of about its own proportions, and at most [`CELL_VALUES`].
+/// Cuts a chunk into boxes of roughly its own proportions and at most [`CELL_VALUES`] values.
 fn cells_of(chunk: &Block) -> Vec<Block> {
     let mut cuts = vec![1; chunk.extents.len()];
     let size = |cuts: &[usize]| -> usize { chunk.extents.iter().zip(cuts).map(|(n, c)| n.div_ceil(*c)).product() };
@@ -312,8 +312,8 @@ fn cells_of(chunk: &Block) -> Vec<Block> {
     cells
 }
 
-/// Pieces of about equal size along an axis, cut where `fast` cuts its tiles: cells should not have more clipped tiles
-/// than chunks.
+/// Pieces of nearly equal size along an axis, cut where `fast` cuts its tiles, so that cells do not have more clipped
+/// tiles than chunks.
 fn cut(block: &Block, axis: usize, n: usize) -> impl Iterator<Item = Block> {
     let (start, extent) = (block.start[axis], block.extents[axis]);
     let tile = plan::tile_extent(block.extents.len(), axis);
@@ -327,7 +327,7 @@ fn cut(block: &Block, axis: usize, n: usize) -> impl Iterator<Item = Block> {
     })
 }
 
-/// Size of a box cut in two along its longest axis `scale` times, under an encoder.
+/// Encoded size of a box that is cut in two along its longest axis `scale` times.
 fn encoded_bytes<T: Element>(values: &[T], extents: &[usize], plan: &Plan<T>, scale: usize, inner: &Workers) -> u64 {
     if values.is_empty() {
         return 0;
@@ -366,14 +366,14 @@ fn select(cells: &[Cell]) -> Vec<&Cell> {
 }
 
 /// Bits of payload per value to expect for plan number `b` from the sizes of the sampled cells.
-fn bits_per_value(sampled: &[(&Cell, &Look, Sizes)], b: usize, measured: &[Cell], chunk_values: usize) -> f64 {
-    let n_sampled: f64 = sampled.iter().map(|(_, look, _)| look.n_values as f64).sum();
+fn bits_per_value(sampled: &[(&Cell, &CellResults, Sizes)], b: usize, measured: &[Cell], chunk_values: usize) -> f64 {
+    let n_sampled: f64 = sampled.iter().map(|(_, result, _)| result.n_values as f64).sum();
     let mean = |of: &dyn Fn(&Cell, &Sizes, f64) -> f64| {
-        sampled.iter().map(|(cell, look, sizes)| of(cell, sizes, look.n_values as f64)).sum::<f64>() / n_sampled
+        sampled.iter().map(|(cell, result, sizes)| of(cell, sizes, result.n_values as f64)).sum::<f64>() / n_sampled
     };
     let bits: [f64; 3] = std::array::from_fn(|scale| mean(&|_, sizes, _| 8.0 * sizes[scale] as f64));
     let measure = mean(&|cell, _, n| cell.measure[b] * n);
-    // Regression on the measure: as many bits more as the cells that were not coded have by it.
+    // Regression on the measure: adds the bits by which all measured cells differ from the sampled ones.
     let n_measured: f64 = measured.iter().map(|cell| cell.block.n_values() as f64).sum();
     let measure_of_all =
         measured.iter().map(|cell| cell.measure[b] * cell.block.n_values() as f64).sum::<f64>() / n_measured;
@@ -438,7 +438,7 @@ fn estimate<T: Element>(plan: &Plan<T>, grid: &Grid, payload_bits: f64, is_exact
 /// Distances at which codes are compared.
 const CODE_LAGS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// Histograms of what predictors leave at one bound.
+/// Histograms of the residuals of predictors at one bound.
 #[derive(Clone)]
 struct ResidualCounts {
     lorenzo: Vec<(Differences, Histogram, Pairs)>,
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_costs_and_faces_are_told_apart() {
+    fn fixed_costs_and_faces_are_separated() {
         // 1 bit per value and a table of 0.1 bits per value of a cell.
         let tables = saved_share([1.1, 1.2, 1.4], 16.0, 3);
         assert!((1.1 * (1.0 - tables) - (1.0 + 0.1 / 16.0)).abs() < 1e-9, "{tables}");

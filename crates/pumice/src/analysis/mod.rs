@@ -1,8 +1,8 @@
 //! Statistics of an array, its estimated compressed size, and advice: [`analyze`].
 //!
-//! Two passes over the data (`profile.rs`: range, moments, special values; `estimate.rs`: how many bits each part takes,
-//! about), then the real encoders on a quarter of the values or less. Figures here never influence a stream, so library
-//! functions such as logarithms are fine. docs/analyze.md explains each figure.
+//! Makes two passes over the data (`profile.rs`: range, moments, special values; `estimate.rs`: roughly how many bits
+//! each part takes), then runs the real encoders on at most a quarter of the values. The figures never influence a
+//! stream, so the platform's logarithms may be used. docs/analyze.md explains each figure.
 
 mod advice;
 mod estimate;
@@ -83,7 +83,7 @@ impl AnalysisOptions {
     }
 }
 
-/// What was found.
+/// The results of an analysis.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Analysis {
@@ -130,7 +130,7 @@ pub fn analyze<T: Element>(data: &[T], shape: &[usize], options: &AnalysisOption
     analyze_from(&SliceSource::new(data, shape)?, options, &|_| ())
 }
 
-/// Analyses an array that is read box by box, such as a file larger than memory. Takes memory for a chunk per thread.
+/// Analyses an array that is read box by box, such as a file larger than memory. Needs memory for one chunk per thread.
 ///
 /// `progress` is called with the share of the work that is done, from any thread.
 pub fn analyze_from<T: Element>(
@@ -154,7 +154,7 @@ pub fn analyze_from<T: Element>(
     let default = Plan::<T>::new(&Config::new(ErrorBound::Lossless).fills(&options.fills), shape, Some(&stats))?;
     let survey = estimate::Survey { source, plans: &plans, presets: &options.presets, workers: &workers };
     let mut found = survey.run(&default, &|share| progress(0.2 + 0.8 * share))?;
-    // As they were asked for: a plan calls those of an empty range lossless.
+    // The bounds as they were asked for: in a plan, relative ones of an empty range are lossless.
     let asked = options.bounds.iter().flat_map(|bound| options.presets.iter().map(move |_| *bound));
     found.estimates.iter_mut().zip(asked).for_each(|(estimate, bound)| estimate.bound = bound);
     let mut analysis = Analysis {

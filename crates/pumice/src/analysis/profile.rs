@@ -1,4 +1,4 @@
-//! One pass over all values: counts of every kind, moments, and how many bits of the significand are in use.
+//! One pass over all values: counts of each kind, moments, and how many bits of the significand are in use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use crate::io::Source;
 use crate::num::DType;
 use crate::plan::stats::{Blocks, Stats};
 
-/// What the values are like. "Values" without more are the finite ones that are not fill values.
+/// Properties of the values. "Values" alone means finite values that are not fill values.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
@@ -31,7 +31,7 @@ pub struct Profile {
     pub n_neg_inf: u64,
     /// Zeros of either sign.
     pub n_zero: u64,
-    /// Zeros with a sign.
+    /// Negative zeros.
     pub n_neg_zero: u64,
     /// Values closer to zero than the least normal number.
     pub n_subnormal: u64,
@@ -72,7 +72,7 @@ struct Tally {
     squares: f64,
 }
 
-/// Looks at all values; `progress` gets the number of bytes done so far.
+/// Scans all values; `progress` is called with the number of bytes done so far.
 pub(super) fn scan<T: Element>(
     source: &dyn Source<T>,
     stats: &Stats<T>,

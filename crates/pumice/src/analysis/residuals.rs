@@ -18,7 +18,7 @@ pub(crate) struct Quantised {
     pub(crate) n_outlines: usize,
 }
 
-/// Quantises a chunk; fill values and others without an integer repeat the one before them.
+/// Quantises a chunk; fill values and others without an integer repeat the previous integer.
 pub(crate) fn quantize<T: Element>(values: &[T], quantizer: &Quantizer<T>, fills: &[T]) -> Quantised {
     let kinds = masks::find_fills(values, fills).unwrap_or_default();
     let n_fills = kinds.iter().filter(|kind| **kind != 0).count();

@@ -2,7 +2,7 @@
 
 use crate::codec::Element;
 
-/// Distances that are looked at, where the sample reaches that far.
+/// Distances that are measured, as far as the sample reaches.
 const LAGS: [usize; 15] = [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64, 96, 128, 192];
 
 /// How much values differ along one axis.
@@ -21,7 +21,7 @@ pub struct AxisMadogram {
 pub struct MadogramPoint {
     /// The distance.
     pub lag: usize,
-    /// Mean absolute difference over the range of values; white noise that is evenly spread has 1/3.
+    /// Mean absolute difference over the range of values; uniform white noise has 1/3.
     pub difference: f64,
 }
 
@@ -36,7 +36,7 @@ impl Madograms {
         Self { sums: vec![[(0.0, 0); LAGS.len()]; rank] }
     }
 
-    /// Adds a box of values; those that are not finite or fill values are left out.
+    /// Adds a box of values, without fill values and those that are not finite.
     pub(super) fn add<T: Element>(&mut self, values: &[T], extents: &[usize], fills: &[T]) {
         let as_counted = |value: &T| {
             let is_fill = fills.iter().any(|fill| fill.to_bits_u64() == value.to_bits_u64());

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Evenly spread in [0, 1).
+/// Uniform in [0, 1).
 fn noise(n: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {
@@ -52,7 +52,7 @@ fn white_noise() {
     let found = analysed(&noise(30_000), &[30_000]);
     assert!(codes(&found).contains(&"noise"), "{:?}", found.advice);
     assert!(found.madograms[0].points.iter().all(|p| (p.difference - 1.0 / 3.0).abs() < 0.01));
-    // A step of 2 % of the range: 50 values, all as frequent. Their differences are longer.
+    // A step of 2 % of the range: 50 values, all equally frequent. Their differences take more bits.
     let bits = found.residuals[0].lorenzo[0].bits;
     assert!((50_f64.log2()..50_f64.log2() + 1.0).contains(&bits), "{bits}");
     assert!(found.residuals[0].roughness > 0.9);
