@@ -1,4 +1,4 @@
-//! Writing: the plan as a backend sees it, and payloads to a stream.
+//! Writing: the plan for a backend, and a stream from payloads.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::exec::Workers;
 use crate::grid::{self, Grid};
 use crate::plan::{Config, ErrorBound, Plan, Preset};
 
-/// All that is decided about the stream of an array before any chunk is coded.
+/// All decisions about the stream of an array, made before any chunk is coded.
 #[derive(Clone, Debug)]
 pub struct Blueprint<T> {
     plan: Plan<T>,
@@ -24,9 +24,9 @@ pub struct Blueprint<T> {
 }
 
 impl<T: Element> Blueprint<T> {
-    /// Decides. What only [`compress`](crate::compress) can do is [`Unsupported`](crate::ErrorKind::Unsupported): other
-    /// presets than `fast` and `balanced`, bounds relative to each value, targets, regions and bins. [`check_supported`]
-    /// asks for that alone.
+    /// Makes the decisions. What only [`compress`](crate::compress) can do is
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): presets other than `fast` and `balanced`, bounds relative to
+    /// each value, targets, regions and bins. [`check_supported`] checks for that alone.
     pub fn new(config: &Config, shape: &[usize], stats: &Stats<T>) -> Result<Self> {
         check_supported(config)?;
         let plan = Plan::new(config, shape, Some(stats))?;
@@ -44,12 +44,12 @@ impl<T: Element> Blueprint<T> {
         self.plan.preset
     }
 
-    /// How values become integers; `None` if every value is stored exactly, for which `fast` is used.
+    /// How values are quantised; `None` if every value is stored exactly, for which `fast` is used.
     pub fn quantizer(&self) -> Option<Quantizer<T>> {
         self.plan.step.and_then(|step| Quantizer::for_stream(step, self.plan.abs_bound))
     }
 
-    /// Values that are kept by their bits.
+    /// Fill values, which are kept bit for bit.
     pub fn fills(&self) -> &[T] {
         &self.plan.fills
     }
@@ -64,7 +64,7 @@ impl<T: Element> Blueprint<T> {
         self.grid.n_chunks() as usize
     }
 
-    /// The box that chunk `id` is.
+    /// The box of chunk `id`.
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -72,7 +72,7 @@ impl<T: Element> Blueprint<T> {
         ChunkBox::new(&self.grid, id)
     }
 
-    /// Appends the payload of chunk `id`, whose values are given in C order, by the cores of this machine.
+    /// Appends the payload of chunk `id`, whose values are given in C order; encodes it on the CPU.
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -84,11 +84,11 @@ impl<T: Element> Blueprint<T> {
         Ok(T::encode_chunk(values, &self.grid.block(id as u64), &self.plan, &Workers::Serial, out))
     }
 
-    /// Lays out the stream of these payloads, given in order of chunks, which are elsewhere and need not come here.
+    /// Lays out the stream of these payloads, given in order of chunk ids. Their bytes may stay on a device.
     pub fn outline(&self, payloads: &[Payload]) -> Result<Outline> {
         self.check_complete(payloads.len())?;
         let sizes: Vec<(CodecId, usize)> = payloads.iter().map(|payload| (payload.codec, payload.n_bytes)).collect();
-        let (mut places, mut others) = (Vec::new(), Vec::new());
+        let (mut ranges, mut others) = (Vec::new(), Vec::new());
         let mut part = Vec::new();
         let mut stream = StreamWriter::start(&self.header(), &mut part)?;
         let mut at = 0;
@@ -98,13 +98,13 @@ impl<T: Element> Blueprint<T> {
             let start = at + part.len();
             others.push((at, std::mem::take(&mut part)));
             at = start + n_bytes;
-            places.push(start..at);
+            ranges.push(start..at);
             stream.add_frames([(head_bytes + n_bytes) as u64], 0);
         }
         stream.add_frames([], self.grid.rows());
         let n_bytes = stream.finish(&mut part) as usize;
         others.push((at, part));
-        Ok(Outline { n_bytes, payloads: places, others })
+        Ok(Outline { n_bytes, payloads: ranges, others })
     }
 
     fn header(&self) -> Header {
@@ -136,7 +136,7 @@ impl<T: Element> Blueprint<T> {
     }
 }
 
-/// What a stream says of a payload.
+/// What a stream stores about a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// How it is coded.
@@ -147,21 +147,21 @@ pub struct Payload {
     pub hash: u64,
 }
 
-/// A stream but for its payloads.
+/// A stream without its payloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outline {
     /// Size of the stream.
     pub n_bytes: usize,
-    /// Where the payload of each chunk goes.
+    /// Byte range of the payload of each chunk.
     pub payloads: Vec<Range<usize>>,
-    /// What stands between them, and where.
+    /// The bytes between them, with their offsets.
     pub others: Vec<(usize, Vec<u8>)>,
 }
 
-/// Whether a backend can encode this: an error of kind [`Unsupported`](crate::ErrorKind::Unsupported) says what only
-/// [`compress`](crate::compress) can do, which is what takes other stages of `pipeline.rs` than those of two presets.
-/// Needs no array; what is wrong with the arguments shows only where they meet one.
+/// Checks that a backend can encode with these options. An error of kind [`Unsupported`](crate::ErrorKind::Unsupported)
+/// says what only [`compress`](crate::compress) can do, since it needs other stages of `pipeline.rs` than those of the
+/// two presets. Needs no array, and so finds no arguments that are invalid for an array.
 pub fn check_supported(config: &Config) -> Result<()> {
     let is_plain = |bound: &ErrorBound| matches!(bound, ErrorBound::Abs(_) | ErrorBound::Rel(_) | ErrorBound::Lossless);
     if !matches!(config.preset, Preset::Fast | Preset::Balanced) {
@@ -179,8 +179,8 @@ pub fn check_supported(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Makes a stream of the payloads of all chunks, which are given in order of their ids and copied straight to their
-/// places.
+/// Makes a stream from the payloads of all chunks, which are given in order of their ids and written straight to their
+/// offsets.
 #[derive(Debug)]
 pub struct Assembler<'a, T> {
     blueprint: &'a Blueprint<T>,
@@ -189,7 +189,7 @@ pub struct Assembler<'a, T> {
     out: Vec<u8>,
 }
 
-/// Where a frame goes.
+/// The memory of a frame to be written.
 struct Slot<'a> {
     codec: CodecId,
     identity: Identity,
@@ -214,7 +214,7 @@ impl<'a, T: Element> Assembler<'a, T> {
         Ok(Self { blueprint, workers, stream, out })
     }
 
-    /// Adds the next chunk: `fill` gets room for its payload and writes every byte of it.
+    /// Adds the next chunk: `fill` gets the memory of its payload and writes every byte of it.
     pub fn chunk(
         &mut self,
         codec: CodecId,
@@ -224,8 +224,8 @@ impl<'a, T: Element> Assembler<'a, T> {
         self.add(&[(codec, payload_bytes)], |_, mut slots| slots[0].write(fill))
     }
 
-    /// Adds the next chunks, given their codecs and payload sizes: `fill` gets the number of each among them and room
-    /// for its payload. That, and the checksums, are done on as many threads as [`Config::threads`] says.
+    /// Adds the next chunks, given their codecs and payload sizes: `fill` gets the index of each among them and the
+    /// memory of its payload. This and the checksums run on as many threads as [`Config::threads`] says.
     pub fn chunks(
         &mut self,
         sizes: &[(CodecId, usize)],
@@ -236,7 +236,7 @@ impl<'a, T: Element> Assembler<'a, T> {
         })
     }
 
-    /// Ends the stream; all chunks must be there.
+    /// Ends the stream; all chunks must have been added.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.blueprint.check_complete(self.stream.n_chunks() as usize)?;
         self.stream.add_frames([], self.blueprint.grid.rows());
@@ -244,7 +244,7 @@ impl<'a, T: Element> Assembler<'a, T> {
         Ok(self.out)
     }
 
-    /// Makes room for the next frames and lets `write` fill it. Nothing is added on error.
+    /// Allocates memory for the next frames and lets `write` fill it. Nothing is added on error.
     fn add(
         &mut self,
         sizes: &[(CodecId, usize)],

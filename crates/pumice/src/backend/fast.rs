@@ -1,4 +1,4 @@
-//! The codec `fast` (docs/format.md, section 6) as far as it is the same for all chunks of one shape: which predictors are
+//! The codec `fast` (docs/format.md, section 6) as far as it is common to all chunks of one shape: which predictors are
 //! compared, on which values, and how large a payload may be.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub const FAST_RUN: usize = choose::RUN;
 pub const FAST_MAX_LAG: usize = choose::MAX_LAG;
 /// Runs sampled from a chunk, at most.
 pub const FAST_MAX_RUNS: usize = choose::MAX_RUNS;
-/// The most values of a tile; those that are not clipped have as many.
+/// Most values of a tile; a tile that is not clipped has this many.
 pub const FAST_TILE_VALUES: usize = geometry::TILE_VALUES;
 
 /// A predictor and the view of the chunk that it works in.
@@ -50,7 +50,7 @@ impl FastCandidate {
         Self { across: [row, plane], axes, lag, view: view.to_bytes(), nb, nz, ny, nx, n_tiles: view.n_tiles() }
     }
 
-    /// By what the payload of a chunk of these extents is coded, checked.
+    /// The predictor and view that the payload of a chunk of these extents is coded with; checked.
     pub fn read_from(payload: &[u8], extents: &[usize]) -> Result<Self> {
         let (predictor, view, _) = fast::read_parameters(payload, extents)?;
         Ok(Self::new((predictor, view)))
@@ -63,17 +63,17 @@ impl FastCandidate {
         Ok((0..).zip(view.tiles()).filter(|(_, tile)| tile.touches(&part)).map(|(number, _)| number).collect())
     }
 
-    /// Refuses a payload that has no room for the directory of so many tiles.
+    /// Refuses a payload that is too small for the directory of this many tiles.
     pub fn check_payload_bytes(&self, payload_bytes: usize) -> Result<()> {
         if payload_bytes < fast::directory_bytes(self.n_tiles) { Err(fast::short()) } else { Ok(()) }
     }
 
-    /// The first bytes of a payload coded by this.
+    /// The first bytes of a payload that is coded with this candidate.
     pub fn parameters(&self) -> [u8; 8] {
         fast::parameters(Predictor { axes: self.axes, lag: self.lag }, self.view)
     }
 
-    /// What candidates are compared by: the cost, and a sixteenth more where the lag is above 1.
+    /// The figure by which candidates are compared: the cost, plus a sixteenth if the lag is above 1.
     pub fn price(&self, cost: u64) -> u64 {
         choose::price(self.lag, cost)
     }
@@ -82,14 +82,15 @@ impl FastCandidate {
 /// How `fast` chooses a predictor for a chunk.
 ///
 /// The cost of a candidate is summed over all runs. Runs are read with the [`FAST_MAX_LAG`] values before them, as
-/// quantised integers or, where values are stored exactly, as ordered ones; what has no integer repeats the one before it
-/// among these values, or is 0. Differences are taken across, by subtracting the runs at the distances of
-/// [`FastCandidate::across`], and then along x. Each group of eight costs as many bits as the largest of them has after
-/// zigzag coding. The least [`FastCandidate::price`] wins, and among equals the first.
+/// quantised integers or, if values are stored exactly, as order-preserving integers; a value without an integer
+/// repeats the previous one among these values, or is 0. Differences are taken across, by subtracting the runs at the
+/// distances of [`FastCandidate::across`], and then along x. Each group of eight costs as many bits as the largest of
+/// them has after zigzag coding. The candidate with the least [`FastCandidate::price`] wins, and among equals the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FastSampling {
-    /// In order of preference; just one where the chunk is too small to compare any.
+    /// In order of preference; only one if the chunk is too small to compare any.
     pub candidates: Vec<FastCandidate>,
     /// Index in the chunk of the first value of each run of [`FAST_RUN`]. There are [`FAST_MAX_LAG`] values before it,
     /// also at the distances `across`.
@@ -105,7 +106,8 @@ pub fn fast_sampling(extents: &[usize]) -> FastSampling {
     }
 }
 
-/// Most bytes of a payload of `fast`, as long as it is being made: what is larger than the values is stored raw.
+/// Largest size of a payload of `fast` while it is being encoded; a result that is larger than the values is stored
+/// raw.
 pub fn fast_payload_bound(n_values: usize, n_tiles: usize, value_bytes: usize) -> usize {
     fast::directory_bytes(n_tiles) + 4 * n_tiles + n_values * value_bytes
 }

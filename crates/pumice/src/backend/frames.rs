@@ -1,4 +1,4 @@
-//! Reading: a stream to payloads. Every byte is taken for hostile, as by [`Reader`].
+//! Reading: payloads from a stream. No byte is trusted, as in [`Reader`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -63,24 +63,25 @@ impl ReadAt for Stream<'_> {
 pub struct Frame {
     /// How the payload is coded.
     pub codec: CodecId,
-    /// Where it stands in the stream.
+    /// Byte range of the payload in the stream.
     pub payload: Range<usize>,
 }
 
 impl<'a> Frames<'a> {
-    /// Reads header and index. Memory for all values may be taken once this has succeeded: they are within the limit of
-    /// the options, and no frame is too small for its share of them.
+    /// Reads header and index. Once this has succeeded, memory for all values may be allocated: they are within the
+    /// limit of the options, and no frame is too small for its values.
     pub fn open(bytes: &'a [u8], options: &DecodeOptions) -> Result<Self> {
         Self::over(Stream::Memory(bytes), None, options)
     }
 
-    /// The same where only a region is wanted: it is its values, and the chunks that hold them, that memory may be taken for.
+    /// As [`Self::open`], if only a region is wanted: memory may be allocated for its values and for the chunks that
+    /// hold them.
     pub fn open_region(bytes: &'a [u8], region: &[Range<usize>], options: &DecodeOptions) -> Result<Self> {
         Self::over(Stream::Memory(bytes), Some(region), options)
     }
 
-    /// [`Self::open`] for a stream whose bytes are not in memory. Of frames, only the heads are read, unless they are verified
-    /// or decoded here.
+    /// As [`Self::open`], for a stream whose bytes are not in memory. Only the headers of frames are read, unless
+    /// frames are verified or decoded here.
     pub fn open_from(source: impl ReadAt + Send + 'a, options: &DecodeOptions) -> Result<Self> {
         Self::over(Stream::Elsewhere(Box::new(source)), None, options)
     }
@@ -99,7 +100,7 @@ impl<'a> Frames<'a> {
         Ok(Self { reader })
     }
 
-    /// What the stream says about itself.
+    /// The metadata of the stream.
     pub fn info(&self) -> &Info {
         self.reader.info()
     }
@@ -115,19 +116,19 @@ impl<'a> Frames<'a> {
         Ok(self.reader.layout.grid.chunks_in(&block).into_iter().map(|id| id as usize).collect())
     }
 
-    /// The quantisation step; `None` if the stream names none.
+    /// The quantisation step; `None` if the stream has none.
     pub fn step<T: Element>(&self) -> Result<Option<T>> {
         self.reader.check_dtype::<T>()?;
         Ok(self.reader.layout.header.stream_params().step)
     }
 
-    /// Values that payloads refer to by number.
+    /// Fill values, which payloads refer to by number.
     pub fn fills<T: Element>(&self) -> Result<Vec<T>> {
         self.reader.check_dtype::<T>()?;
         Ok(self.reader.layout.header.stream_params().fills)
     }
 
-    /// The box that chunk `id` is.
+    /// The box of chunk `id`.
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -135,8 +136,8 @@ impl<'a> Frames<'a> {
         ChunkBox::new(&self.reader.layout.grid, id)
     }
 
-    /// CodecId and payload of chunk `id`, whose size has been found able to hold the chunk. The payload itself is yet to
-    /// be checked, by [`Self::verify`].
+    /// Codec and payload of chunk `id`. The size of the payload is plausible for the chunk; its bytes are yet to be
+    /// checked, by [`Self::verify`].
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -150,7 +151,7 @@ impl<'a> Frames<'a> {
         checked.map_err(|e| e.context(format_args!("chunk {id}")))
     }
 
-    /// What stands in front of a payload.
+    /// The frame header of chunk `id`.
     fn locate(&self, id: usize) -> Result<FrameHeader> {
         let (layout, place) = (&self.reader.layout, self.place(id));
         let head = self.read(place.start..place.end.min(place.start + frame::MAX_HEADER_BYTES))?;
@@ -189,7 +190,7 @@ impl<'a> Frames<'a> {
         opened.map_err(|e| e.context(format_args!("chunk {id}")))
     }
 
-    /// The same by the [`payload_hash`](super::payload_hash) of its payload.
+    /// As [`Self::verify`], from the [`payload_hash`](super::payload_hash) of the payload.
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -198,7 +199,7 @@ impl<'a> Frames<'a> {
         checked.map_err(|e| e.context(format_args!("chunk {id}")))
     }
 
-    /// Checks and decodes chunk `id` to `out`, which has as many values, in C order, by the cores of this machine.
+    /// Checks chunk `id` and decodes it on the CPU to `out`, which must have the same number of values, in C order.
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -212,7 +213,7 @@ impl<'a> Frames<'a> {
         self.reader.decode_frame(id as u64, None, &params, &Workers::Serial, &mut Vec::new(), out)
     }
 
-    /// Where the frame of chunk `id` stands, which is within the stream.
+    /// Byte range of the frame of chunk `id`, which lies within the stream.
     ///
     /// # Panics
     /// If there is no such chunk.

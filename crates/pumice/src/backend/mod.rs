@@ -1,20 +1,20 @@
-//! For those who code chunks elsewhere than on this machine's cores: on a GPU, say. Needs the feature `unstable-backend`:
-//! anything here may change in any release.
+//! Interface for backends that code chunks elsewhere than on the CPU, such as on a GPU. Needs the feature
+//! `unstable-backend`: anything here may change in any release.
 //!
-//! Such a backend does what runs over values and payloads; everything that is decided, checked or framed is done here,
-//! by the code that [`compress`](crate::compress) and [`Reader`](crate::Reader) use, so that a stream has the same bytes
-//! wherever it was made:
+//! A backend does the work on values and payloads. Decisions, checks and framing are made here, by the code that
+//! [`compress`](crate::compress) and [`Reader`](crate::Reader) use, so that a stream has the same bytes whichever
+//! backend made it:
 //!
 //! ```text
 //! scan          range and fill values, from the backend's two passes over the values
-//! Blueprint     what to do with each chunk: its box, quantiser, fill values
+//! Blueprint     the decisions, and each chunk's box, quantiser and fill values
 //! Assembler     payloads -> stream
-//! Outline       the same, where payloads stay elsewhere
+//! Outline       the same, if payloads stay on the device
 //! Frames        stream -> payloads
 //! ```
 //!
 //! A chunk's payload must be that of `pipeline.rs`: by the codec of the preset, unless `fast` is smaller, or raw values
-//! are not larger. What a backend cannot do it leaves to [`Blueprint::encode_on_cpu`] and [`Frames::decode_on_cpu`],
+//! are not larger. A backend leaves what it cannot do to [`Blueprint::encode_on_cpu`] and [`Frames::decode_on_cpu`],
 //! chunk by chunk.
 //!
 //! ```
@@ -39,7 +39,7 @@
 //! let mut assembler = Assembler::new(&blueprint, Vec::new())?;
 //! let mut payload = Vec::new();
 //! let codec = blueprint.encode_on_cpu(0, &data, &mut payload)?; // this array is a single chunk
-//! assembler.chunk(codec, payload.len(), |place| Ok(place.copy_from_slice(&payload)))?;
+//! assembler.chunk(codec, payload.len(), |out| Ok(out.copy_from_slice(&payload)))?;
 //! let bytes = assembler.finish()?;
 //! assert_eq!(bytes, pumice::compress(&data, &[10, 100], &config)?);
 //!
@@ -80,11 +80,11 @@ pub fn scan<T: Element>(passes: &impl Passes<T>, config: &Config) -> Result<Stat
     stats::decide(passes, &config.fills)
 }
 
-/// Bytes that a payload's hashes are made of; the last may be of fewer.
+/// Size of the blocks in which a payload is hashed; the last one may be smaller.
 pub const HASH_BLOCK: usize = checksum::BLOCK_BYTES;
 
-/// `payload_hash` (docs/format.md, section 3) of a payload of whose first blocks of [`HASH_BLOCK`] bytes the XXH3 hashes are
-/// given; `rest` is what follows them.
+/// `payload_hash` (docs/format.md, section 3) of a payload, from the XXH3 hashes of its first blocks of [`HASH_BLOCK`]
+/// bytes and from `rest`, the bytes that follow them.
 pub fn payload_hash(first: &[u64], rest: &[u8]) -> u64 {
     checksum::payload_hash_of(first, rest)
 }
@@ -95,9 +95,9 @@ pub fn payload_hash(first: &[u64], rest: &[u8]) -> u64 {
 pub struct BalancedView {
     /// Extents.
     pub dims: [usize; 4],
-    /// Distances of neighbours along each axis in the chunk; 0 where there are none.
+    /// Distances between neighbours along each axis in the chunk; 0 if there are none.
     pub strides: [usize; 4],
-    /// Whether that is the order of the chunk.
+    /// Whether this is the order of values in the chunk.
     pub is_plain: bool,
 }
 
@@ -107,7 +107,7 @@ pub fn balanced_view(extents: &[usize]) -> BalancedView {
     BalancedView { dims: view.dims, strides: view.strides, is_plain: view.is_plain() }
 }
 
-/// The box of the array that a chunk is.
+/// The box of the array that a chunk covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChunkBox {
@@ -115,7 +115,7 @@ pub struct ChunkBox {
     pub start: Vec<usize>,
     /// Extents, slowest axis first.
     pub extents: Vec<usize>,
-    /// Where in the array its values stand, if they are one run of it.
+    /// Index of its first value in the array, if its values are contiguous there.
     pub offset: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ impl ChunkBox {
         grid::n_values(&self.extents)
     }
 
-    /// Where in an array of the values of a region its values stand, if they are all there and one run of it.
+    /// Index of its first value in the array of a region, if its values are all inside and contiguous there.
     pub fn offset_in(&self, region: &[Range<usize>]) -> Option<usize> {
         let is_inside = self
             .start

@@ -1,4 +1,4 @@
-//! Another backend, made of the slow ways to do things, against `compress` and `decompress`.
+//! A slow and simple backend, compared with `compress` and `decompress`.
 
 use super::*;
 use crate::decompress::DecodeOptions;
@@ -70,19 +70,19 @@ fn assembled<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result
     }
     let mut one_by_one = Assembler::new(&blueprint, vec![1, 2, 3])?;
     for (codec, payload) in &payloads {
-        // A device that fails, and is asked again.
+        // A device that fails at first.
         let failed = one_by_one.chunk(*codec, payload.len(), |_| Err(Error::device("on purpose")));
         assert_eq!(failed.unwrap_err().kind(), ErrorKind::Device);
-        one_by_one.chunk(*codec, payload.len(), |place| {
-            place.copy_from_slice(payload);
+        one_by_one.chunk(*codec, payload.len(), |out| {
+            out.copy_from_slice(payload);
             Ok(())
         })?;
     }
     let mut in_batches = Assembler::new(&blueprint, Vec::new())?;
     for batch in payloads.chunks(5) {
         let sizes: Vec<_> = batch.iter().map(|(codec, payload)| (*codec, payload.len())).collect();
-        in_batches.chunks(&sizes, |i, place| {
-            place.copy_from_slice(&batch[i].1);
+        in_batches.chunks(&sizes, |i, out| {
+            out.copy_from_slice(&batch[i].1);
             Ok(())
         })?;
     }
@@ -100,10 +100,10 @@ fn assembled<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result
     Ok([one_by_one.finish()?, in_batches.finish()?, by_outline])
 }
 
-/// Bytes that have to be copied to be seen.
-struct Apart<'a>(&'a [u8]);
+/// Bytes that can only be read by a copy, such as those on a device.
+struct CopyOnly<'a>(&'a [u8]);
 
-impl ReadAt for Apart<'_> {
+impl ReadAt for CopyOnly<'_> {
     fn len(&self) -> Result<u64> {
         ReadAt::len(self.0)
     }
@@ -113,9 +113,9 @@ impl ReadAt for Apart<'_> {
     }
 }
 
-/// Checks the frames of a stream without a look at more than hashes of its payloads.
-fn checked_apart(bytes: &[u8]) -> Result<()> {
-    let frames = Frames::open_from(Apart(bytes), &DecodeOptions::new())?;
+/// Checks the frames of a stream by the hashes of its payloads alone.
+fn checked_by_hashes(bytes: &[u8]) -> Result<()> {
+    let frames = Frames::open_from(CopyOnly(bytes), &DecodeOptions::new())?;
     for id in 0..frames.n_chunks() {
         let payload = frames.frame(id)?.payload;
         frames.verify_hash(id, payload_hash(&[], &bytes[payload]))?;
@@ -144,12 +144,12 @@ fn decoded<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     Ok(data)
 }
 
-/// Evenly between 0 and 1.
+/// Uniform in [0, 1).
 fn noise(i: usize) -> f64 {
     ((i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1 << 24) as f64
 }
 
-/// Waves with noise, and some values of all other kinds.
+/// Waves with noise, and some special values.
 fn field<T: Element>(n: usize, with_specials: bool) -> Vec<T> {
     let mut values: Vec<T> =
         (0..n).map(|i| T::from_f64((i as f64 * 0.003).sin() + (i as f64 * 0.1).cos() + 0.01 * noise(i))).collect();
@@ -195,7 +195,7 @@ fn streams_are_those_of_compress<T: Element>() {
                 }
                 let restored = decompress::<T>(&expected).unwrap().data;
                 assert!(bits(&decoded::<T>(&expected).unwrap()) == bits(&restored), "{shape:?} {config:?}");
-                checked_apart(&expected).unwrap();
+                checked_by_hashes(&expected).unwrap();
             }
         }
     }
@@ -300,7 +300,7 @@ fn damage_is_found() {
             damaged[i] ^= 0x20;
             let kind = decoded::<f32>(&damaged).unwrap_err().kind();
             assert!(!matches!(kind, ErrorKind::Io | ErrorKind::Device), "byte {i}: {kind:?}");
-            assert_eq!(checked_apart(&damaged).unwrap_err().kind(), kind, "byte {i}");
+            assert_eq!(checked_by_hashes(&damaged).unwrap_err().kind(), kind, "byte {i}");
             let frames = Frames::open(&damaged, &DecodeOptions::new());
             if let Ok(frames) = frames {
                 assert!((0..frames.n_chunks()).any(|id| frames.verify(id).is_err()), "byte {i}");
@@ -310,7 +310,7 @@ fn damage_is_found() {
     }
 }
 
-/// The parameters that [`FastSampling`]'s own words lead to.
+/// The parameters that follow from the documentation of [`FastSampling`].
 fn chosen(values: &[f32], extents: &[usize], quantizer: Option<Quantizer<f32>>) -> [u8; 8] {
     const N: usize = FAST_MAX_LAG + FAST_RUN;
     let integers = |first: usize| -> [i64; N] {
