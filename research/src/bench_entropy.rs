@@ -15,7 +15,7 @@ const N_RUNS: usize = 9;
 
 pub(crate) fn run() -> Result {
     let mut rng = Rng::new(1);
-    // Codes around the middle, about as wide as quantisation codes at REL 1e-3 are.
+    // Codes around the middle, distributed roughly as quantisation codes at REL 1e-3.
     let mut code = |width: f64| {
         let sum: f64 = (0..4).map(|_| rng.unit() - 0.5).sum();
         (512.0 + width * sum * sum * sum * 8.0).clamp(0.0, 1023.0) as u16
@@ -37,7 +37,7 @@ pub(crate) fn run() -> Result {
 
     let mut copy = vec![0; N_SYMBOLS];
     let memcpy = gigabytes_per_second(|| black_box(&mut copy).copy_from_slice(black_box(&symbols)));
-    println!("| what | GB/s | of memcpy | bits a symbol |\n|---|---|---|---|");
+    println!("| what | GB/s | of memcpy | bits per symbol |\n|---|---|---|---|");
     println!("| memcpy | {memcpy:.2} | 1 | 16 |");
     let report = |what: &str, speed: f64, n_bits: usize| {
         println!("| {what} | {speed:.2} | {:.3} | {:.3} |", speed / memcpy, n_bits as f64 / N_SYMBOLS as f64);
@@ -57,7 +57,7 @@ pub(crate) fn run() -> Result {
             gigabytes_per_second(|| huffman.decode(&bytes, &sizes, black_box(&mut copy)).expect("they are right"));
         report(&format!("Huffman decode, {what}"), speed, 8 * bytes.len());
         if copy != *symbols {
-            return Err("symbols did not come back".into());
+            return Err("the decoded symbols differ from the original".into());
         }
     }
     let (mut values, mut digits) = (Vec::new(), Vec::new());
@@ -71,7 +71,7 @@ pub(crate) fn run() -> Result {
     let speed =
         gigabytes_per_second(|| research::decode_runs(&values, &digits, black_box(&mut copy)).expect("they are right"));
     report("run lengths decode", speed, n_bits);
-    if copy == runs { Ok(()) } else { Err("runs did not come back".into()) }
+    if copy == runs { Ok(()) } else { Err("the decoded runs differ from the original".into()) }
 }
 
 /// The best of several runs.

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::fields::{self, with_values};
 
 const N_CODES: usize = 1024;
-/// Bits of a code that bounds are chosen for: a ratio of 10 for f32.
+/// Bits per code for which bounds are chosen: a ratio of 10 for f32.
 const TARGET_BITS: f64 = 3.2;
 /// The bound to start with, and how often it is corrected.
 const FIRST_REL: f64 = 1e-4;
@@ -37,7 +37,7 @@ fn codewords(data: &Path) -> Result<Vec<u8>> {
     Ok(research::ceaz_codewords(&sums.map(|sum| sum as u32)))
 }
 
-/// The bound at which the codes of an array take about the bits wanted, and the share of each code then.
+/// The bound at which the codes of an array take roughly [`TARGET_BITS`], and the share of each code at this bound.
 fn at_target<T: Element>(values: &[T], shape: &[usize]) -> Option<(f64, [f64; N_CODES])> {
     let shares = |rel: f64| {
         let codes = research::quantisation_codes(values, shape, ErrorBound::Rel(rel)).ok()??;

@@ -1,7 +1,7 @@
-//! `cargo research codebook`: builds the static codebook of `ceresz2` from a folder of fields, nearly as in the paper: the
-//! distribution of differences in each data set, all fields of it together, and then the mean of all distributions, so
-//! that each data set counts as much as any other. The paper has one bound, REL 1e-4; `--rel` names others, which count
-//! the same.
+//! `cargo research codebook`: builds the static codebook of `ceresz2` from a folder of fields, nearly as in the paper:
+//! takes the distribution of differences in each data set, over all its fields, and then the mean of all distributions,
+//! so that each data set has the same weight. The paper has one bound, REL 1e-4; `--rel` names several, which have the
+//! same weight.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ impl Counts {
         Ok(())
     }
 
-    /// The lengths of codes for the mean of the distributions at these bounds, one data set left out.
+    /// The code lengths for the mean of the distributions at these bounds, without one data set.
     pub(crate) fn codebook(&self, rels: &[f64], without: Option<&str>) -> Vec<u8> {
         let is_counted = |(set, rel): &(String, u64)| {
             rels.iter().any(|r| r.to_bits() == *rel) && without.is_none_or(|without| set != without)

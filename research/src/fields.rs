@@ -51,7 +51,7 @@ impl Field {
         Ok(if self.is_f64 { Values::F64(values(&bytes)) } else { Values::F32(values(&bytes)) })
     }
 
-    /// Those that the name ends in, if they are right; otherwise the values are a line.
+    /// The extents at the end of the name, if they match the number of values; otherwise a single axis.
     pub(crate) fn extents(&self, n_values: usize) -> Vec<usize> {
         let last = self.name.rsplit('_').next().unwrap_or_default();
         let named: Option<Vec<usize>> = last.split('x').map(|extent| extent.parse().ok()).collect();
@@ -59,7 +59,7 @@ impl Field {
     }
 }
 
-/// An expression of a field's values and extents, whichever element type the values have.
+/// Evaluates an expression with a field's values and extents, for either element type.
 macro_rules! with_values {
     ($field:expr, |$values:ident, $extents:ident| $body:expr) => {
         match $field.read()? {

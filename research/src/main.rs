@@ -1,5 +1,5 @@
-//! Experiments: the tables of docs/papers.md, the speed of the entropy coders, and what made the codebooks that are part
-//! of the format. `cargo research` builds it with optimisations.
+//! Experiments: the tables of docs/papers.md, the speed of the entropy coders, and the tools that made the codebooks of
+//! the format. `cargo research` builds it with optimisations.
 
 mod bench_entropy;
 mod ceaz_codewords;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What a command ends with: a message for people.
+/// The result of a command; an error is a message for the user.
 type Result<T = ()> = std::result::Result<T, String>;
 
 /// Experiments with Pumice's codecs
@@ -37,7 +37,7 @@ enum Command {
         /// File to write
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Bounds relative to the value range, each of which counts the same
+        /// Bounds relative to the value range, which have the same weight
         #[arg(long, value_delimiter = ',', value_name = "BOUND", default_values_t = codebook::RELS)]
         rel: Vec<f64>,
     },

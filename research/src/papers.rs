@@ -1,5 +1,6 @@
-//! `cargo research papers`: the tables of docs/papers.md, computed on a folder of fields and printed as Markdown. Ratios are
-//! those of the codecs themselves: no other codec steps in where one is poor, and the container is not counted.
+//! `cargo research papers`: the tables of docs/papers.md, computed on a folder of fields and printed as Markdown.
+//! Ratios are those of the codecs themselves: no other codec replaces one that does badly, and the container is not
+//! counted.
 
 mod ceaz;
 mod ceresz2;
@@ -22,7 +23,7 @@ pub(crate) enum Table {
     Codebook,
     /// cuSZ+: run lengths against Huffman codes
     Cuszplus,
-    /// CEAZ: codewords made beforehand against those made for the data
+    /// CEAZ: offline codewords against those made for the data
     Ceaz,
 }
 
@@ -63,7 +64,7 @@ fn gain(better: f64, other: f64) -> String {
     format!("{:+.1} %", 100.0 * (better / other - 1.0))
 }
 
-/// What the pipelines make of each field; those that cannot be quantised are left out.
+/// The results of the pipelines for each field, without fields that cannot be quantised.
 fn sizes(fields: &[Field], rel: f64) -> Result<Vec<(&Field, PaperSizes)>> {
     let mut all = Vec::new();
     for field in fields {

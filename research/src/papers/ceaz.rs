@@ -1,4 +1,4 @@
-//! What codewords made beforehand lose against those made for the data, and what CEAZ decides.
+//! What offline codewords lose against those made for the data, and what CEAZ decides.
 
 use super::{mean, sizes};
 use crate::Result;

@@ -1,11 +1,11 @@
-//! What run-length coding gains over Huffman coding, and whether the rule of cuSZ+ sees it.
+//! What run-length coding gains over Huffman coding, and whether the rule of cuSZ+ chooses the better one.
 
 use super::{mean, sizes};
 use crate::Result;
 use crate::fields::Field;
 
 const NAMES: [&str; 3] = ["Huffman", "RLE", "RLE+VLE"];
-/// Where the paper's smooth climate fields have their like.
+/// Data sets that resemble the paper's smooth climate fields.
 const CLIMATE: [&str; 9] = ["cesm", "pop_", "fice", "eur11", "echam", "cosmo", "colpex", "wrf_", "ssmis"];
 
 pub(super) fn table(fields: &[Field]) -> Result {
@@ -23,7 +23,7 @@ pub(super) fn table(fields: &[Field]) -> Result {
             let n_codes = sizes.counts.iter().sum::<u32>();
             let p1 = f64::from(*sizes.counts.iter().max().expect("there are codes")) / f64::from(n_codes);
             let best = (0..3).min_by_key(|i| sizes.workflow_bytes[*i]).expect("there are three");
-            // Whether runs are coded once more is no matter of the rule: the smaller is taken.
+            // The rule does not decide whether runs are Huffman-coded, too: the smaller result is taken.
             let rule = match sizes.workflow {
                 0 => 0,
                 _ if sizes.workflow_bytes[1] < sizes.workflow_bytes[2] => 1,

@@ -1,4 +1,4 @@
-//! The codecs of blocks: sizes for the tables, and what builds the codebook of `ceresz2` (`cargo research codebook`).
+//! The block codecs: sizes for the tables, and the codebook of `ceresz2`, built by `cargo research codebook`.
 
 use crate::codec::entropy::huffman::{Codebook, Lengths};
 use crate::codec::papers::blocks::Blocks;
@@ -20,8 +20,8 @@ pub(super) fn planned<T: Element>(data: &[T], shape: &[usize], config: &Config) 
     Ok((plan, quantizer))
 }
 
-/// Bytes that the codec of the preset itself makes of an array taken as one chunk: no other codec steps in where that
-/// would be smaller.
+/// Payload size of an array as a single chunk with the preset's own codec: no other codec replaces it where that would
+/// be smaller.
 pub fn codec_bytes<T: Element>(data: &[T], shape: &[usize], config: &Config) -> Result<usize> {
     let (plan, quantizer) = planned(data, shape, config)?;
     let _floats = DefaultFloats::set();
@@ -43,12 +43,12 @@ pub fn ceresz2_counts<T: Element>(data: &[T], shape: &[usize], config: &Config) 
     Ok(counts)
 }
 
-/// The lengths of codes that code symbols of these counts in the fewest bits; 255 where the count is 0.
+/// The code lengths that take the fewest bits for symbols with these counts; 255 where the count is 0.
 pub fn ceresz2_fit(counts: &[u32]) -> Vec<u8> {
     Lengths::fit(counts, MAX_CODE_BITS).bits().to_vec()
 }
 
-/// Bytes that `ceresz2` makes of an array taken as one chunk, under a codebook of these lengths, which is not counted.
+/// Payload size of an array as a single chunk of `ceresz2` with a codebook of these lengths, which is not counted.
 pub fn ceresz2_bytes<T: Element>(data: &[T], shape: &[usize], config: &Config, lengths: &[u8]) -> Result<usize> {
     let (plan, quantizer) = planned(data, shape, config)?;
     let _floats = DefaultFloats::set();

@@ -22,7 +22,7 @@ use crate::plan::{Config, ErrorBound, Plan, Quantizer, stats};
 /// where that is out of range. `None` where the bound is lossless or too fine to quantise.
 ///
 /// # Errors
-/// As for compressing with this bound.
+/// As for compression with this bound.
 pub fn quantisation_codes<T: Element>(values: &[T], shape: &[usize], bound: ErrorBound) -> Result<Option<Vec<u16>>> {
     let source = SliceSource::new(values, shape)?;
     let stats = stats::scan(&source, &[], &Workers::new(1)?, &|_| ())?;
@@ -35,7 +35,7 @@ pub fn quantisation_codes<T: Element>(values: &[T], shape: &[usize], bound: Erro
 
 // ---- Entropy coding ----
 
-/// Codebooks for symbols in classes, and what decodes them.
+/// Codebooks for classes of symbols, and their decoding tables.
 #[derive(Debug)]
 pub struct Huffman {
     codebooks: Vec<huffman::Codebook>,
@@ -65,10 +65,10 @@ impl Huffman {
         Self { codebooks, tables, classes: classes.to_vec() }
     }
 
-    /// Reads codebooks from bytes that may be anything.
+    /// Reads codebooks from untrusted bytes.
     ///
     /// # Errors
-    /// If they are not those of codebooks.
+    /// If the bytes are not codebooks.
     pub fn read(bytes: &[u8], n_codebooks: usize, n_symbols: usize, classes: &[u8]) -> Result<Self> {
         let mut decoder = crate::codec::entropy::binary::BinaryDecoder::new(bytes);
         let all = (0..n_codebooks).map(|_| huffman::Lengths::read(&mut decoder, n_symbols)).collect::<Result<_>>()?;
@@ -85,7 +85,7 @@ impl Huffman {
         bytes
     }
 
-    /// What tells each codebook from others, and the length of each symbol's code in it.
+    /// The identifier of each codebook, and the length of each symbol's code in it.
     pub fn codebooks(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.codebooks.iter().map(|codebook| (codebook.id(), codebook.lengths().bits()))
     }
@@ -102,7 +102,7 @@ impl Huffman {
     /// Decodes streams.
     ///
     /// # Errors
-    /// If they are not those of so many symbols.
+    /// If they do not hold exactly as many symbols as `out`.
     pub fn decode(&self, bytes: &[u8], sizes: &[u16], out: &mut [u16]) -> Result<()> {
         huffman::decode(bytes, sizes, self.classes(), &self.tables, out)
     }
@@ -128,22 +128,22 @@ pub fn n_runs(symbols: &[u16]) -> usize {
 
 // ---- Presets of papers ----
 
-/// What the pipelines of cuSZ+ and CEAZ make of an array as a single chunk at a relative bound.
+/// The results of the pipelines of cuSZ+ and CEAZ for an array as a single chunk at a relative bound.
 #[derive(Clone, Debug)]
 pub struct PaperSizes {
     /// How often each quantisation code occurs.
     pub counts: [u32; N_CODES],
     /// The average length of the best Huffman code, in bits.
     pub average_bits: f64,
-    /// Bounds of that, by the histogram.
+    /// Lower and upper bound of that, from the histogram.
     pub bit_length: (f64, f64),
-    /// What the rule of cuSZ+ chooses: 0 Huffman, 1 or 2 runs.
+    /// The workflow that the rule of cuSZ+ chooses: 0 Huffman, 1 or 2 runs.
     pub workflow: usize,
     /// Bytes of each workflow of cuSZ+: Huffman, runs, runs under Huffman codes.
     pub workflow_bytes: [usize; 3],
     /// How far the standard deviation is from that of CEAZ's offline codewords.
     pub chi: f64,
-    /// What CEAZ chooses: 0 offline codewords, 1 updated by an approximate sort, 2 rebuilt.
+    /// The codewords that CEAZ chooses: 0 offline codewords, 1 updated by an approximate sort, 2 rebuilt.
     pub codewords: usize,
     /// Bytes with each of these.
     pub codewords_bytes: [usize; 3],
@@ -152,7 +152,7 @@ pub struct PaperSizes {
 /// Runs both pipelines.
 ///
 /// # Errors
-/// As for compressing, and if the array is empty or cannot be quantised at this bound.
+/// As for compression, and if the array is empty or cannot be quantised at this bound.
 pub fn paper_sizes<T: Element>(values: &[T], shape: &[usize], rel: f64) -> Result<PaperSizes> {
     let (plan, quantizer) = blocks::planned(values, shape, &Config::new(ErrorBound::Rel(rel)))?;
     if values.is_empty() {

@@ -31,10 +31,10 @@ impl ChunkSizes {
 
 /// Element types whose predictors can be compared. The codec is compiled with this crate, not again with each caller.
 pub trait Predictable: Element {
-    /// What each predictor of `small` makes of each chunk of an array of at least one axis and one value.
+    /// The payload sizes of each chunk with each predictor of `small`. The array has at least one axis and one value.
     ///
     /// # Errors
-    /// As for compressing, and if the bound leaves nothing to quantise.
+    /// As for compression, and if the bound leaves nothing to quantise.
     fn predictor_sizes(data: &[Self], shape: &[usize], config: &Config) -> Result<Vec<ChunkSizes>>;
 }
 
