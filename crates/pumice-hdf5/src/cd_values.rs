@@ -164,7 +164,7 @@ fn bound_from(kind: u32, value: f64) -> Result<ErrorBound> {
     if bound.is_valid() && value.is_finite() {
         Ok(bound)
     } else {
-        Err(invalid(format!("the filter parameters ask for {bound}, which is no valid bound")))
+        Err(invalid(format!("the filter parameters ask for {bound}, which is not a valid bound")))
     }
 }
 

@@ -51,7 +51,7 @@ fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, options: &FilterOp
     fills
 }
 
-/// Decompresses a chunk into `out`, which is as large as `chunk_type` says.
+/// Decompresses a chunk into `out`, which must have the size of `chunk_type`.
 ///
 /// # Errors
 /// If the stream is damaged, has another type or shape, or needs more memory than the options allow.
@@ -105,13 +105,14 @@ fn stream_shape(extents: &[usize]) -> Vec<usize> {
     shape
 }
 
-/// What to ask of Pumice for this chunk.
+/// The options of Pumice for this chunk.
 fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, options: &FilterOptions) -> Result<Config> {
     let found = fills_in(values, chunk_type, options);
     let is_fill = |value: &T| found.iter().any(|fill| is_same(*fill, *value));
     let fills: Vec<f64> = match found.is_empty() {
         false => found.iter().map(|fill| fill.to_f64()).collect(),
-        // A value that the dataset declares but the chunk does not hold is not passed on: there may be another.
+        // A fill value that the dataset declares but the chunk does not hold is not passed on: the chunk may have
+        // another.
         true => options.fill.into_iter().collect(),
     };
     let of_bound = |bound| Config::new(bound).preset(options.preset).fills(&fills);
@@ -137,7 +138,7 @@ fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, options: &Filt
     Ok(match (options.bound, range) {
         (_, None) => of_bound(ErrorBound::Lossless),
         (ErrorBound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
-        // The errors of the padding, if there are any, only make it better.
+        // Errors in the padding, if there are any, count as well, so the PSNR of the data can only be higher.
         (ErrorBound::Psnr(db), Some((lo, hi))) if is_padded => {
             of_bound(ErrorBound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
         }

@@ -81,7 +81,7 @@ fn load(given: Option<OsString>, names: &[&CStr]) -> std::result::Result<Library
     let library = library.ok_or_else(|| match given {
         Some(path) => format!("{PATH_VARIABLE}={} cannot be loaded as a library", path.display()),
         None => format!(
-            "HDF5 and NetCDF-4 files need the HDF5 library, which is not here: install libhdf5-103-1 (Debian), hdf5 (conda, \
+            "HDF5 and NetCDF-4 files need the HDF5 library, which was not found: install libhdf5-103-1 (Debian), hdf5 (conda, \
              Homebrew), or name its file by {PATH_VARIABLE}"
         ),
     })?;
@@ -184,9 +184,9 @@ impl Object {
 
     /// Turns time stamps off, so that the same values give the same bytes.
     fn forget_times(&self) -> Result<()> {
-        let known = 0;
-        let set = call!(H5Pset_obj_track_times(self.id => Hid, known => c_uint) -> c_int);
-        if set < 0 { Err(failure("cannot leave out times")) } else { Ok(()) }
+        let untracked = 0;
+        let set = call!(H5Pset_obj_track_times(self.id => Hid, untracked => c_uint) -> c_int);
+        if set < 0 { Err(failure("cannot turn time stamps off")) } else { Ok(()) }
     }
 
     /// The path of the object in its file.
@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_library_it_is_said_where_to_get_one() {
+    fn the_error_for_a_missing_library_says_how_to_install_it() {
         let message = load(None, &[c"libhdf5.so.of.nobody"]).unwrap_err();
         assert!(message.contains("install libhdf5") && message.contains(PATH_VARIABLE), "{message}");
         let message = load(Some("/no/libhdf5.so".into()), &NAMES).unwrap_err();
