@@ -119,7 +119,7 @@ typedef int32_t pumice_dtype;
 #endif // __cplusplus
 
 /**
- * Kind of an error bound, which a number e goes with. The numbers are those of the file format.
+ * Kind of an error bound, to which a number e belongs. The numbers are those of the file format.
  */
 enum pumice_bound
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -127,7 +127,7 @@ enum pumice_bound
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * Every bit as it was; e means nothing.
+     * Every bit is kept; e is ignored.
      */
     PUMICE_BOUND_LOSSLESS = 0,
     /**
@@ -152,7 +152,7 @@ enum pumice_bound
      */
     PUMICE_BOUND_L2 = 5,
     /**
-     * A stream at least e times smaller than the values, with no less error than that takes.
+     * A stream at least e times smaller than the values, with no more error than that needs.
      */
     PUMICE_BOUND_RATIO = 6,
 };
@@ -170,12 +170,12 @@ typedef int32_t pumice_bound;
 typedef struct pumice_buffer pumice_buffer;
 
 /**
- * How to compress: an error bound, and settings of which each has a good default.
+ * How to compress: an error bound, and settings that all have good defaults.
  */
 typedef struct pumice_config pumice_config;
 
 /**
- * How to decode. Wherever one is taken NULL means the defaults.
+ * How to decode. Wherever a function takes options, NULL means the defaults.
  */
 typedef struct pumice_decode_options pumice_decode_options;
 
@@ -217,7 +217,7 @@ const char *pumice_last_error(void);
 pumice_status pumice_refuse(const char *message);
 
 /**
- * A config with this bound: `bound` is a pumice_bound. NULL if that is unknown. Whether the number `e` makes sense is
+ * A config with this bound: `bound` is a pumice_bound. NULL if that is unknown. Whether the number `e` is valid is
  * checked when the config is used.
  */
 struct pumice_config *pumice_config_new(int32_t bound,
@@ -245,11 +245,10 @@ pumice_status pumice_config_add_region(struct pumice_config *config,
                                        double e);
 
 /**
- * Keeps only the means of bins of so many values along each axis, outside of the boxes of pumice_config_add_region().
+ * Keeps only the means of bins, which have `factors` values along each axis, outside of the boxes of
+ * pumice_config_add_region().
  */
-pumice_status pumice_config_set_bin(struct pumice_config *config,
-                                    size_t rank,
-                                    const size_t *factors);
+pumice_status pumice_config_set_bin(struct pumice_config *config, size_t rank, const size_t *factors);
 
 /**
  * The pipeline: "fast", "balanced", "small" (the default) or "max", from fastest to smallest; or that of a paper.
@@ -270,7 +269,7 @@ pumice_status pumice_config_set_fill(struct pumice_config *config,
                                      double value);
 
 /**
- * As pumice_config_set_fill(), with `n` values, of which there can be two; NaN is kept without being given.
+ * As pumice_config_set_fill(), with `n` values, at most two; NaN is kept without being given.
  */
 pumice_status pumice_config_set_fills(struct pumice_config *config, size_t n, const double *values);
 
@@ -282,14 +281,15 @@ pumice_status pumice_config_set_range(struct pumice_config *config,
                                       double max);
 
 /**
- * The extents of chunks: the unit of partial reads and of parallel work. Without it they have about a million values.
+ * The extents of chunks: the unit of partial reads and of parallel work. By default, chunks have roughly a million
+ * values.
  */
 pumice_status pumice_config_set_chunk_shape(struct pumice_config *config,
                                             size_t rank,
                                             const size_t *chunk_shape);
 
 /**
- * Adds a note that travels with the array, such as a name or units; both in UTF-8.
+ * Adds a note that is stored with the array, such as a name or units; both in UTF-8.
  */
 pumice_status pumice_config_add_attribute(struct pumice_config *config, const char *key, const char *value);
 
@@ -309,8 +309,8 @@ void pumice_decode_options_free(struct pumice_decode_options *options);
 pumice_status pumice_decode_options_set_threads(struct pumice_decode_options *options, size_t threads);
 
 /**
- * Most memory that one call may take for decoded values, not counting memory of the caller; a call that would need more
- * fails with PUMICE_STATUS_LIMIT_EXCEEDED.
+ * Most memory that one call may allocate for decoded values, not counting memory of the caller; a call that would need
+ * more fails with PUMICE_STATUS_LIMIT_EXCEEDED.
  */
 pumice_status pumice_decode_options_set_max_bytes(struct pumice_decode_options *options,
                                                   uint64_t max_bytes);
@@ -365,7 +365,8 @@ pumice_status pumice_compress_into(const struct pumice_config *config,
                                    size_t *n_bytes);
 
 /**
- * Decompresses a stream to a new buffer; `dtype` is the type that it must have. For its shape open a pumice_reader.
+ * Decompresses a stream to a new buffer; `dtype` is the type that its values must have. To get the shape, open a
+ * pumice_reader.
  */
 pumice_status pumice_decompress(const void *bytes,
                                 size_t n_bytes,
@@ -374,8 +375,8 @@ pumice_status pumice_decompress(const void *bytes,
                                 struct pumice_buffer **buffer);
 
 /**
- * Decompresses a stream to memory of the caller, which must have exactly as many values. After a failure its contents
- * are undefined.
+ * Decompresses a stream to memory of the caller, for exactly as many values as the stream has. After a failure its
+ * contents are undefined.
  */
 pumice_status pumice_decompress_into(const void *bytes,
                                      size_t n_bytes,
@@ -470,7 +471,7 @@ pumice_status pumice_reader_bound(const struct pumice_reader *reader,
 size_t pumice_reader_n_fills(const struct pumice_reader *reader);
 
 /**
- * A fill value, by its index. NaN is one where the stream names it.
+ * A fill value, by its index. NaN is one if the stream lists it.
  */
 pumice_status pumice_reader_fill(const struct pumice_reader *reader, size_t index, double *value);
 
@@ -495,8 +496,8 @@ pumice_status pumice_reader_read(const struct pumice_reader *reader,
                                  struct pumice_buffer **buffer);
 
 /**
- * Decodes the whole array to memory of the caller, which must have exactly as many values. After a failure its contents
- * are undefined.
+ * Decodes the whole array to memory of the caller, for exactly as many values as the array has. After a failure its
+ * contents are undefined.
  */
 pumice_status pumice_reader_read_into(const struct pumice_reader *reader,
                                       int32_t dtype,
@@ -515,7 +516,7 @@ pumice_status pumice_reader_read_region(const struct pumice_reader *reader,
                                         struct pumice_buffer **buffer);
 
 /**
- * Decodes a box of the array to memory of the caller, which must have exactly as many values. After a failure its
+ * Decodes a box of the array to memory of the caller, for exactly as many values as the box has. After a failure its
  * contents are undefined.
  */
 pumice_status pumice_reader_read_region_into(const struct pumice_reader *reader,
@@ -528,7 +529,8 @@ pumice_status pumice_reader_read_region_into(const struct pumice_reader *reader,
 
 /**
  * Compares the stream with the original array, of the same type and shape: PUMICE_STATUS_BOUND_BROKEN if any value is
- * further from the original than the stream's bound allows. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
+ * further from the original than the stream's bound allows. The greatest error is written to `max_abs_error` in both
+ * cases, unless that is NULL.
  */
 pumice_status pumice_reader_check(const struct pumice_reader *reader,
                                   int32_t dtype,
@@ -577,8 +579,8 @@ pumice_status pumice_writer_write(struct pumice_writer *writer,
                                   size_t n_values);
 
 /**
- * Writes what is left and completes the stream, whose size `compressed_size` gets unless it is NULL. Afterwards the writer
- * can only be freed.
+ * Writes the remaining rows and completes the stream. Its size is written to `compressed_size`, unless that is NULL.
+ * Afterwards the writer can only be freed.
  */
 pumice_status pumice_writer_finish(struct pumice_writer *writer,
                                    uint64_t *compressed_size);

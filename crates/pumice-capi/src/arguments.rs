@@ -1,4 +1,4 @@
-//! Turns what C passes into what Rust can trust. Every possible check is made here, once.
+//! Turns the arguments of C into values that Rust can trust. Every possible check is made here, once.
 //!
 //! What cannot be checked is the caller's part of the contract, stated in each `# Safety`: a pointer that is neither NULL
 //! nor misaligned points to as much memory as the call says, and handles are alive.
@@ -30,7 +30,7 @@ pub(crate) fn dtype_number(dtype: DType) -> Result<i32> {
     }
 }
 
-/// A handle, or another single thing to read.
+/// A handle, or another single object to read.
 ///
 /// # Safety
 /// `pointer` is NULL or points to a live `T` that nobody writes to.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, what: &str) -> Result<&'a 
     unsafe { pointer.as_ref() }.ok_or_else(|| is_null(what))
 }
 
-/// A handle, or another single thing to write, that holds a `T` already.
+/// A handle, or another single object to write, that already holds a `T`.
 ///
 /// # Safety
 /// `pointer` is NULL or points to a live `T` that nobody else uses.

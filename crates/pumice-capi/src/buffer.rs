@@ -16,7 +16,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A handle of this memory.
+    /// A handle for this memory.
     pub(crate) fn new<T: Send + 'static>(mut memory: Vec<T>) -> *mut Self {
         let (data, n_bytes) = (memory.as_mut_ptr().cast(), size_of_val(memory.as_slice()));
         Box::into_raw(Box::new(Self { data, n_bytes, _memory: Box::new(memory) }))

@@ -1,4 +1,4 @@
-//! What a caller asks for: how to compress ([`Config`]) and how to decode ([`DecodeOptions`]).
+//! The caller's options: how to compress ([`Config`]) and how to decode ([`DecodeOptions`]).
 
 use std::ffi::c_char;
 
@@ -16,10 +16,10 @@ pub enum Dtype {
     F64 = 2,
 }
 
-/// Kind of an error bound, which a number e goes with. The numbers are those of the file format.
+/// Kind of an error bound, to which a number e belongs. The numbers are those of the file format.
 #[repr(i32)]
 pub enum BoundKind {
-    /// Every bit as it was; e means nothing.
+    /// Every bit is kept; e is ignored.
     Lossless = 0,
     /// |x - x'| <= e for every finite value.
     Abs = 1,
@@ -32,18 +32,18 @@ pub enum BoundKind {
     Psnr = 4,
     /// An L2 norm of the error of at most e.
     L2 = 5,
-    /// A stream at least e times smaller than the values, with no less error than that takes.
+    /// A stream at least e times smaller than the values, with no more error than that needs.
     Ratio = 6,
 }
 
-/// How to compress: an error bound, and settings of which each has a good default.
+/// How to compress: an error bound, and settings that all have good defaults.
 pub struct Config(pub(crate) pumice::Config);
 
-/// How to decode. Wherever one is taken NULL means the defaults.
+/// How to decode. Wherever a function takes options, NULL means the defaults.
 #[derive(Default)]
 pub struct DecodeOptions(pub(crate) pumice::DecodeOptions);
 
-/// The bound of a kind, by its number in [`BoundKind`], and number.
+/// The bound of a kind, which is given by its number in [`BoundKind`], with the number `e`.
 pub(crate) fn bound(kind: i32, e: f64) -> Result<ErrorBound> {
     let known = u8::try_from(kind).ok().and_then(pumice::BoundKind::from_code);
     known
@@ -64,7 +64,7 @@ unsafe fn change(config: *mut Config, with: impl FnOnce(pumice::Config) -> Resul
     })
 }
 
-/// A config with this bound: `bound` is a pumice_bound. NULL if that is unknown. Whether the number `e` makes sense is
+/// A config with this bound: `bound` is a pumice_bound. NULL if that is unknown. Whether the number `e` is valid is
 /// checked when the config is used.
 #[unsafe(no_mangle)]
 pub extern "C" fn pumice_config_new(bound: i32, e: f64) -> *mut Config {
@@ -103,7 +103,8 @@ pub unsafe extern "C" fn pumice_config_add_region(
     unsafe { change(config, |config| Ok(config.region(&ranges(rank, start, count)?, self::bound(bound, e)?))) }
 }
 
-/// Keeps only the means of bins of so many values along each axis, outside of the boxes of pumice_config_add_region().
+/// Keeps only the means of bins, which have `factors` values along each axis, outside of the boxes of
+/// pumice_config_add_region().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_set_bin(config: *mut Config, rank: usize, factors: *const usize) -> Status {
     // SAFETY: as the caller promises.
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn pumice_config_set_fill(config: *mut Config, value: f64)
     unsafe { change(config, |config| Ok(config.fills(&[value]))) }
 }
 
-/// As pumice_config_set_fill(), with `n` values, of which there can be two; NaN is kept without being given.
+/// As pumice_config_set_fill(), with `n` values, at most two; NaN is kept without being given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_set_fills(config: *mut Config, n: usize, values: *const f64) -> Status {
     // SAFETY: as the caller promises.
@@ -146,7 +147,8 @@ pub unsafe extern "C" fn pumice_config_set_range(config: *mut Config, min: f64, 
     unsafe { change(config, |config| Ok(config.range(min, max))) }
 }
 
-/// The extents of chunks: the unit of partial reads and of parallel work. Without it they have about a million values.
+/// The extents of chunks: the unit of partial reads and of parallel work. By default, chunks have roughly a million
+/// values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_set_chunk_shape(
     config: *mut Config,
@@ -157,7 +159,7 @@ pub unsafe extern "C" fn pumice_config_set_chunk_shape(
     unsafe { change(config, |config| Ok(config.chunk_shape(extents(rank, chunk_shape, "chunk_shape")?))) }
 }
 
-/// Adds a note that travels with the array, such as a name or units; both in UTF-8.
+/// Adds a note that is stored with the array, such as a name or units; both in UTF-8.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_add_attribute(
     config: *mut Config,
@@ -192,8 +194,8 @@ pub unsafe extern "C" fn pumice_decode_options_set_threads(options: *mut DecodeO
     })
 }
 
-/// Most memory that one call may take for decoded values, not counting memory of the caller; a call that would need more
-/// fails with PUMICE_STATUS_LIMIT_EXCEEDED.
+/// Most memory that one call may allocate for decoded values, not counting memory of the caller; a call that would need
+/// more fails with PUMICE_STATUS_LIMIT_EXCEEDED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_decode_options_set_max_bytes(options: *mut DecodeOptions, max_bytes: u64) -> Status {
     guard(|| {

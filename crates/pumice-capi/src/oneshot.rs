@@ -89,7 +89,8 @@ pub unsafe extern "C" fn pumice_compress_into(
     })
 }
 
-/// Decompresses a stream to a new buffer; `dtype` is the type that it must have. For its shape open a pumice_reader.
+/// Decompresses a stream to a new buffer; `dtype` is the type that its values must have. To get the shape, open a
+/// pumice_reader.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_decompress(
     bytes: *const c_void,
@@ -109,8 +110,8 @@ pub unsafe extern "C" fn pumice_decompress(
     })
 }
 
-/// Decompresses a stream to memory of the caller, which must have exactly as many values. After a failure its contents
-/// are undefined.
+/// Decompresses a stream to memory of the caller, for exactly as many values as the stream has. After a failure its
+/// contents are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_decompress_into(
     bytes: *const c_void,

@@ -52,7 +52,7 @@ impl ReadAt for Bytes {
 }
 
 impl Reader {
-    /// A handle of an open stream.
+    /// A handle for an open stream.
     fn open(bytes: Bytes, options: pumice::DecodeOptions) -> Result<*mut Self> {
         let stream = pumice::Reader::new(bytes, options)?;
         let info = stream.info();
@@ -96,9 +96,9 @@ pub unsafe extern "C" fn pumice_reader_open_file(
         // SAFETY: as the caller promises.
         let (path, options, reader) =
             unsafe { (self::path(path)?, decode_options(options)?, OutPointer::new(reader, "reader")?) };
-        let place = |e: Error| e.context(path.display());
-        let file = File::open(path).map_err(|e| place(e.into()))?;
-        reader.set(Reader::open(Bytes::File(file), options).map_err(place)?);
+        let with_path = |e: Error| e.context(path.display());
+        let file = File::open(path).map_err(|e| with_path(e.into()))?;
+        reader.set(Reader::open(Bytes::File(file), options).map_err(with_path)?);
         Ok(())
     })
 }
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn pumice_reader_n_fills(reader: *const Reader) -> usize {
     unsafe { get(reader, 0, |reader| Ok(reader.info().fills.len())) }
 }
 
-/// A fill value, by its index. NaN is one where the stream names it.
+/// A fill value, by its index. NaN is one if the stream lists it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_fill(reader: *const Reader, index: usize, value: *mut f64) -> Status {
     guard(|| {
@@ -274,8 +274,8 @@ pub unsafe extern "C" fn pumice_reader_read(reader: *const Reader, dtype: i32, b
     })
 }
 
-/// Decodes the whole array to memory of the caller, which must have exactly as many values. After a failure its contents
-/// are undefined.
+/// Decodes the whole array to memory of the caller, for exactly as many values as the array has. After a failure its
+/// contents are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_read_into(
     reader: *const Reader,
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn pumice_reader_read_region(
     })
 }
 
-/// Decodes a box of the array to memory of the caller, which must have exactly as many values. After a failure its
+/// Decodes a box of the array to memory of the caller, for exactly as many values as the box has. After a failure its
 /// contents are undefined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_read_region_into(
@@ -332,7 +332,8 @@ pub unsafe extern "C" fn pumice_reader_read_region_into(
 }
 
 /// Compares the stream with the original array, of the same type and shape: PUMICE_STATUS_BOUND_BROKEN if any value is
-/// further from the original than the stream's bound allows. `max_abs_error`, which may be NULL, gets the greatest error in both cases.
+/// further from the original than the stream's bound allows. The greatest error is written to `max_abs_error` in both
+/// cases, unless that is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_reader_check(
     reader: *const Reader,

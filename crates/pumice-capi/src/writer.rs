@@ -85,7 +85,7 @@ impl<T: Element> Rows for CallbackWriter<T> {
 }
 
 impl Writer {
-    /// A handle of a writer.
+    /// A handle for a writer.
     fn handle(rows: impl Rows + 'static) -> *mut Self {
         Box::into_raw(Box::new(Self { rows: Some(Box::new(rows)) }))
     }
@@ -183,8 +183,8 @@ pub unsafe extern "C" fn pumice_writer_write(writer: *mut Writer, values: *const
     })
 }
 
-/// Writes what is left and completes the stream, whose size `compressed_size` gets unless it is NULL. Afterwards the writer
-/// can only be freed.
+/// Writes the remaining rows and completes the stream. Its size is written to `compressed_size`, unless that is NULL.
+/// Afterwards the writer can only be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_writer_finish(writer: *mut Writer, compressed_size: *mut u64) -> Status {
     guard(|| {
