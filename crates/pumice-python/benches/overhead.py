@@ -3,8 +3,8 @@
     cargo build --release --package pumice-python --example rust_speed
     python crates/pumice-python/benches/overhead.py target/release/examples/rust_speed [THREADS]
 
-Both sides work on the same file in turns, so that what else the machine does hits both alike. The least time of each
-counts. The acceptance is an overhead below 5 %: the exit status says whether it holds.
+Both sides work on the same file in turns, so that other load on the machine affects both alike. The least time of each
+counts. The overhead must stay below 5 %: the exit status says whether it does.
 """
 
 import subprocess

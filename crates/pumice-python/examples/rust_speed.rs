@@ -1,5 +1,5 @@
-//! The Rust side of benches/overhead.py: compresses a file of f32 values, or decompresses the result, each time that a line
-//! says so, and prints the seconds that it took.
+//! The Rust side of benches/overhead.py: for each line of its input, compresses a file of f32 values or decompresses
+//! the result, and prints the seconds that it took.
 
 use std::io::{BufRead, Write};
 use std::time::Instant;

@@ -13,7 +13,7 @@ use crate::error::OrRaise;
 use crate::reader::check_like;
 use crate::report;
 
-/// Compares an array with what a stream restores, in memory for a few chunks.
+/// Compares an array with the values of a stream, with memory for a few chunks.
 pub(crate) fn with_reader<T: Element, R: ReadAt>(
     original: &[T],
     shape: &[usize],

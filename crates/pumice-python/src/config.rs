@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::error::{self, OrRaise};
 use crate::report;
 
-/// What to do; `pumice._options` makes it of keyword arguments.
+/// Options of a compression; `pumice._options` makes it from keyword arguments.
 #[pyclass(frozen, module = "pumice._pumice")]
 pub(crate) struct Config(pub(crate) pumice::Config);
 
@@ -95,8 +95,8 @@ macro_rules! with_values {
 }
 pub(crate) use with_values;
 
-/// Memory for the next stream. `bytes` objects have to be copies, and memory that is new to the process costs more than
-/// a copy: so the copy goes to new memory, but the stream itself to memory that was used before.
+/// Memory for the next stream. A `bytes` object is always a copy, and memory that is new to the process costs more than
+/// a copy: so only the copy goes to new memory, and the stream itself to memory that was used before.
 static SPARE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 const MAX_SPARE_BYTES: usize = 32 << 20;
 
@@ -117,7 +117,7 @@ pub(crate) fn compress<'py>(py: Python<'py>, array: Values<'py>, config: &Config
     Ok(bytes)
 }
 
-/// Compresses an array to a file, which is there as a whole or not at all, and says how it went.
+/// Compresses an array to a file, which appears complete or not at all, and returns a summary.
 #[pyfunction]
 pub(crate) fn compress_to_file<'py>(
     py: Python<'py>,
@@ -138,7 +138,7 @@ pub(crate) fn compress_to_file<'py>(
     report::summary(py, &summary.or_raise(py)?)
 }
 
-/// What an array is like and how small it would become.
+/// The properties of an array and the ratios to expect.
 #[pyfunction]
 pub(crate) fn analyze<'py>(
     py: Python<'py>,

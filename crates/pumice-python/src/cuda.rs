@@ -23,12 +23,12 @@ use crate::report;
 const CUDA: i32 = 2;
 /// `kDLFloat`.
 const FLOAT: u8 = 2;
-/// How a consumer of DLPack names the stream that all work here is in: CUDA's legacy default stream.
+/// DLPack's number for CUDA's legacy default stream, in which all work here runs.
 const DEFAULT_STREAM: i32 = 1;
 const OFFERED: &CStr = c"dltensor";
 const TAKEN: &CStr = c"used_dltensor";
 
-/// `DLTensor` of dlpack.h, its device and element type unfolded.
+/// `DLTensor` of dlpack.h, with the fields of its device and element type inlined.
 #[repr(C)]
 struct Tensor {
     data: *mut c_void,
@@ -54,7 +54,7 @@ struct ManagedTensor {
 /// A tensor that another library lends.
 struct Lent(NonNull<ManagedTensor>);
 
-// SAFETY: DLPack lets any thread use, and give back, what was taken out of its capsule.
+// SAFETY: DLPack lets any thread use and release a tensor that was taken out of its capsule.
 unsafe impl Send for Lent {}
 // SAFETY: nothing here writes to it.
 unsafe impl Sync for Lent {}
@@ -65,7 +65,7 @@ impl Lent {
         arguments.set_item("stream", DEFAULT_STREAM)?;
         let capsule = object.call_method("__dlpack__", (), Some(&arguments))?.cast_into::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(OFFERED))?;
-        // SAFETY: a capsule; with this name the tensor is ours to give back.
+        // SAFETY: a capsule; with this name the tensor is ours to release.
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), TAKEN.as_ptr()) } != 0 {
             return Err(PyErr::fetch(object.py()));
         }
@@ -73,7 +73,7 @@ impl Lent {
     }
 
     fn tensor(&self) -> &Tensor {
-        // SAFETY: the capsule's name says what it is, and it stays until it is given back.
+        // SAFETY: the capsule's name says what it is, and it stays alive until it is released.
         unsafe { &self.0.as_ref().tensor }
     }
 
@@ -120,7 +120,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // SAFETY: taken once, given back once.
+        // SAFETY: taken once, released once.
         unsafe {
             if let Some(deleter) = self.0.as_ref().deleter {
                 deleter(self.0.as_ptr());
@@ -129,7 +129,7 @@ impl Drop for Lent {
     }
 }
 
-/// The device of this number. Opened once: that compiles the kernels.
+/// The device of this number. It is opened once, since that compiles the kernels.
 fn device(ordinal: usize) -> pumice::Result<Device> {
     static DEVICES: Mutex<Option<HashMap<usize, Device>>> = Mutex::new(None);
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +218,7 @@ impl CudaArray {
         (CUDA, self.ordinal)
     }
 
-    /// The memory, as DLPack passes it on. It is complete: no stream has to wait.
+    /// The memory as a DLPack capsule. All work on it is complete: no stream has to wait.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -230,7 +230,7 @@ impl CudaArray {
     ) -> PyResult<Bound<'py, PyAny>> {
         let _ = (stream, max_version);
         if dl_device.is_some_and(|device| device != (CUDA, self.ordinal)) || copy == Some(true) {
-            return Err(PyBufferError::new_err("the array can be passed on only where it is and as it is"));
+            return Err(PyBufferError::new_err("the array can be exported only on its own device and without a copy"));
         }
         let (data, type_bits) = match &*self.memory {
             Memory::F32(array) => (array.as_slice().at(), 32),
@@ -252,7 +252,7 @@ impl CudaArray {
         let held = Box::new(Held { _memory: Arc::clone(&self.memory), _shape: shape });
         let manager_context = Box::into_raw(held).cast();
         let managed = Box::into_raw(Box::new(ManagedTensor { tensor, manager_context, deleter: Some(release) }));
-        // SAFETY: the name is static; the destructor gives the tensor back unless somebody took it.
+        // SAFETY: the name is static; the destructor releases the tensor unless somebody took it.
         unsafe {
             let capsule = ffi::PyCapsule_New(managed.cast(), OFFERED.as_ptr(), Some(drop_capsule));
             if capsule.is_null() {
@@ -267,13 +267,13 @@ impl CudaArray {
     }
 }
 
-/// What a tensor that was passed on needs.
+/// What an exported tensor keeps alive.
 struct Held {
     _memory: Arc<Memory>,
     _shape: Box<[i64]>,
 }
 
-/// Gives back a tensor made by [`CudaArray`], from any thread.
+/// Releases a tensor made by [`CudaArray`], from any thread.
 unsafe extern "C" fn release(managed: *mut ManagedTensor) {
     // SAFETY: both were boxed by `__dlpack__`, and DLPack calls this once.
     unsafe {
@@ -282,7 +282,7 @@ unsafe extern "C" fn release(managed: *mut ManagedTensor) {
     }
 }
 
-/// Ends a capsule, and the tensor in it if nobody took that.
+/// Destroys a capsule, and releases the tensor in it unless somebody took it.
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule that `__dlpack__` made.
     unsafe {

@@ -1,4 +1,4 @@
-//! Errors as Python's exceptions: the classes are those of `pumice.errors`; input and output fail with `OSError`.
+//! Errors as Python's exceptions: the classes are those of `pumice.errors`; errors of input and output are `OSError`.
 
 use pumice::ErrorKind;
 use pyo3::exceptions::PyOSError;
@@ -33,8 +33,8 @@ pub(crate) fn new(py: Python<'_>, class: &str, message: String) -> PyErr {
     }
 }
 
-/// `OSError` with the number that the system gave, so that Python makes a `FileNotFoundError` and the like of it; by kind
-/// where there is no number.
+/// `OSError` with the number from the system, so that Python raises `FileNotFoundError` and the like; by kind if there
+/// is no number.
 fn os_error(error: &pumice::Error, message: String) -> PyErr {
     match error.io_error().map(|source| (source.raw_os_error(), source.kind())) {
         Some((Some(number), _)) => PyOSError::new_err((number, message)),

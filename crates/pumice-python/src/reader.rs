@@ -35,8 +35,8 @@ impl Bytes {
         if n_bytes == 0 {
             return &[];
         }
-        // SAFETY: a contiguous buffer of that size, which its owner may not free or move as long as it is held. Who
-        // writes to it meanwhile, from another thread, breaks what the documentation of `decompress` asks for.
+        // SAFETY: a contiguous buffer of that size, which its owner may not free or move as long as it is held. The
+        // documentation of `decompress` forbids other threads to write to it meanwhile.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), n_bytes) }
     }
 }
@@ -82,7 +82,8 @@ fn read_elsewhere(read: &Bound<'_, PyAny>, buf: &mut [u8], offset: u64) -> PyRes
     let found = Bytes::of(&read.call1((offset, buf.len()))?)?;
     let found = found.as_slice();
     if found.len() != buf.len() {
-        let message = format!("{} bytes from {offset} on were asked for, but {} came", buf.len(), found.len());
+        let message =
+            format!("{} bytes at offset {offset} were requested, but {} were returned", buf.len(), found.len());
         return Err(PyEOFError::new_err(message));
     }
     buf.copy_from_slice(found);
@@ -97,10 +98,10 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    fn new(py: Python<'_>, source: Source, place: Option<PathBuf>, threads: usize, max_bytes: u64) -> PyResult<Self> {
+    fn new(py: Python<'_>, source: Source, path: Option<PathBuf>, threads: usize, max_bytes: u64) -> PyResult<Self> {
         let options = DecodeOptions::new().threads(threads).max_bytes(max_bytes);
         let reader = py.detach(|| pumice::Reader::new(source, options));
-        let reader = reader.map_err(|e| match place {
+        let reader = reader.map_err(|e| match path {
             Some(path) => e.context(path.display()),
             None => e,
         });
@@ -175,8 +176,8 @@ impl Reader {
         Ok(out)
     }
 
-    /// Compares the original with what the stream gives back, by default under what it promises itself; `limits` are
-    /// an absolute one and one relative to each value.
+    /// Compares the original with the values of the stream, by default under the stream's own bounds; `limits` are an
+    /// absolute bound and a bound relative to each value.
     #[pyo3(signature = (original, limits=None))]
     fn compare<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! What was found, as dictionaries; names are those of the command-line tool's `--json`.
+//! Results as dictionaries; names are those of the command-line tool's `--json`.
 
 use pumice::metrics::Findings;
 use pumice::{Analysis, DType, ErrorBound, Info, Preset, Summary};
@@ -23,7 +23,7 @@ pub(crate) fn dtype_name(dtype: DType) -> &'static str {
     }
 }
 
-/// All bounds by kind; one of a kind is the rule, and of several the last is shown.
+/// All bounds by kind; of several bounds of one kind, the last is shown.
 fn bounds<'py>(py: Python<'py>, bounds: &[ErrorBound]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     bounds.iter().try_for_each(|bound| dict.set_item(bound.kind().name(), bound.value()))?;

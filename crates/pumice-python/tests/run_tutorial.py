@@ -26,7 +26,7 @@ def run(path: Path) -> int:
         line = text.count("\n", 0, block.start()) + 1
         try:
             if kind == "python":
-                # As many empty lines before it make lines of errors those of the file.
+                # Empty lines before the code make the line numbers of errors those of the file.
                 printed = run_python("\n" * line + code, path, names)
             elif kind == "sh":
                 printed = run_shell(code)

@@ -128,7 +128,7 @@ def test_masked_arrays():
 
 
 @pytest.mark.parametrize(
-    ("array", "words"),
+    ("array", "message"),
     [
         (np.array([1.0, None]), "Python objects"),
         (np.arange(5), "integers.*astype"),
@@ -143,14 +143,14 @@ def test_masked_arrays():
         (np.array([1.0, 2.0], object), r"astype\('float64'\)"),
     ],
 )
-def test_other_types_are_refused_with_advice(array, words):
-    with pytest.raises(TypeError, match=words) as raised:
+def test_other_types_are_refused_with_advice(array, message):
+    with pytest.raises(TypeError, match=message) as raised:
         pumice.compress(array, abs=1)
     assert isinstance(raised.value, pumice.PumiceError)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({}, "no error bound"),
         ({"abs": -1}, "bound"),
@@ -169,8 +169,8 @@ def test_other_types_are_refused_with_advice(array, words):
         ({"rel": 1, "value_range": 3}, "value_range must be two numbers"),
     ],
 )
-def test_options_that_make_no_sense(field, options, words):
-    with pytest.raises(ValueError, match=words) as raised:
+def test_invalid_options(field, options, message):
+    with pytest.raises(ValueError, match=message) as raised:
         pumice.compress(field, **options)
     assert isinstance(raised.value, pumice.InvalidArgumentError)
     assert raised.value.code == 2
@@ -209,7 +209,7 @@ def test_numbers_of_numpy_are_options(field):
 
 
 @pytest.mark.parametrize("options", [{"threads": -1}, {"threads": 1 << 64}, {"max_bytes": -1}])
-def test_options_of_reading_that_make_no_sense(field, options, tmp_path):
+def test_invalid_options_for_reading(field, options, tmp_path):
     data = pumice.compress(field, abs=1e-3)
     (tmp_path / "x.pum").write_bytes(data)
     with pytest.raises(pumice.InvalidArgumentError, match=next(iter(options))):
@@ -288,7 +288,7 @@ def test_the_memory_limit_is_an_error(field):
 
 
 def test_running_out_of_memory_is_an_error():
-    """Under a limit of the system itself the interpreter lives on."""
+    """The interpreter survives even a limit of the system itself."""
     program = """
 import resource, numpy as np, pumice
 data = pumice.compress(np.zeros(1 << 28, "float32"), abs=1)
@@ -324,7 +324,7 @@ def test_other_threads_run_meanwhile():
     assert max(np.diff(within)) < (end - start) / 2
 
 
-def test_attributes_travel_with_the_array(field):
+def test_attributes_are_stored_with_the_array(field):
     data = pumice.compress(field, abs=1e-3, attributes={"units": "K", "name": "t"})
     assert pumice.info(data)["attributes"] == {"units": "K", "name": "t"}
 

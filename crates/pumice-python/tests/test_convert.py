@@ -105,11 +105,11 @@ def convert(*arguments, code=0, folder=None, **environment):
     return ended.stdout if code == 0 else ended.stderr
 
 
-def tool(*words):
-    if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not installed (Debian: hdf5-tools, netcdf-bin)")
+def tool(*arguments):
+    if shutil.which(arguments[0]) is None:
+        pytest.skip(f"{arguments[0]} is not installed (Debian: hdf5-tools, netcdf-bin)")
     environment = {**os.environ, "HDF5_PLUGIN_PATH": pumice.hdf5_plugin_path()}
-    ended = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment)
+    ended = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -121,7 +121,7 @@ def converted(source):
 
 
 def check(found, original, name):
-    """Each field has what it was asked to have."""
+    """Checks that each field meets its bound or target."""
     error = np.abs(found.astype("f8") - original)
     if name in ("T", "SST"):
         assert error.max() <= 0.01
@@ -208,7 +208,7 @@ CLASSIC = "NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"
 
 @pytest.fixture(scope="module", params=CLASSIC)
 def classic(request, tmp_path_factory):
-    """A file of the classic format with all that it can have."""
+    """A file of the classic format with everything that it can contain."""
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "fields.toml").write_text("[[field]]\nname = '*'\nabs = 0.01\n\n[[field]]\nname = 'PS'\nlossless = true\n")
     data = values()
@@ -320,7 +320,7 @@ def test_classic_files_become_zarr(classic, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dry.nc", "dry.zarr"])
-def test_a_dry_run_writes_nothing_and_is_about_right(source, converted, name):
+def test_a_dry_run_writes_nothing_and_estimates_sizes(source, converted, name):
     before = sorted(source.iterdir())
     report = json.loads(convert("in.nc", name, "--config", "fields.toml", "--dry-run", "--json", folder=source))
     assert sorted(source.iterdir()) == before and report["dry_run"]
@@ -332,7 +332,7 @@ def test_a_dry_run_writes_nothing_and_is_about_right(source, converted, name):
 
 
 def on_a_terminal(*arguments, folder):
-    """What a command shows where somebody looks on."""
+    """What a command shows on a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
     command = ["pumice", "convert", *map(str, arguments)]
@@ -377,7 +377,7 @@ def test_killed_while_writing_leaves_the_old_file_or_the_new_one(source, convert
                 assert not (tmp_path / name).exists() or (tmp_path / name / "zarr.json").exists()
 
 
-def test_an_output_that_is_there_is_replaced(source, tmp_path):
+def test_an_existing_output_is_replaced(source, tmp_path):
     (tmp_path / "out.nc").write_text("old")
     convert("in.nc", tmp_path / "out.nc", folder=source)
     assert netCDF4.Dataset(tmp_path / "out.nc")["T"].pumice_bound == "lossless"
@@ -406,7 +406,7 @@ def test_the_bytes_depend_neither_on_threads_nor_on_time(source, tmp_path):
     check_bytes(source, tmp_path)
 
 
-def test_nor_do_those_of_a_classic_file(classic, tmp_path):
+def test_the_bytes_of_a_classic_file_depend_on_neither(classic, tmp_path):
     check_bytes(classic, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Tensors of other libraries, by a producer of DLPack that is made of ctypes alone."""
+"""Tensors of other libraries, from a DLPack producer that needs ctypes only."""
 
 import ctypes
 import ctypes.util
@@ -40,12 +40,12 @@ new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Producer:
-    """An array that only DLPack can get at; it may claim to be on any device."""
+    """An array that is accessible through DLPack only; it may claim to be on any device."""
 
     def __init__(self, array, device=CPU, type_code=2):
         self.array = array
         self.device = device
-        self.n_given_back = 0
+        self.n_released = 0
         self.stream = None
         n = array.ndim
         self.shape = (ctypes.c_int64 * n)(*array.shape)
@@ -53,10 +53,10 @@ class Producer:
         tensor = Tensor(
             array.ctypes.data, device, 0, n, type_code, 8 * array.itemsize, 1, self.shape, self.strides, 0
         )
-        self.managed = ManagedTensor(tensor, None, Deleter(self.give_back))
+        self.managed = ManagedTensor(tensor, None, Deleter(self.release))
 
-    def give_back(self, _):
-        self.n_given_back += 1
+    def release(self, _):
+        self.n_released += 1
 
     def __dlpack_device__(self):
         return (self.device, 0)
@@ -71,9 +71,9 @@ def test_a_tensor_on_the_cpu_is_read_where_it_is(field):
     found = on_host(tensor)
     assert np.shares_memory(found, field)
     del found
-    assert tensor.n_given_back == 1
+    assert tensor.n_released == 1
     data = pumice.compress(tensor, abs=1e-3)
-    assert tensor.n_given_back == 2
+    assert tensor.n_released == 2
     assert data == pumice.compress(field, abs=1e-3)
 
 
@@ -90,7 +90,7 @@ def test_strides_and_types_of_tensors(field):
 
 
 def test_numpy_arrays_are_not_sent_through_dlpack(field):
-    field.flags.writeable = False  # which older DLPack cannot say
+    field.flags.writeable = False  # which older versions of DLPack cannot express
     assert not is_on_cuda(field)
     assert not is_on_cuda(np.float32(3))
     assert pumice.decompress(pumice.compress(np.float32(3), abs=1)).shape == ()
@@ -102,11 +102,11 @@ def test_other_devices_are_refused(field):
 
 
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="there is a CUDA driver here")
-def test_without_a_driver_cuda_says_so_and_gives_the_tensor_back(field):
+def test_cuda_without_a_driver_is_an_error_and_releases_the_tensor(field):
     tensor = Producer(field, CUDA)
     with pytest.raises(pumice.DeviceError, match="CUDA driver"):
         pumice.compress(tensor, abs=1e-3)
-    assert tensor.n_given_back == 1
+    assert tensor.n_released == 1
     assert tensor.stream == 1  # the legacy default stream
     with pytest.raises(RuntimeError, match="CUDA driver"):
         pumice.decompress(pumice.compress(field, abs=1e-3), device="cuda")
@@ -116,7 +116,7 @@ def test_cuda_tensors_are_checked_before_the_device_is_asked(field):
     for tensor in (Producer(field[:, ::2], CUDA), Producer(field.T, CUDA)):
         with pytest.raises(ValueError, match="contiguous"):
             pumice.compress(tensor, abs=1)
-        assert tensor.n_given_back == 1
+        assert tensor.n_released == 1
     with pytest.raises(TypeError, match="float32 and float64"):
         pumice.compress(Producer(np.arange(5), CUDA, type_code=0), abs=1)
 

@@ -31,14 +31,14 @@ def test_save_reports_what_it_did(field, tmp_path):
     assert (tmp_path / "x.pum").read_bytes() == pumice.compress(field, psnr=70)
 
 
-def test_the_acceptance_slice_decodes_only_what_it_touches(path):
+def test_a_slice_decodes_only_the_chunks_that_it_touches(path):
     f = pumice.open(path)
     assert np.array_equal(f[0:4, :, 7], VALUES[0:4, :, 7])
     assert f.chunks_decoded == 3  # of 27
     assert f[47, 29, 95] == VALUES[47, 29, 95]
     assert f.chunks_decoded == 4
     assert np.array_equal(f[::32, 0, 0], VALUES[::32, 0, 0])
-    assert f.chunks_decoded == 6  # the chunks between are leapt over
+    assert f.chunks_decoded == 6  # the chunks in between are skipped
     assert f[3:3].shape == (0, 30, 96)
     assert f.chunks_decoded == 6
 
@@ -86,7 +86,7 @@ def test_a_file_is_found_from_other_folders(path, tmp_path, monkeypatch):
     assert pumice.check(VALUES, f)["bound_kept"]
 
 
-def test_a_closed_file_says_so(path):
+def test_reading_a_closed_file_is_an_error(path):
     with pumice.open(path) as f:
         f[0]
     assert f.chunks_decoded == 9
@@ -101,7 +101,7 @@ def test_several_threads_read_one_file(path):
     assert all(np.array_equal(row, VALUES[i % 48]) for i, row in enumerate(rows))
 
 
-def test_files_that_are_not_there_or_not_ours(path, tmp_path):
+def test_missing_damaged_and_foreign_files(path, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         pumice.open(tmp_path / "nowhere.pum")
     with pytest.raises(FileNotFoundError, match="folder"):

@@ -19,13 +19,13 @@ WAVES = 280 + 10 * np.sin(np.arange(90)[:, None] / 9) + np.cos(np.arange(130)[No
 CHUNKS = (40, 50)  # neither extent is a multiple
 
 
-def tool(*words, ok=True):
+def tool(*arguments, ok=True):
     """Runs a program of HDF5 or NetCDF with the plugin on its path."""
-    if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not installed (Debian: hdf5-tools, netcdf-bin)")
+    if shutil.which(arguments[0]) is None:
+        pytest.skip(f"{arguments[0]} is not installed (Debian: hdf5-tools, netcdf-bin)")
     environment = {**os.environ, "HDF5_PLUGIN_PATH": pumice.hdf5_plugin_path()}
-    ended = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment)
-    assert (ended.returncode == 0) == ok, f"{words}\n{ended.stdout}\n{ended.stderr}"
+    ended = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, env=environment)
+    assert (ended.returncode == 0) == ok, f"{arguments}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout + ended.stderr
 
 
@@ -73,7 +73,7 @@ def test_plain_compression_is_lossless(tmp_path):
     assert read(tmp_path / "a.h5").tobytes() == data.tobytes()
 
 
-def test_rel_is_of_each_chunk_or_of_the_range_that_is_given(tmp_path):
+def test_rel_refers_to_each_chunk_or_to_the_given_range(tmp_path):
     data = WAVES.astype("f4")
     data[:40, :50] = 280 + (data[:40, :50] - 280) / 100
     write(tmp_path / "own.h5", data, **pumice.hdf5(rel=1e-2))
@@ -140,11 +140,11 @@ def test_wrong_parameters_are_refused(tmp_path):
 def test_damaged_chunks_raise_with_our_message(tmp_path):
     write(tmp_path / "a.h5", WAVES.astype("f4"), **pumice.hdf5(abs=1e-3))
     with h5py.File(tmp_path / "a.h5") as file:
-        place = file["t"].id.get_chunk_info(0)
+        chunk = file["t"].id.get_chunk_info(0)
     good = (tmp_path / "a.h5").read_bytes()
-    for at in range(0, place.size, 7):
+    for at in range(0, chunk.size, 7):
         damaged = bytearray(good)
-        damaged[place.byte_offset + at] ^= 0x55
+        damaged[chunk.byte_offset + at] ^= 0x55
         (tmp_path / "b.h5").write_bytes(damaged)
         with pytest.raises(OSError, match="pumice: "):
             read(tmp_path / "b.h5")
@@ -173,7 +173,7 @@ def test_bytes_do_not_depend_on_threads(tmp_path, monkeypatch):
 
 
 def test_several_threads_at_once(tmp_path):
-    """h5py lets one thread into the library at a time; the filter itself does not mind."""
+    """h5py lets one thread at a time into the library; the filter itself would allow several."""
     data = WAVES.astype("f4")
 
     def cycle(i):
@@ -259,7 +259,7 @@ def test_h5repack_with_the_printed_string(tmp_path):
     assert code == 0
     tool("h5repack", "-f", farg, "-l", "t:CHUNK=30x30", tmp_path / "plain.h5", tmp_path / "small.h5")
     assert 0 < np.abs(read(tmp_path / "small.h5") - WAVES.astype("f4")).max() <= 1e-3
-    # What is stored goes on working when a dataset is cut anew.
+    # The stored cd_values still work when the chunk shape of a dataset changes.
     tool("h5repack", "-l", "t:CHUNK=25x130", tmp_path / "small.h5", tmp_path / "again.h5")
     assert np.abs(read(tmp_path / "again.h5") - WAVES.astype("f4")).max() <= 2e-3
     with h5py.File(tmp_path / "again.h5") as file:
@@ -283,7 +283,7 @@ def test_nccopy_with_the_printed_string(tmp_path):
         assert f'_Filter = "{pumice.hdf5.FILTER_ID},' in tool("ncdump", "-hs", tmp_path / name)
 
 
-def test_the_command_prints_all_and_refuses_nonsense():
+def test_the_command_prints_everything_and_refuses_invalid_bounds():
     code, text, _ = command("--abs", "0.25")
     assert code == 0
     assert f"export HDF5_PLUGIN_PATH={pumice.hdf5_plugin_path()}" in text

@@ -1,4 +1,4 @@
-"""The code of the README files, run as it stands there beside what it takes for granted."""
+"""Runs the code of the README files unchanged, with the names and files that it assumes."""
 
 import os
 import re
@@ -18,7 +18,7 @@ SHAPE = (30, 192, 288)
 
 @pytest.fixture
 def t(tmp_path, monkeypatch):
-    """The array of the README, which also is a file in the current folder."""
+    """The array of the README, which is also a file in the current folder."""
     monkeypatch.chdir(tmp_path)
     z, y, x = np.meshgrid(*(np.linspace(0, 3, n, dtype="float32") for n in SHAPE), indexing="ij")
     t = 280 + 20 * np.sin(2 * x + y) * np.cos(y - z)

@@ -48,7 +48,7 @@ def test_tensors_on_a_device_give_the_bytes_of_the_cpu(field, preset, dtype):
 
 
 @needs_cuda
-def test_memory_of_the_device_is_given_back(field):
+def test_device_memory_is_released(field):
     data = pumice.compress(np.tile(field, (40, 1, 1)), abs=1e-3, preset="fast")
     pumice.decompress(data, device="cuda")
     free, _ = torch.cuda.mem_get_info()
@@ -59,7 +59,7 @@ def test_memory_of_the_device_is_given_back(field):
 
 
 @needs_cuda
-def test_work_before_on_another_stream_is_waited_for():
+def test_earlier_work_on_another_stream_is_waited_for():
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         x = torch.zeros(1 << 24, device="cuda")

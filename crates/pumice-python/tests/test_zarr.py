@@ -190,16 +190,16 @@ def test_damaged_chunks_raise_with_our_message(field, tmp_path):
     z = zarr.open_array(tmp_path / "x", mode="r")
     damaged = bytearray(good)
     damaged[len(good) // 2] ^= 1
-    for data, error, words in [
+    for data, error, message in [
         (damaged, pumice.CorruptError, "checksum"),
         (good[: len(good) // 2], pumice.TruncatedError, "."),
         (b"something else" * 10, ValueError, "not a Pumice"),
         (pumice.compress(field[1:], abs=1e-3), pumice.CorruptError, "metadata"),
     ]:
         chunk.write_bytes(data)
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=message):
             z[...]
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=message):
             z[0, 0, 0]
     chunk.write_bytes(good)
     assert z[0, 0, 0] == pytest.approx(field[0, 0, 0], abs=1e-3)

@@ -1,6 +1,6 @@
 """Error-bounded compression of floating-point arrays.
 
-Every finite value comes back within the bound that was asked for; NaN, infinities and fill values bit for bit.
+Every finite value comes back within the bound that was asked for; NaN, infinities and fill values come back bit for bit.
 
 >>> import numpy as np, pumice
 >>> x = np.random.default_rng(0).normal(size=(64, 64)).astype("float32").cumsum(axis=0)

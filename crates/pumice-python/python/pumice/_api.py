@@ -32,7 +32,7 @@ from .errors import InvalidArgumentError, UnsupportedError
 if TYPE_CHECKING:
     from ._arrays import BytesLike
 
-# Most memory that decoding may take unless the caller says otherwise.
+# Default limit of the memory that decoding may take.
 MAX_BYTES = 16 << 30
 
 
@@ -55,7 +55,7 @@ def compress(
 ) -> bytes:
     """Compresses an array of float32 or float64 values, so that every value comes back within the bound.
 
-    At least one bound is needed; of several, all hold. NaN, infinities and fill values come back bit for bit.
+    At least one bound is needed; if there are several, all hold. NaN, infinities and fill values come back bit for bit.
 
     Args:
         array: A NumPy array, or a tensor of PyTorch, CuPy or others by DLPack. Arrays in C order are read where they
@@ -69,15 +69,15 @@ def compress(
         lossless: Every bit comes back.
         preset: `'fast'`, `'balanced'`, `'small'` (the default) or `'max'`, from fastest to smallest, or one of
             `pumice.PRESETS`. On CUDA devices there are `'fast'` and `'balanced'` (the default there).
-        fill_value: The value that stands for "no data", beside NaN, or two of them. Found by itself where it is not given.
+        fill_value: The value that stands for "no data", beside NaN, or two of them. Detected if not given.
         value_range: Least and greatest value that `rel` refers to, instead of those of the array.
-        chunk_shape: Extents of the parts that can be read alone.
-        threads: Threads to use; 0 for one for each core. The bytes do not depend on it.
-        attributes: Notes that travel with the array.
+        chunk_shape: Extents of the chunks, which can be read separately.
+        threads: Threads to use; 0 for one per core. The bytes do not depend on it.
+        attributes: Notes that are stored with the array.
 
     Raises:
-        InvalidArgumentError: A :class:`ValueError`: the options make no sense.
-        DtypeError: A :class:`TypeError`: the array holds something else than float32 or float64.
+        InvalidArgumentError: A :class:`ValueError`: the options are invalid.
+        DtypeError: A :class:`TypeError`: the array holds something other than float32 or float64.
 
     >>> import numpy as np, pumice
     >>> x = np.sin(np.linspace(0, 20, 100_000, dtype="float32"))
@@ -110,7 +110,7 @@ def compress(
 def save(path: str | os.PathLike[str], array: Tensor, **options: Unpack[Options]) -> dict[str, Any]:
     """Compresses an array to a file; the options are those of :func:`compress`.
 
-    The file is there as a whole or not at all. Returns sizes, the absolute bound that holds, and how well a target
+    The file appears complete or not at all. Returns sizes, the absolute bound that holds, and how well a target
     (`psnr`, `l2`, `ratio`) was met.
 
     >>> import numpy as np, pumice, tempfile, os
@@ -151,16 +151,16 @@ def decompress(
     max_bytes: int = MAX_BYTES,
     device: str | None = None,
 ) -> NDArray[Any] | CudaArray:
-    """Decompresses what :func:`compress` gave, to an array in C order and of native byte order.
+    """Decompresses the result of :func:`compress` to an array in C order and native byte order.
 
     Args:
-        data: The bytes, or anything else that has them: a memoryview, a NumPy array, a memory map. Nobody may write to
-            it meanwhile.
+        data: The bytes, or any other buffer that holds them: a memoryview, a NumPy array, a memory map. Nobody may write
+            to it meanwhile.
         out: Where to write the values, instead of to a new array: a C-contiguous array of the same shape and type.
-        threads: Threads to use; 0 for one for each core.
-        max_bytes: Most memory to take for values. Streams of hostile origin can be small and yet stand for huge arrays.
+        threads: Threads to use; 0 for one per core.
+        max_bytes: Most memory to allocate for values. A hostile stream can be small and yet claim to hold a huge array.
         device: `'cuda'` or `'cuda:1'` for an array in the memory of that device, which `torch.from_dlpack` and
-            `cupy.from_dlpack` take in without a copy.
+            `cupy.from_dlpack` import without a copy.
 
     Raises:
         CorruptError: A :class:`ValueError`: the bytes are damaged.
@@ -172,7 +172,7 @@ def decompress(
     """
     if isinstance(data, str | os.PathLike | File):
         raise TypeError(f"compressed bytes are needed, not {data!r}; a file is read by pumice.open(path)[...]")
-    # Text, so that the devices of other libraries do as well.
+    # As text, so that device objects of other libraries are accepted as well.
     if device is not None and str(device) != "cpu":
         if out is not None:
             raise InvalidArgumentError("out= cannot be combined with a CUDA device")
@@ -203,7 +203,7 @@ def open(path: str | os.PathLike[str], *, threads: int = 0, max_bytes: int = MAX
 
 
 def info(source: str | os.PathLike[str] | BytesLike | File) -> dict[str, Any]:
-    """What a compressed file, or compressed bytes, say about themselves. No values are decoded.
+    """The metadata of a compressed file, or of compressed bytes. No values are decoded.
 
     >>> import numpy as np, pumice
     >>> found = pumice.info(pumice.compress(np.zeros((4, 5), "float32"), abs=0.5, preset="fast"))
@@ -227,11 +227,11 @@ def check(
 
     Args:
         original: The array.
-        other: Its compressed form (bytes, a path or a :class:`File`), or an array that any compressor gave back.
+        other: Its compressed form (bytes, a path or a :class:`File`), or an array that any compressor has restored.
         abs, rel, pwrel: The bounds to check. Without them, compressed forms are checked against their own, and arrays against
             none.
-        fill_value: The value or values that stand for "no data" in `original`; compressed forms name theirs.
-        threads: Threads to use for decoding; 0 for one for each core.
+        fill_value: The value or values that stand for "no data" in `original`; compressed forms have their own.
+        threads: Threads to use for decoding; 0 for one per core.
 
     Returns:
         `bound_kept` (None without a bound), `max_abs_error`, `worst_index`, `psnr`, `rmse`, `nrmse`, `l2_norm`, the range, and how
@@ -250,7 +250,7 @@ def check(
     bounds = dict(bounds_of({"abs": abs, "rel": rel, "pwrel": pwrel}))
     for kind, bound in bounds.items():
         if not bound >= 0:
-            raise InvalidArgumentError(f"{kind} must be a number that is not negative, not {bound}")
+            raise InvalidArgumentError(f"{kind} must be a non-negative number, not {bound}")
     limit = bounds.get("abs", np.inf)
     if "rel" in bounds:
         limit = min(limit, bounds["rel"] * _range(values, fills))
@@ -271,14 +271,14 @@ def analyze(
     fill_value: float | Sequence[float] | None = None,
     threads: int = 0,
 ) -> dict[str, Any]:
-    """What an array is like, how small it would become, and what to choose.
+    """Analyses an array: its properties, the ratios to expect, and which preset to choose.
 
     Args:
         array: The array.
         abs, rel, lossless: Bounds to estimate for, one or several of a kind; without any, `rel` of 1e-2, 1e-3 and 1e-4.
         presets: Presets to estimate for, one or several; all of them if not given.
-        fill_value: The value that stands for "no data", or two of them; found by itself where it is not given.
-        threads: Threads to use; 0 for one for each core. The figures do not depend on it.
+        fill_value: The value that stands for "no data", or two of them; detected if not given.
+        threads: Threads to use; 0 for one per core. The figures do not depend on it.
 
     >>> import numpy as np, pumice
     >>> x = np.sin(np.linspace(0, 20, 10_000, dtype="float32"))
@@ -304,12 +304,12 @@ def _reader(source: str | os.PathLike[str] | BytesLike | File, threads: int = 0)
 
 
 def _bytes(data: BytesLike) -> BytesLike:
-    """The bytes themselves where they are in a NumPy scalar, as those that h5py keeps in attributes."""
+    """The bytes, also those in a NumPy scalar, which is how h5py returns them from attributes."""
     return data.tobytes() if isinstance(data, np.void) else data
 
 
 def _range(values: NDArray[Any], fills: list[float]) -> float:
-    """Greatest less least of the values that a relative bound refers to."""
+    """The range of the values, which a relative bound refers to."""
     itself = _pumice.compare_arrays(values, values, (np.inf, np.inf), fills)
     return itself["max"] - itself["min"] if itself["max"] > itself["min"] else 0.0
 

@@ -1,4 +1,4 @@
-"""What can be an array: NumPy's, and those of other libraries by DLPack."""
+"""The arrays that are accepted: those of NumPy, and those of other libraries through DLPack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CUDA_MANAGED = 13
 
 @runtime_checkable
 class SupportsDLPack(Protocol):
-    """A tensor of any library that has DLPack, such as PyTorch and CuPy."""
+    """A tensor of any library that supports DLPack, such as PyTorch and CuPy."""
 
     def __dlpack__(self, *, stream: Any = None) -> Any: ...
 
@@ -39,7 +39,7 @@ def is_on_cuda(array: object) -> bool:
 
 
 def on_host(array: Tensor) -> NDArray[Any]:
-    """The array in C order, aligned, of native byte order: itself where it is so already, else a copy."""
+    """The array in C order, aligned, of native byte order: a copy, unless it already is so."""
     if not isinstance(array, np.ndarray):
         array = _from_elsewhere(array)
     if isinstance(array, np.ma.MaskedArray):

@@ -18,7 +18,7 @@ from ._pumice import Reader
 from .errors import InvalidArgumentError
 
 Index = SupportsIndex | slice | EllipsisType | None
-# Start and end of a run of positions along an axis, both to be read, and the positions wanted of them.
+# Start and end of a run of positions to read along an axis, and the positions wanted among them.
 _Span = tuple[int, int, range]
 
 
@@ -40,7 +40,7 @@ class File:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the file says about itself; see :func:`pumice.info`."""
+        """The metadata of the file; see :func:`pumice.info`."""
         return dict(self._info)
 
     @property
@@ -75,12 +75,12 @@ class File:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Notes that travel with the array."""
+        """Notes that are stored with the array."""
         return dict(self._info["attributes"])
 
     @property
     def chunks_decoded(self) -> int:
-        """How many times a chunk was decoded since the file was opened: what reading costs."""
+        """How many times a chunk was decoded since the file was opened: the cost of reading."""
         return self._decoded_before_close if self._reader is None else self._reader.chunks_decoded
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> Any:
@@ -90,13 +90,13 @@ class File:
             found = self._read([axis[0] for axis in spans])
         else:
             found = np.zeros(shape, self.dtype)
-            for part in product(*(list(_placed(axis)) for axis in spans)):
+            for part in product(*(list(_with_offsets(axis)) for axis in spans)):
                 to = tuple(slice(at, at + len(span[2])) for at, span in part)
                 found[to] = self._read([span for _, span in part])
         return found[view]
 
     def _read(self, spans: list[_Span]) -> NDArray[Any]:
-        """Decodes one box, and takes what is wanted of it."""
+        """Decodes one box, and selects the wanted positions of it."""
         if self._reader is None:
             raise InvalidArgumentError(f"{self.path} was closed; open it again")
         box = self._reader.read([(start, end) for start, end, _ in spans])
@@ -119,7 +119,7 @@ class File:
         return (self[i] for i in range(len(self)))
 
     def close(self) -> None:
-        """Closes the file. What was read stays."""
+        """Closes the file. Arrays that were read stay valid."""
         self._decoded_before_close = self.chunks_decoded
         self._reader = None
 
@@ -149,8 +149,8 @@ def _reopen(path: str, options: dict[str, int]) -> File:
     return File(path, **options)
 
 
-def _placed(axis: list[_Span]) -> Iterator[tuple[int, _Span]]:
-    """Spans, with where in the result each starts."""
+def _with_offsets(axis: list[_Span]) -> Iterator[tuple[int, _Span]]:
+    """Spans, each with its offset in the result."""
     at = 0
     for span in axis:
         yield at, span
@@ -160,7 +160,7 @@ def _placed(axis: list[_Span]) -> Iterator[tuple[int, _Span]]:
 def _spans(
     key: Index | tuple[Index, ...], shape: tuple[int, ...], chunks: tuple[int, ...]
 ) -> tuple[list[list[_Span]], tuple[Any, ...]]:
-    """What a key asks for along each axis, and the index that drops axes of what was read, and adds new ones."""
+    """The spans that a key selects along each axis, and the index that drops and adds axes in the result."""
     keys: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
     n_ellipses = sum(part is Ellipsis for part in keys)
     if n_ellipses > 1:
@@ -205,7 +205,7 @@ def _position(part: Any) -> int:
 
 
 def _split(wanted: range, chunk: int) -> list[_Span]:
-    """Cuts where a step leaps over whole chunks, so that those are not decoded."""
+    """Splits the positions if their step skips whole chunks, so that these are not decoded."""
     if len(wanted) == 0:
         return [(0, 0, range(0))]
     if abs(wanted.step) <= chunk:
@@ -215,5 +215,6 @@ def _split(wanted: range, chunk: int) -> list[_Span]:
 
 def _span(wanted: range) -> _Span:
     first, last = min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])
-    # A box that is read backwards starts at its end: its extent is that of the positions, so that [::-step] finds them.
+    # A box that is read backwards starts at its last position, so its ends are those of the positions: [::-step] finds
+    # them.
     return first, last + 1, wanted

@@ -18,7 +18,7 @@ Preset = Literal[
 ]
 PRESETS: tuple[str, ...] = get_args(Preset)
 
-# Kinds of bounds that have a number, by the names that they have everywhere.
+# Kinds of bounds with a number, by their names in all interfaces.
 KINDS = ("abs", "rel", "pwrel", "psnr", "l2", "ratio")
 # JSON has no numbers for these.
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -43,7 +43,7 @@ class Options(TypedDict, total=False):
 
 
 def number(name: str, value: Any) -> float:
-    """The number that an option is given as. Text and truth values, which `float` takes, are mistakes."""
+    """Converts an option to a number. Refuses text and truth values, which `float` would take."""
     try:
         if not isinstance(value, str | bytes | bool | np.bool_):
             return float(value)
@@ -53,14 +53,14 @@ def number(name: str, value: Any) -> float:
 
 
 def pair(name: str, value: Any) -> tuple[float, float]:
-    """The two numbers that an option is given as."""
+    """Converts an option to two numbers."""
     if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) != 2:
         raise InvalidArgumentError(f"{name} must be two numbers, the least and the greatest, not {brief(value)}")
     return number(name, value[0]), number(name, value[1])
 
 
 def count(name: str, value: Any, zero: str = "none") -> int:
-    """The number of things that an option is given as; `zero` is what 0 means."""
+    """Converts an option to a count; `zero` says what 0 means."""
     try:
         n = operator.index(value)
     except TypeError:
@@ -71,8 +71,8 @@ def count(name: str, value: Any, zero: str = "none") -> int:
 
 
 def threads_of(value: Any) -> int:
-    """How many threads are asked for."""
-    return count("threads", value, "one for each core")
+    """Converts the option `threads`."""
+    return count("threads", value, "one per core")
 
 
 def bounds_of(options: Mapping[str, Any]) -> list[tuple[str, float]]:
@@ -84,7 +84,7 @@ def bounds_of(options: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def to_json(options: Options) -> dict[str, Any]:
-    """The options that are given, as JSON can hold them, without the number of threads, which changes no bytes."""
+    """The given options as JSON, without the number of threads, on which the bytes do not depend."""
     found: dict[str, Any] = {}
     for key, value in options.items():
         if value is None or value is False or key == "threads":
@@ -135,7 +135,7 @@ def preset_name(preset: Any) -> str:
 
 
 def several(given: Any) -> list[Any]:
-    """What an option that takes one thing or several was given."""
+    """The values of an option that takes one or several."""
     if given is None:
         return []
     return list(given) if np.iterable(given) and not isinstance(given, str | bytes) else [given]
@@ -146,7 +146,7 @@ def _fill(value: Any) -> float:
 
 
 def fills_of(value: Any) -> list[float]:
-    """The fill values that are given, one or several; numbers that JSON lacks by name."""
+    """The given fill values, one or several; those that JSON cannot express, by name."""
     return [_fill(fill) for fill in several(value)]
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions that also are the ones Python programs expect.
+"""The exceptions of Pumice, which are also those that Python programs expect.
 
 All are a :class:`PumiceError`. Reading and writing files raises :class:`OSError`, as `open` does.
 """
@@ -58,6 +58,6 @@ class LimitExceededError(PumiceError, MemoryError):
 
 
 class DeviceError(PumiceError, RuntimeError):
-    """An accelerator is not there or failed."""
+    """An accelerator is missing or failed."""
 
     code = 8

@@ -1,4 +1,4 @@
-"""The codec for numcodecs, and so for Zarr's format 2 and all else that has numcodecs' codecs.
+"""The codec for numcodecs, and so for Zarr's format 2 and everything else that uses numcodecs.
 
 >>> import numcodecs, numpy as np
 >>> codec = numcodecs.get_codec({"id": "pumice", "abs": 1e-3})
@@ -22,7 +22,7 @@ from ._arrays import is_on_cuda
 from ._options import Options, config_of, to_json
 from .errors import DtypeError
 
-# How an array was in memory. numcodecs hands out what it took in, and Zarr relies on it.
+# The memory layout of the original array. numcodecs restores it, and Zarr relies on that.
 _ORDER = "numpy.order"
 _BYTE_ORDER = "numpy.byteorder"
 
@@ -31,9 +31,9 @@ class Pumice(Codec):  # type: ignore[misc]
     """Error-bounded compression of float32 and float64 arrays.
 
     Args:
-        dtype: The type of values in buffers that do not say so themselves, such as `bytes`. Arrays always do.
-        **options: Those of :func:`pumice.compress`; `threads` is 1 unless given. `rel`, `psnr`, `l2` and `ratio` refer to what
-            one call gets: in Zarr that is a chunk. Give `value_range` for one range for all of them.
+        dtype: The type of values in buffers that have none, such as `bytes`. Arrays always have one.
+        **options: Those of :func:`pumice.compress`; `threads` is 1 unless given. `rel`, `psnr`, `l2` and `ratio` refer to
+            the array of one call: in Zarr, a chunk. Give `value_range` for one range for all of them.
 
     >>> Pumice(rel=1e-3, value_range=(200.0, 320.0))
     Pumice(rel=0.001, value_range=[200.0, 320.0])

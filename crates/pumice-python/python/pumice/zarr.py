@@ -1,4 +1,4 @@
-"""The codec for Zarr's format 3. It makes bytes of arrays, so that it is the `serializer` of an array.
+"""The codec for Zarr's format 3. It turns arrays into bytes, so it is the `serializer` of an array.
 
 >>> import numpy as np, zarr
 >>> from pumice.zarr import PumiceCodec
@@ -42,9 +42,9 @@ _LARGE = 1 << 20
 class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     """Error-bounded compression of the chunks of a float32 or float64 array.
 
-    The options are those of :func:`pumice.compress`, without `attributes`; `threads` is 1 unless given, since Zarr codes several chunks at a time.
-    `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr array; give `value_range` for one range for all of them.
-    `chunk_shape` cuts chunks into smaller ones: reading a part of a large chunk reads and
+    The options are those of :func:`pumice.compress`, without `attributes`; `threads` is 1 unless given, since Zarr codes
+    several chunks at a time. `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr array; give `value_range` for
+    one range for all of them. `chunk_shape` cuts chunks into smaller ones: reading a part of a large chunk reads and
     decodes only those that it touches.
     """
 
@@ -81,7 +81,7 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
             raise DtypeError(f"the codec 'pumice' is for arrays of float32 and float64, not {native}")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Sizes are not known beforehand."""
+        """Sizes are not known in advance."""
         raise NotImplementedError
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
@@ -130,7 +130,7 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     async def _decode_from_store(
         self, path: StorePath, n_bytes: int, selection: tuple[Any, ...], chunk_spec: ArraySpec
     ) -> NDBuffer:
-        """Reads of the store only what the selection needs."""
+        """Reads from the store only what the selection needs."""
         loop = asyncio.get_running_loop()
 
         def read(offset: int, length: int) -> Any:
@@ -147,13 +147,13 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
 
 def _knows_sizes(store: Store) -> bool:
-    """Whether a store can tell sizes without reading everything."""
+    """Whether a store knows sizes without reading everything."""
     return type(store).getsize is not Store.getsize
 
 
 @cache
 def _readers() -> ThreadPoolExecutor:
-    """Threads that wait for stores. Not those of the event loop, which stores read by: all of these may be waiting."""
+    """Threads that wait for stores. Stores read in the threads of the event loop, which must not all be waiting."""
     return ThreadPoolExecutor(max_workers=16, thread_name_prefix="pumice")
 
 

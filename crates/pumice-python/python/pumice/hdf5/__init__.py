@@ -5,9 +5,9 @@ xarray's `encoding` take::
 
     file.create_dataset("t", data=t, chunks=(30, 192, 288), **pumice.hdf5(rel=1e-3))
 
-Importing `pumice` makes the filter known to every HDF5 library of the process: those that are loaded already, and those
-that come later. Programs outside of Python find it by ``HDF5_PLUGIN_PATH``; ``python -m pumice.hdf5 --rel 1e-3`` prints what they
-need.
+Importing `pumice` makes the filter known to every HDF5 library of the process: those that are already loaded, and those
+that are loaded later. Programs outside of Python find it through ``HDF5_PLUGIN_PATH``; ``python -m pumice.hdf5 --rel 1e-3``
+prints what they need.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PRESETS = {
 _RANGE_GIVEN = 1 << 24
 _FILL_GIVEN = 1 << 25
 
-# Where HDF5 looks if nothing is said, and where netCDF4 lets it look then.
+# The folder where HDF5, and HDF5 in netCDF4, look for plugins by default.
 _DEFAULT_PATH = "/usr/local/hdf5/lib/plugin"
 
 
@@ -73,8 +73,8 @@ def parameters(
     value_range: tuple[float, float] | None = None,
     fill_value: float | None = None,
 ) -> tuple[int, ...]:
-    """The filter's parameters (`cd_values`) for a bound. Each chunk is compressed for itself: `rel` refers to the range of the
-    chunk unless `value_range` is given, and `psnr`, `l2` and `ratio` are met by every chunk.
+    """The filter's parameters (`cd_values`) for a bound. Each chunk is compressed independently: `rel` refers to the range
+    of the chunk unless `value_range` is given, and every chunk meets `psnr`, `l2` and `ratio`.
 
     >>> parameters(abs=0.25)
     (131329, 1070596096, 0)
@@ -128,8 +128,8 @@ def plugin_path() -> str:
 
 
 def register() -> list[str]:
-    """Makes the filter known to all HDF5 libraries of this process, and gives the files of those that are loaded. Importing
-    `pumice` does this already; libraries that are loaded later find the plugin by `HDF5_PLUGIN_PATH`.
+    """Makes the filter known to all HDF5 libraries of this process, and returns the files of those that are loaded.
+    Importing `pumice` already does this; libraries that are loaded later find the plugin through `HDF5_PLUGIN_PATH`.
     """
     folder = plugin_path()
     _extend_search_path(folder)
@@ -164,7 +164,7 @@ def _extend_search_path(folder: str) -> None:
 
 
 def _loaded_libraries() -> Iterator[str]:
-    """Files of the HDF5 libraries that this process has loaded, as Linux tells them."""
+    """Files of the HDF5 libraries that this process has loaded; only Linux lists them."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return
@@ -193,7 +193,7 @@ sys.modules[__name__].__class__ = _CallableModule
 try:
     register()
 except UnsupportedError:
-    # Everything else of `pumice` works without a plugin; who needs it is told by `plugin_path`.
+    # Everything else in `pumice` works without the plugin; `plugin_path` says that it is missing.
     pass
 except OSError as error:
     warnings.warn(f"the HDF5 filter of pumice cannot be used: {error}", stacklevel=2)

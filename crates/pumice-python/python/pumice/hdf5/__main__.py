@@ -18,9 +18,9 @@ def main() -> int:
         ("abs", "no value changes by more than this"),
         ("rel", "no value changes by more than this times the range of its chunk, or --range"),
         ("pwrel", "no value changes by more than this times its own magnitude"),
-        ("psnr", "every chunk has at least so many dB"),
+        ("psnr", "every chunk has a PSNR of at least this many dB"),
         ("l2", "the error of every chunk has at most this L2 norm"),
-        ("ratio", "every chunk becomes so many times smaller"),
+        ("ratio", "every chunk becomes at least this many times smaller"),
     ]:
         bounds.add_argument(f"--{name}", type=float, metavar="E", help=meaning)
     bounds.add_argument("--lossless", action="store_true", help="no bit changes")
@@ -35,16 +35,16 @@ def main() -> int:
     if not any(value is not None for name, value in options.items() if name != "preset"):
         args.lossless = True
     try:
-        words = parameters(
+        cd_values = parameters(
             **options,
             lossless=args.lossless,
             value_range=args.range and tuple(args.range),
             fill_value=args.fill,
         )
-        numbers = ",".join(map(str, words))
+        numbers = ",".join(map(str, cd_values))
         lines = {
             "plugin-path": plugin_path(),
-            "h5repack": (f"{args.variable}:" if args.variable else "") + f"UD={FILTER_ID},0,{len(words)},{numbers}",
+            "h5repack": (f"{args.variable}:" if args.variable else "") + f"UD={FILTER_ID},0,{len(cd_values)},{numbers}",
             "nccopy": f"{args.variable or '*'},{FILTER_ID},{numbers}",
             "parameters": numbers,
         }
@@ -57,7 +57,7 @@ def main() -> int:
     print(f"export HDF5_PLUGIN_PATH={lines['plugin-path']}")
     print(f"h5repack -f '{lines['h5repack']}' in.h5 out.h5")
     print(f"nccopy -F '{lines['nccopy']}' in.nc out.nc")
-    print(f"filter id {FILTER_ID}, {len(words)} parameters: {numbers}")
+    print(f"filter id {FILTER_ID}, {len(cd_values)} parameters: {numbers}")
     return 0
 
 
