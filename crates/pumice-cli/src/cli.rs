@@ -75,6 +75,14 @@ pub(crate) struct LayoutArgs {
     pub(crate) dtype: Option<DTypeArg>,
 }
 
+/// How much of the machine to use.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct WorkerArgs {
+    /// Worker threads; 0 means one per core. The output does not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+}
+
 /// An element type by name.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DTypeArg {

@@ -8,7 +8,7 @@ use pumice::{Analysis, AnalysisOptions, Config, Element, ErrorBound, Preset, Pro
 use serde::Serialize;
 
 use crate::bounds::parts;
-use crate::cli::LayoutArgs;
+use crate::cli::{LayoutArgs, WorkerArgs};
 use crate::commands::compress::{PresetArg, preset, spool};
 use crate::failure::Result;
 use crate::input::{Input, Stream, is_stream};
@@ -64,9 +64,8 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Worker threads; 0 means one per core. The figures do not depend on it
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    workers: WorkerArgs,
 
     #[command(flatten)]
     layout: LayoutArgs,
@@ -83,7 +82,7 @@ impl Args {
     fn options(&self) -> AnalysisOptions {
         let presets: Vec<Preset> = self.presets.iter().map(|p| p.0).collect();
         let presets = if presets.is_empty() { Preset::ALL } else { &presets };
-        AnalysisOptions::new().bounds(&self.bounds()).presets(presets).fills(&self.fill).threads(self.threads)
+        AnalysisOptions::new().bounds(&self.bounds()).presets(presets).fills(&self.fill).threads(self.workers.threads)
     }
 }
 
@@ -224,7 +223,8 @@ fn analyze<T: Element>(input: &Input, args: &Args, ui: &Ui) -> Result<(Analysis,
     if args.check {
         let bar = ui.steps_bar(analysis.estimates.len() as u64, "compressing");
         for estimate in &analysis.estimates {
-            let config = Config::new(estimate.bound).preset(estimate.preset).fills(&args.fill).threads(args.threads);
+            let config =
+                Config::new(estimate.bound).preset(estimate.preset).fills(&args.fill).threads(args.workers.threads);
             actual.push(pumice::compress_from::<T, _>(&source, &config, &mut std::io::sink(), &|_| ())?.ratio());
             bar.inc(1);
         }

@@ -1,12 +1,12 @@
 //! `pumice check`: compares an original with a compressed or restored array, exactly and in bounded memory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pumice::metrics::{Findings, Guarantee};
 use pumice::{DType, Element, ErrorKind, with_dtype};
 use serde::Serialize;
 
-use crate::cli::LayoutArgs;
+use crate::cli::{LayoutArgs, WorkerArgs};
 use crate::compare;
 use crate::failure::{Failure, Result};
 use crate::input::{self, Input};
@@ -59,9 +59,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     layout: LayoutArgs,
 
-    /// Worker threads; 0 means one per core
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 /// What `--json` prints. Numbers that JSON lacks, such as the PSNR of equal arrays, are null.
@@ -144,7 +143,7 @@ struct HeldBound {
 }
 
 fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
-    let reader = input::open_reader(&args.other, args.threads)?;
+    let reader = input::open_reader(&args.other, args.workers.threads)?;
     let info = reader.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     let original = Input::open_as(&args.original, &layout)?;
@@ -209,10 +208,9 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
 fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<HeldBound>, ratio: f64) -> Report {
     let total = &findings.total;
     let has_worst = findings.worst.is_some();
-    let name = |path: &Path| path.display().to_string();
     Report {
-        original: name(&args.original),
-        other: name(&args.other),
+        original: args.original.display().to_string(),
+        other: args.other.display().to_string(),
         dtype: layout.dtype.name(),
         shape: layout.shape,
         max_abs_error: total.max_abs_error,

@@ -13,7 +13,7 @@ use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Preset, Summary, 
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
-use crate::cli::{BoundArgs, LayoutArgs, is_stdio};
+use crate::cli::{BoundArgs, LayoutArgs, WorkerArgs, is_stdio};
 use crate::compare;
 use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job, Place};
 use crate::failure::{Failure, Result, io_context};
@@ -92,9 +92,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 
-    /// Worker threads; 0 means one per core. The output does not depend on it
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    workers: WorkerArgs,
 
     /// A note to store with the array; can be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::attribute)]
@@ -108,7 +107,7 @@ pub(crate) struct Args {
 impl Args {
     /// What is asked for an array of this shape.
     fn config(&self, shape: &[usize]) -> Result<Config> {
-        let mut config = self.bound.config().preset(self.preset.0).fills(&self.fill).threads(self.threads);
+        let mut config = self.bound.config().preset(self.preset.0).fills(&self.fill).threads(self.workers.threads);
         for Roi { region, bound } in &self.roi {
             config = config.region(&region::parse(region, shape)?, *bound);
         }
@@ -296,7 +295,7 @@ fn write_by_device<T: DeviceElement>(input: &Input, out: &mut Output, config: &C
 
 /// Compares what was written with the input.
 fn verify<T: Element>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
-    let reader = input::open_reader(written, args.threads)?;
+    let reader = input::open_reader(written, args.workers.threads)?;
     let promise = Guarantee::of(reader.info());
     let bar = ui.bytes_bar(input.n_bytes(), "verifying");
     let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &promise, &bar)?;
@@ -392,8 +391,8 @@ fn report(args: &Args, layout: Layout, place: &Place, outcome: &Outcome, seconds
     let (bound_kind, bound) = bounds::parts(given[0]);
     let n_values = outcome.raw_bytes as f64 / layout.dtype.size() as f64;
     Report {
-        input: name(&args.input),
-        output: name(&args.output),
+        input: args.input.display().to_string(),
+        output: args.output.display().to_string(),
         dtype: layout.dtype.name(),
         shape: layout.shape,
         raw_bytes: outcome.raw_bytes,
@@ -413,10 +412,6 @@ fn report(args: &Args, layout: Layout, place: &Place, outcome: &Outcome, seconds
         verified: args.verify,
         seconds,
     }
-}
-
-fn name(path: &Path) -> String {
-    path.display().to_string()
 }
 
 fn describe(report: &Report, bound: &str) -> String {

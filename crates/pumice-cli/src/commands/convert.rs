@@ -11,6 +11,7 @@ use pumice_hdf5::files::{Dataset, Value};
 use serde::Serialize;
 
 use crate::bounds::{BoundReport, parts};
+use crate::cli::WorkerArgs;
 use crate::convert::catalog::{Catalog, Kind, Plan, raw_bytes};
 use crate::convert::rules::Rules;
 use crate::convert::source::Input;
@@ -63,9 +64,8 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Worker threads; 0 means one per core. The output does not depend on it
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 /// What the writers share.
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     output::refuse_same_file(&args.input, &args.output)?;
     let input = Input::open(&args.input)?;
     let mut catalog = Catalog::of(&input, &rules).map_err(|e| e.at(&args.input))?;
-    let threads = match args.threads {
+    let threads = match args.workers.threads {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         n => n,
     };

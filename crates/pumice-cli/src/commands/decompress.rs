@@ -12,7 +12,7 @@ use std::time::Instant;
 use pumice::{Config, DecodeOptions, Element, ErrorBound, Info, Reader, with_dtype};
 use serde::Serialize;
 
-use crate::cli::is_stdio;
+use crate::cli::{WorkerArgs, is_stdio};
 use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job, Place};
 use crate::failure::{Failure, Result, io_context};
 use crate::input;
@@ -54,9 +54,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 
-    /// Worker threads; 0 means one per core
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 /// What `--json` prints.
@@ -77,7 +76,7 @@ struct Report {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
     output::refuse_same_file(&args.input, &args.output)?;
-    let reader = input::open_reader(&args.input, args.threads)?;
+    let reader = input::open_reader(&args.input, args.workers.threads)?;
     let info = reader.info();
     let region = args.region.as_deref().map(|text| region::parse(text, &info.shape)).transpose()?;
     let shape: Vec<usize> = match &region {
@@ -134,7 +133,7 @@ fn write_by_device<T: DeviceElement>(
     let mut out = Output::create(&args.output)?;
     let bytes = fs::read(&args.input).map_err(io_context("read", &args.input))?;
     let (free, _) = cuda.memory().map_err(device::advise)?;
-    let options = DecodeOptions::new().threads(args.threads).max_bytes(free);
+    let options = DecodeOptions::new().threads(args.workers.threads).max_bytes(free);
     let array = match region {
         Some(region) => cuda.decompress_region::<T>(&bytes, region, &options),
         None => cuda.decompress::<T>(&bytes, &options),

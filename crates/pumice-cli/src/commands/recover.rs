@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use pumice::{DecodeOptions, Element, ErrorKind, Info, ReadAt, Salvage, with_dtype};
 use serde::Serialize;
 
+use crate::cli::WorkerArgs;
 use crate::failure::{Failure, Result};
 use crate::input;
 use crate::layout::Layout;
@@ -34,9 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "V", default_value = "nan", value_parser = parse::number, allow_hyphen_values = true)]
     missing: f64,
 
-    /// Worker threads; 0 means one per core
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 /// What `--json` prints.
@@ -69,7 +69,7 @@ struct Lost {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     output::refuse_same_file(&args.input, &args.output)?;
     let file = input::open_file(&args.input)?;
-    let salvage = pumice::salvage(file, DecodeOptions::new().threads(args.threads)).map_err(|e| {
+    let salvage = pumice::salvage(file, DecodeOptions::new().threads(args.workers.threads)).map_err(|e| {
         let failure = Failure::from(e).at(&args.input);
         failure.hint("the start of the file, which says what it holds, is needed; nothing was written")
     })?;
