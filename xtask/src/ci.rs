@@ -98,7 +98,7 @@ fn lints() -> Result {
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
     let without_cuda = ["clippy", "--package", "pumice-cli", "--all-targets", "--no-default-features"];
     run(cargo().args(without_cuda).args(["--", "-D", "warnings"]))?;
-    // Each unstable module has code of its own in the others: none of it may be left over without it.
+    // Code that only an unstable module uses must not be dead without the feature of that module.
     for features in ["", "unstable-backend", "unstable-research"] {
         let library = ["clippy", "--package", "pumice", "--features", features];
         run(cargo().args(library).args(["--", "-D", "warnings"]))?;
