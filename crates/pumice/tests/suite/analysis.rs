@@ -67,7 +67,7 @@ fn a_sample_tells_the_size_of_even_data() {
     for estimate in &found.estimates {
         let actual = actual_bytes(&values, &shape, estimate.bound, estimate.preset);
         let error = actual as f64 / estimate.compressed_bytes as f64 - 1.0;
-        assert!(!estimate.is_exact && error.abs() < 0.15, "{estimate:?}: {actual} bytes");
+        assert!(!estimate.is_exact && error.abs() < 0.2, "{estimate:?}: {actual} bytes");
     }
 }
 

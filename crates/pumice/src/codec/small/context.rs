@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::bands::{Band, BandLayout, GROUPS, Level, Merge};
 use super::fit::{sample_position, solve};
 use crate::codec::entropy::binary::BitCoder;
-use crate::codec::shared::dims::{AXES, Dims, X, axes_of, volume};
+use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::exec::scratch;
 use crate::num::simd;
 
@@ -137,20 +137,90 @@ const BRICK: [usize; 2] = [2, 4];
 /// The least number of bricks that is taken, where there are as many.
 const MIN_BRICKS: usize = 12;
 
-/// One of `share` bricks of rows, spread over a band.
-pub(crate) fn bricks(band: usize, dims: &Dims, share: usize) -> Vec<Piece> {
-    let extents = [dims[0] * dims[1], dims[2]];
-    let counts: [usize; 2] = std::array::from_fn(|i| extents[i].div_ceil(BRICK[i]));
-    let n_all = counts[0] * counts[1];
-    let n = n_all.div_ceil(share).max(MIN_BRICKS).min(n_all);
-    let mut all: Vec<usize> = (0..n).map(|i| sample_position(i, n, n_all)).collect();
-    all.dedup();
-    let brick = |at: usize| {
-        let range = |axis: usize, at: usize| at * BRICK[axis]..((at + 1) * BRICK[axis]).min(extents[axis]);
-        let (planes, rows) = (range(0, at / counts[1]), range(1, at % counts[1]));
-        Piece { band, planes, rows, columns: 0..dims[X], deal: [1; 3] }
-    };
-    all.into_iter().map(brick).collect()
+/// A box of whole rows, to be sampled. Its coordinates along some axes count pairs of rows or planes, so that it is a
+/// box of the whole array as well as of each band of the finest level.
+pub(crate) struct Brick {
+    paired: AxisSet,
+    volume: usize,
+    planes: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Brick {
+    /// One of `share` bricks of an array, spread over it.
+    pub(crate) fn spread(dims: &Dims, paired: AxisSet, share: usize) -> Vec<Self> {
+        let extents: [usize; X] = std::array::from_fn(|a| if paired >> a & 1 != 0 { dims[a] / 2 } else { dims[a] });
+        let counts: [usize; 2] = std::array::from_fn(|i| extents[i + 1].div_ceil(BRICK[i]));
+        let n_all = extents[0] * counts[0] * counts[1];
+        let n = n_all.div_ceil(share).max(MIN_BRICKS).min(n_all);
+        let mut all: Vec<usize> = (0..n).map(|i| sample_position(i, n, n_all)).collect();
+        all.dedup();
+        let range = |i: usize, at: usize| at * BRICK[i]..((at + 1) * BRICK[i]).min(extents[i + 1]);
+        let brick = |at: usize| Self {
+            paired,
+            volume: at / (counts[0] * counts[1]),
+            planes: range(0, at / counts[1] % counts[0]),
+            rows: range(1, at % counts[1]),
+        };
+        all.into_iter().map(brick).collect()
+    }
+
+    /// The brick in a band that has half of the extents along paired axes.
+    pub(crate) fn in_band(&self, band: usize, dims: &Dims) -> Piece {
+        let first = self.volume * dims[1];
+        let planes = first + self.planes.start..first + self.planes.end;
+        Piece { band, planes, rows: self.rows.clone(), columns: 0..dims[X], deal: [1; 3] }
+    }
+
+    /// The parts of the brick in slabs of the whole array.
+    pub(crate) fn in_slabs(&self, layout: &BandLayout, dims: &Dims) -> Vec<Piece> {
+        let ranges = [self.volume..self.volume + 1, self.planes.clone(), self.rows.clone()];
+        let factor = |a: usize| 1 + usize::from(self.paired >> a & 1);
+        let mut all = Vec::new();
+        for (band, slab) in layout.bands.iter().enumerate() {
+            let row = slab.offset / dims[X];
+            let first = [row / (dims[1] * dims[2]), row / dims[2] % dims[1], row % dims[2]];
+            let [volumes, planes, rows]: [Range<usize>; X] = std::array::from_fn(|a| {
+                let within = |at: usize| (at * factor(a)).clamp(first[a], first[a] + slab.dims[a]) - first[a];
+                within(ranges[a].start)..within(ranges[a].end)
+            });
+            for volume in volumes.filter(|_| !planes.is_empty() && !rows.is_empty()) {
+                let first = volume * slab.dims[1];
+                let planes = first + planes.start..first + planes.end;
+                all.push(Piece { band, planes, rows: rows.clone(), columns: 0..dims[X], deal: [1; 3] });
+            }
+        }
+        all
+    }
+}
+
+/// Sets codes to 0 to which contexts of these pieces refer, in other bands of their levels.
+pub(crate) fn clear_parents(layout: &BandLayout, pieces: &[Piece], codes: &mut [i32]) {
+    let n_rows = |band: &Band| volume(&band.dims) / band.dims[X];
+    let mut is_parent: Vec<Vec<bool>> = layout.bands.iter().map(|_| Vec::new()).collect();
+    for piece in pieces {
+        let band = &layout.bands[piece.band];
+        let level = &layout.levels[band.level];
+        for (axis, i) in axes_of(band.odd).filter_map(|a| Some((a, level.parent(band.odd, 1 << a)?))) {
+            let parent = &layout.bands[i];
+            is_parent[i].resize(n_rows(parent), false);
+            for row in piece.row_ranges(&band.dims).flatten() {
+                let position =
+                    [row / (band.dims[1] * band.dims[2]), row / band.dims[2] % band.dims[1], row % band.dims[2]];
+                for next in 0..2 {
+                    let [t, z, y]: [usize; X] = std::array::from_fn(|a| {
+                        (position[a] + if a == axis { next } else { 0 }).min(parent.dims[a] - 1)
+                    });
+                    is_parent[i][(t * parent.dims[1] + z) * parent.dims[2] + y] = true;
+                }
+            }
+        }
+    }
+    for (band, is_parent) in layout.bands.iter().zip(&is_parent) {
+        for (row, _) in is_parent.iter().enumerate().filter(|(_, is_parent)| **is_parent) {
+            codes[band.offset + row * band.dims[X]..][..band.dims[X]].fill(0);
+        }
+    }
 }
 
 impl Piece {

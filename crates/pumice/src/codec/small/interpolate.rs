@@ -210,6 +210,19 @@ pub(crate) struct Encoder<T> {
     finest: Vec<Stencil>,
 }
 
+/// Codes of all levels but the finest, and of bricks of that.
+pub(crate) struct Sampled<'a> {
+    pub(crate) layout: &'a BandLayout,
+    pub(crate) codes: &'a [i32],
+    pub(crate) masked: Option<&'a [bool]>,
+    /// The bricks.
+    pub(crate) pieces: &'a [context::Piece],
+    /// Values of the bricks that must be stored exactly.
+    pub(crate) n_escapes: usize,
+    /// Fitted coefficients of all stencils.
+    pub(crate) n_coefficients: usize,
+}
+
 impl<T: Real> Encoder<T> {
     /// Codes the anchors of `values` (working order). `masked` points are predicted but never coded.
     pub(crate) fn new(
@@ -324,18 +337,13 @@ impl<T: Real> Encoder<T> {
         stencil
     }
 
-    /// Codes parts of the finest level, where all others are coded, and calls `f` with all codes and those parts; then
-    /// forgets them.
-    pub(crate) fn sample<R>(
-        &mut self,
-        share: usize,
-        f: impl FnOnce(&BandLayout, &[i32], Option<&[bool]>, &[context::Piece], usize, usize) -> R,
-    ) -> R {
+    /// Codes bricks of the finest level, where all others are coded, and calls `f` with them; then forgets them.
+    pub(crate) fn sample<R>(&mut self, bricks: &[context::Brick], f: impl FnOnce(&Sampled<'_>) -> R) -> R {
         assert_eq!(self.n_left, 1, "all levels but one are coded");
         let bands = self.layout.levels[0].bands.clone();
         let n_escapes = self.escapes.len();
         let mut saved: Vec<(usize, Vec<T>)> = Vec::new();
-        let (mut pieces, mut finest) = (Vec::new(), Vec::new());
+        let mut finest = Vec::new();
         let mut n_coefficients: usize = self.stencils.iter().map(Stencil::n_fitted).sum();
         if let Some(masked) = &self.masked {
             // What is masked takes its prediction, once it is coded; until then, the value before.
@@ -348,29 +356,31 @@ impl<T: Real> Encoder<T> {
                 last = *x;
             }
         }
+        let in_band = |i: usize| bricks.iter().map(move |brick| (i, brick));
+        let pieces = bands.clone().flat_map(in_band).map(|(i, brick)| brick.in_band(i, &self.layout.bands[i].dims));
+        let pieces: Vec<context::Piece> = pieces.collect();
+        context::clear_parents(&self.layout, &pieces, &mut self.codes);
         for i in bands {
             let band = &self.layout.bands[i];
-            let bricks = context::bricks(i, &band.dims, share);
-            let mut rows: Vec<Range<usize>> = bricks.iter().flat_map(|piece| piece.row_ranges(&band.dims)).collect();
+            let of_band = pieces.iter().filter(|piece| piece.band == i);
+            let mut rows: Vec<Range<usize>> = of_band.flat_map(|piece| piece.row_ranges(&band.dims)).collect();
             rows.sort_unstable_by_key(|rows| rows.start);
             for rows in &rows {
                 let first = band.offset + rows.start * band.dims[X];
                 saved.push((first, self.all[first..][..rows.len() * band.dims[X]].to_vec()));
             }
-            self.codes[band.offset..][..volume(&band.dims)].fill(0);
             let stencil = self.code_band(i, rows, &Workers::Serial);
             n_coefficients += stencil.n_fitted();
             finest.push(stencil);
-            pieces.extend(bricks);
         }
-        let result = f(
-            &self.layout,
-            &self.codes,
-            self.masked.as_deref(),
-            &pieces,
-            self.escapes.len() - n_escapes,
+        let result = f(&Sampled {
+            layout: &self.layout,
+            codes: &self.codes,
+            masked: self.masked.as_deref(),
+            pieces: &pieces,
+            n_escapes: self.escapes.len() - n_escapes,
             n_coefficients,
-        );
+        });
         for (first, values) in saved {
             self.all[first..][..values.len()].copy_from_slice(&values);
         }

@@ -110,13 +110,15 @@ pub(crate) struct Integers {
 
 /// Quantises; what cannot be quantised takes the integer before it.
 pub(crate) fn quantize<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Integers {
-    simd::run(Quantize { values, masked, quantizer })
+    simd::run(Quantize { values, masked, quantizer, parts: &[0..values.len()] })
 }
 
 struct Quantize<'a, T> {
     values: &'a [T],
     masked: Option<&'a [bool]>,
     quantizer: &'a Quantizer<T>,
+    /// The values to quantise, in ascending order; other integers are arbitrary.
+    parts: &'a [Range<usize>],
 }
 
 impl<T: Real> Kernel for Quantize<'_, T> {
@@ -132,33 +134,37 @@ impl<T: Real> Kernel for Quantize<'_, T> {
         };
         let origin = (0..self.values.len()).find_map(exact).unwrap_or(0);
         let mut all = Integers { origin, values: scratch::take(self.values.len()), holes: Vec::new() };
-        for (run, (out, xs)) in all.values.chunks_mut(RUN).zip(self.values.chunks(RUN)).enumerate() {
-            let mut n_over = 0_u32;
-            for (q, x) in out.iter_mut().zip(xs) {
-                let t = x.fmul(quantizer.inv_step);
-                let s = t.fadd(T::MAGIC);
-                let within = x.fsub(s.fsub(T::MAGIC).fmul(quantizer.step)).fabs() <= quantizer.tolerance;
-                let small = t.fabs() < T::MAX_QUANTUM;
-                let from_origin = s.bits().sub(T::MAGIC.bits()).to_i64().wrapping_sub(origin);
-                let near = from_origin.unsigned_abs() < MAX_INTEGER;
-                n_over += u32::from(!within) | u32::from(!small) | u32::from(!near);
-                *q = from_origin as i32;
-            }
-            let at = run * RUN;
-            if n_over == 0 && self.masked.is_none_or(|m| !m[at..at + out.len()].contains(&true)) {
-                continue;
-            }
-            for (i, q) in out.iter_mut().enumerate() {
-                let from_origin =
-                    exact(at + i).map(|q| q.wrapping_sub(origin)).filter(|q| q.unsigned_abs() < MAX_INTEGER);
-                if from_origin.is_none() {
-                    all.holes.push(at + i);
+        for part in self.parts {
+            let first_hole = all.holes.len();
+            let (out, xs) = (&mut all.values[part.clone()], &self.values[part.clone()]);
+            for (run, (out, xs)) in out.chunks_mut(RUN).zip(xs.chunks(RUN)).enumerate() {
+                let mut n_over = 0_u32;
+                for (q, x) in out.iter_mut().zip(xs) {
+                    let t = x.fmul(quantizer.inv_step);
+                    let s = t.fadd(T::MAGIC);
+                    let within = x.fsub(s.fsub(T::MAGIC).fmul(quantizer.step)).fabs() <= quantizer.tolerance;
+                    let small = t.fabs() < T::MAX_QUANTUM;
+                    let from_origin = s.bits().sub(T::MAGIC.bits()).to_i64().wrapping_sub(origin);
+                    let near = from_origin.unsigned_abs() < MAX_INTEGER;
+                    n_over += u32::from(!within) | u32::from(!small) | u32::from(!near);
+                    *q = from_origin as i32;
                 }
-                *q = from_origin.unwrap_or(0) as i32;
+                let at = part.start + run * RUN;
+                if n_over == 0 && self.masked.is_none_or(|m| !m[at..at + out.len()].contains(&true)) {
+                    continue;
+                }
+                for (i, q) in out.iter_mut().enumerate() {
+                    let from_origin =
+                        exact(at + i).map(|q| q.wrapping_sub(origin)).filter(|q| q.unsigned_abs() < MAX_INTEGER);
+                    if from_origin.is_none() {
+                        all.holes.push(at + i);
+                    }
+                    *q = from_origin.unwrap_or(0) as i32;
+                }
             }
-        }
-        for &hole in &all.holes {
-            all.values[hole] = if hole > 0 { all.values[hole - 1] } else { 0 };
+            for &hole in &all.holes[first_hole..] {
+                all.values[hole] = if hole > part.start { all.values[hole - 1] } else { 0 };
+            }
         }
         all
     }
@@ -191,14 +197,18 @@ fn presets(dims: &Dims) -> Vec<Vec<i32>> {
     all
 }
 
-/// The coefficients that serve a chunk best, from a sample of at most `n_most` of its integers.
-pub(crate) fn fit(integers: &[i32], dims: &Dims, n_most: usize) -> Coefficients {
-    simd::run(FitJob { integers, dims, n_most })
+/// The coefficients that serve a chunk best, from a sample of its integers.
+pub(crate) fn fit(integers: &[i32], dims: &Dims) -> Coefficients {
+    let rows = [0..integers.len() / dims[X].max(1)];
+    simd::run(FitJob { integers, dims, rows: &rows, n_most: FIT_VALUES })
 }
 
 struct FitJob<'a> {
     integers: &'a [i32],
     dims: &'a Dims,
+    /// The rows to sample, in ascending order. They and their neighbours are quantised.
+    rows: &'a [Range<usize>],
+    /// The most observations.
     n_most: usize,
 }
 
@@ -207,10 +217,16 @@ impl Kernel for FitJob<'_> {
 
     #[inline(always)]
     fn run(self) -> Coefficients {
-        // Runs of a few values, spread over the chunk.
+        // Runs of a few values, spread over the rows.
         const RUN: usize = 8;
-        let n = self.integers.len();
-        let wanted = (n / 24).clamp(192, self.n_most).min(n);
+        let n_before: Vec<usize> =
+            self.rows.iter().scan(0, |sum, rows| Some(std::mem::replace(sum, *sum + rows.len()))).collect();
+        let row_of = |i: usize| {
+            let range = n_before.partition_point(|n| *n <= i) - 1;
+            self.rows[range].start + i - n_before[range]
+        };
+        let n = self.rows.iter().map(ExactSizeIterator::len).sum::<usize>() * self.dims[X];
+        let wanted = (self.integers.len() / 24).clamp(192, self.n_most).min(n);
         let n_runs = wanted.div_ceil(RUN);
         // Where most of the chunk is constant, further passes look for what is not.
         let n_passes = (n / (n_runs * RUN)).clamp(1, MAX_PASSES);
@@ -222,17 +238,18 @@ impl Kernel for FitJob<'_> {
             let mut start = sample_position(run, n_runs, n);
             let end = (start + RUN).min(n);
             while start < end {
-                let place = place_of(self.dims, start);
-                let end_of_row = end.min(start + self.dims[X] - place[X]);
+                let x = start % self.dims[X];
+                let first = row_of(start / self.dims[X]) * self.dims[X] + x;
+                let len = (end - start).min(self.dims[X] - x);
                 // The first of a row has no base.
-                let skipped = usize::from(place[X] == 0);
-                self.observe(start + skipped..end_of_row, &place, &mut sample);
-                start = end_of_row;
+                let skipped = usize::from(x == 0);
+                self.observe(first + skipped..first + len, &place_of(self.dims, first), &mut sample);
+                start += len;
             }
         }
         let presets = presets(self.dims);
         let presets: Vec<&[i32]> = presets.iter().map(|preset| &preset[..]).collect();
-        let (best, _) = sample.best(&presets, n);
+        let (best, _) = sample.best(&presets, self.integers.len());
         let mut coefficients = [0; OFFSETS.len()];
         coefficients[1..].copy_from_slice(&best.coefficients);
         coefficients[0] = COEFFICIENT_ONE - coefficients[1..].iter().sum::<i32>();
@@ -463,11 +480,13 @@ impl Kernel for &mut EncodeSlab<'_> {
         loop {
             self.code_rows();
             // The one code whose magnitude has no place: such values, which hardly exist, become holes.
-            if self.codes.iter().fold(0, |least, code| least.min(*code)) > i32::MIN {
+            let n = self.slab.dims[X];
+            let coded = self.rows.iter().map(|rows| &self.codes[rows.start * n..rows.end * n]);
+            if coded.flatten().fold(0, |least, code| least.min(*code)) > i32::MIN {
                 return;
             }
-            let outside = self.codes.iter().enumerate().filter(|(_, code)| **code == i32::MIN);
-            self.holes.extend(outside.map(|(at, _)| at));
+            let coded = self.rows.iter().flat_map(|rows| rows.start * n..rows.end * n);
+            self.holes.extend(coded.filter(|at| self.codes[*at] == i32::MIN));
             self.holes.sort_unstable();
         }
     }
@@ -569,30 +588,79 @@ fn code_rows(
     holes.flat_map(|(task, band)| task.holes.iter().map(|h| band.offset + h)).collect()
 }
 
-/// Codes parts of a chunk, and calls `f` with the codes and those parts.
-pub(crate) fn sample<R>(
-    integers: &mut Integers,
+/// Codes of bricks of a chunk.
+pub(crate) struct Sampled<'a> {
+    pub(crate) layout: &'a BandLayout,
+    pub(crate) codes: &'a [i32],
+    /// The bricks.
+    pub(crate) pieces: &'a [context::Piece],
+    /// Values of the whole chunk that must be stored exactly, estimated.
+    pub(crate) n_escapes: usize,
+    /// Coefficients that are not 0.
+    pub(crate) n_coefficients: usize,
+}
+
+/// Quantises and codes bricks of a chunk, and calls `f` with them.
+pub(crate) fn sample<T: Real, R>(
+    values: &[T],
+    masked: Option<&[bool]>,
     dims: Dims,
-    coefficients: &Coefficients,
-    share: usize,
-    f: impl FnOnce(&BandLayout, &[i32], &[context::Piece]) -> R,
+    quantizer: &Quantizer<T>,
+    bricks: &[context::Brick],
+    f: impl FnOnce(&Sampled<'_>) -> R,
 ) -> R {
     let layout = BandLayout::lattice(dims);
-    let mut codes = scratch::take(layout.n_values);
-    codes.fill(0);
-    let mut pieces = Vec::new();
+    let n = dims[X];
+    let pieces: Vec<context::Piece> = bricks.iter().flat_map(|brick| brick.in_slabs(&layout, &dims)).collect();
     let mut rows = Vec::with_capacity(layout.bands.len());
+    let mut all_rows: Vec<Range<usize>> = Vec::new();
     for (i, band) in layout.bands.iter().enumerate() {
-        let bricks = context::bricks(i, &band.dims, share);
-        let mut of_band: Vec<Range<usize>> = bricks.iter().flat_map(|piece| piece.row_ranges(&band.dims)).collect();
+        let of_band = pieces.iter().filter(|piece| piece.band == i);
+        let mut of_band: Vec<Range<usize>> = of_band.flat_map(|piece| piece.row_ranges(&band.dims)).collect();
         of_band.sort_unstable_by_key(|rows| rows.start);
+        let first = band.offset / n;
+        all_rows.extend(of_band.iter().map(|rows| first + rows.start..first + rows.end));
         rows.push(of_band);
-        pieces.extend(bricks);
     }
-    code_rows(integers, &layout, coefficients, &rows, &mut codes, &Workers::Serial);
-    let result = f(&layout, &codes, &pieces);
+    let parts = with_neighbours(&all_rows, &dims);
+    let mut integers = simd::run(Quantize { values, masked, quantizer, parts: &parts });
+    let coefficients =
+        simd::run(FitJob { integers: &integers.values, dims: &dims, rows: &all_rows, n_most: TRIAL_VALUES });
+    let n_quantized: usize = parts.iter().map(ExactSizeIterator::len).sum();
+    let n_escapes = integers.holes.iter().filter(|hole| masked.is_none_or(|m| !m[**hole])).count();
+    let mut codes = scratch::take(layout.n_values);
+    code_rows(&mut integers, &layout, &coefficients, &rows, &mut codes, &Workers::Serial);
+    let result = f(&Sampled {
+        layout: &layout,
+        codes: &codes,
+        pieces: &pieces,
+        n_escapes: n_escapes * values.len() / n_quantized.max(1),
+        n_coefficients: coefficients.iter().skip(1).filter(|k| **k != 0).count(),
+    });
     scratch::give(codes);
+    scratch::give(integers.values);
     result
+}
+
+/// The values of some rows and of all rows that predict them, in ascending order.
+fn with_neighbours(rows: &[Range<usize>], dims: &Dims) -> Vec<Range<usize>> {
+    let n = dims[X];
+    let mut is_needed = vec![false; volume(dims) / n];
+    for row in rows.iter().cloned().flatten() {
+        is_needed[row] = true;
+        let position = place_of(dims, row * n);
+        for offset in OFFSETS.iter().filter(|offset| offset[X] == 0 && neighbour(dims, &position, offset)) {
+            is_needed[shifted(row * n, offset, &strides(dims)) / n] = true;
+        }
+    }
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    for row in (0..is_needed.len()).filter(|row| is_needed[*row]) {
+        match parts.last_mut() {
+            Some(last) if last.end == row * n => last.end += n,
+            _ => parts.push(row * n..(row + 1) * n),
+        }
+    }
+    parts
 }
 
 /// A slab to decode.

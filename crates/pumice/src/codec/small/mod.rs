@@ -18,12 +18,12 @@ use super::shared::view::View;
 use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
-use crate::exec::scratch;
+use crate::exec::{Workers, scratch};
 use crate::io::{Bytes, varint};
 use crate::num::Real;
 use crate::plan::Quantizer;
 use bands::BandLayout;
-use portfolio::{Chunk, Coded};
+use portfolio::{Begun, Choice, Chunk, Coded};
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) enum Effort {
     Everything,
     /// Take this predictor, static contexts.
     #[cfg(feature = "unstable-research")]
-    Given(portfolio::Choice),
+    Given(Choice),
 }
 
 /// Chunks of fewer values are always coded by mixing, which stores no tables. So are somewhat larger chunks whose codes
@@ -42,6 +42,13 @@ pub(crate) enum Effort {
 const MIXED_VALUES: usize = 5 << 10;
 const MIXED_SPARSE_VALUES: usize = 1 << 14;
 const MIXED_SPARSE_BITS: u64 = 1 << 13;
+
+/// Chunks of at most so many values are coded with several predictors if their codes take few bits, or few bits in all
+/// and per value: samples meet few of these codes, and parameters are a large part of the payload.
+const SHORT_VALUES: usize = 1 << 18;
+const SHORT_BITS: u64 = 1 << 13;
+const SHORT_SPARSE_BITS: u64 = 1 << 16;
+const SPARSE_VALUES_PER_BIT: u64 = 4;
 
 const IS_INTERPOLATED: u8 = 1;
 const IS_MIXED: u8 = 1 << 1;
@@ -65,79 +72,25 @@ impl<T: Real> ChunkCodec<T> for Small {
     where
         T: 'a;
 
-    fn min_payload_bytes(n_values: usize) -> usize {
-        padding::min_payload_bytes(n_values)
-    }
-
     fn encode(
         values: &[T],
         (quantizer, effort): Self::Settings<'_>,
         chunk: &ChunkContext<'_, T>,
         out: &mut Vec<u8>,
     ) -> bool {
-        let &ChunkContext { extents, fills, workers, .. } = chunk;
         let start = out.len();
-        let view = View::new(extents);
+        let view = View::new(chunk.extents);
         let working = if view.is_plain() { Cow::Borrowed(values) } else { Cow::Owned(view.gather(values)) };
-        let mut kinds = masks::find_fills(&working, fills);
-        let masked: Option<Vec<bool>> = kinds.as_ref().map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
-        let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
-        let (choice, n_bits, begun) = match effort {
-            Effort::Sample => chunk.choose(workers),
-            Effort::Everything => chunk.choose_from_all(),
-            #[cfg(feature = "unstable-research")]
-            Effort::Given(choice) => (choice, chunk.estimate(choice), None),
+        let kinds = masks::find_fills(&working, chunk.fills);
+        let masked = masked(kinds.as_deref());
+        let mut job = Job {
+            chunk: Chunk::new(&working, masked.as_deref(), view.dims, quantizer),
+            kinds,
+            n_fills: chunk.fills.len(),
+            effort,
+            workers: chunk.workers,
         };
-        let coded = chunk.go_on(choice, begun, workers);
-        let (layout, codes) = coded.layout_and_codes();
-        let exact = coded.exact_places();
-        let is_sparse = values.len() < MIXED_SPARSE_VALUES && n_bits < MIXED_SPARSE_BITS;
-        let is_mixed = effort == Effort::Everything || values.len() < MIXED_VALUES || is_sparse;
-        let is_wide = !is_mixed && streams::pay_wide(layout, n_bits);
-
-        let mut flags = if matches!(coded, Coded::Interpolated(_)) { IS_INTERPOLATED } else { 0 };
-        for (flag, is_set) in
-            [(IS_MIXED, is_mixed), (HAS_FILLS, kinds.is_some()), (HAS_EXACT, !exact.is_empty()), (IS_WIDE, is_wide)]
-        {
-            flags |= if is_set { flag } else { 0 };
-        }
-        out.push(flags);
-        let mut parameters = Vec::new();
-        let mut body = Vec::new();
-        let mut coder = BinaryEncoder::new(&mut parameters);
-        let never = "writing does not fail";
-        if let Some(kinds) = &mut kinds {
-            masks::code_kinds(&mut coder, kinds, &view.dims, fills.len(), |_| false).expect(never);
-        }
-        if !exact.is_empty() {
-            masks::code_positions(&mut coder, &exact, values.len(), values.len()).expect(never);
-        }
-        match &coded {
-            Coded::Lattice(coded) => drop(lattice::Parameters::code(&mut coder, Some(&coded.parameters)).expect(never)),
-            Coded::Interpolated(coded) => {
-                drop(interpolate::Parameters::code(&mut coder, Some(&coded.parameters), &view.dims).expect(never));
-            }
-        }
-        let masked = masked.map(|masked| interpolate::to_bands(layout, &masked, false));
-        if is_mixed {
-            if values.len() >= MIXED_SPARSE_VALUES {
-                scratch::clear::<T>();
-                scratch::clear::<i32>();
-                scratch::clear::<u16>();
-            }
-            mix::encode(layout, codes, masked.as_deref(), &mut body);
-        } else {
-            streams::encode(layout, codes, masked.as_deref(), is_wide, &mut coder, &mut body, workers);
-        }
-        scratch::give(coded.into_codes());
-        coder.finish();
-        varint::write_to(parameters.len() as u64, out);
-        out.extend_from_slice(&parameters);
-        for position in exact {
-            T::extend_le_bytes(&working[position..=position], out);
-        }
-        varint::write_to(body.len() as u64, out);
-        out.extend_from_slice(&body);
+        job.encode(out);
         padding::pad(out, start, values.len());
         true
     }
@@ -181,10 +134,7 @@ impl<T: Real> ChunkCodec<T> for Small {
         let n_body = usize::try_from(varint::read_from(&mut bytes)?).map_err(too_long)?;
         let body = bytes.take(n_body)?;
         padding::check_end(&bytes, payload.len(), out.len())?;
-        let masked = kinds.as_ref().map(|kinds| {
-            let masked: Vec<bool> = kinds.iter().map(|kind| *kind != 0).collect();
-            interpolate::to_bands(layout, &masked, false)
-        });
+        let masked = masked(kinds.as_deref()).map(|masked| interpolate::to_bands(layout, &masked, false));
         let mut codes = scratch::take(out.len());
         if flags & IS_MIXED != 0 {
             mix::decode(layout, body, masked.as_deref(), &mut codes)?;
@@ -221,17 +171,122 @@ impl<T: Real> ChunkCodec<T> for Small {
     }
 }
 
+/// Which values are masked, if any are.
+fn masked(kinds: Option<&[u8]>) -> Option<Vec<bool>> {
+    kinds.map(|kinds| kinds.iter().map(|kind| *kind != 0).collect())
+}
+
+/// A chunk to encode, and how.
+struct Job<'a, T> {
+    chunk: Chunk<'a, T>,
+    /// For each value 0, or 1 + the index of its fill value; `None` if there are no fill values.
+    kinds: Option<Vec<u8>>,
+    n_fills: usize,
+    effort: Effort,
+    workers: &'a Workers,
+}
+
+impl<T: Real> Job<'_, T> {
+    /// Chooses the predictor and appends the payload, without padding.
+    fn encode(&mut self, out: &mut Vec<u8>) -> Choice {
+        let (choice, n_bits, begun) = match self.effort {
+            Effort::Sample => self.chunk.choose(self.workers),
+            Effort::Everything => self.chunk.choose_from_all(),
+            #[cfg(feature = "unstable-research")]
+            Effort::Given(choice) => (choice, self.chunk.estimate(choice), None),
+        };
+        let n_values = self.chunk.values.len();
+        let is_sparse = n_bits < SHORT_SPARSE_BITS && n_bits * SPARSE_VALUES_PER_BIT < n_values as u64;
+        let is_short = n_values <= SHORT_VALUES && (n_bits < SHORT_BITS || is_sparse);
+        if self.effort != Effort::Sample || !is_short {
+            self.write(choice, n_bits, begun, out);
+            return choice;
+        }
+        let mut shortest = (choice, Vec::new());
+        self.write(choice, n_bits, begun, &mut shortest.1);
+        for other in self.chunk.alternatives(choice) {
+            let mut payload = Vec::new();
+            self.write(other, n_bits, None, &mut payload);
+            if payload.len() < shortest.1.len() {
+                shortest = (other, payload);
+            }
+        }
+        out.extend_from_slice(&shortest.1);
+        shortest.0
+    }
+
+    /// Appends the payload of a predictor whose codes take about `n_bits` bits.
+    fn write(&mut self, choice: Choice, n_bits: u64, begun: Option<Begun<T>>, out: &mut Vec<u8>) {
+        let Self { chunk, kinds, n_fills, effort, workers } = self;
+        let (values, dims) = (chunk.values, &chunk.dims);
+        let coded = chunk.go_on(choice, begun, workers);
+        let (layout, codes) = coded.layout_and_codes();
+        let exact = coded.exact_positions();
+        let is_sparse = values.len() < MIXED_SPARSE_VALUES && n_bits < MIXED_SPARSE_BITS;
+        let is_mixed = *effort == Effort::Everything || values.len() < MIXED_VALUES || is_sparse;
+        let is_wide = !is_mixed && streams::pay_wide(layout, n_bits);
+
+        let mut flags = if matches!(coded, Coded::Interpolated(_)) { IS_INTERPOLATED } else { 0 };
+        for (flag, is_set) in
+            [(IS_MIXED, is_mixed), (HAS_FILLS, kinds.is_some()), (HAS_EXACT, !exact.is_empty()), (IS_WIDE, is_wide)]
+        {
+            flags |= if is_set { flag } else { 0 };
+        }
+        out.push(flags);
+        let mut parameters = Vec::new();
+        let mut body = Vec::new();
+        let mut coder = BinaryEncoder::new(&mut parameters);
+        let never = "writing does not fail";
+        if let Some(kinds) = kinds {
+            masks::code_kinds(&mut coder, kinds, dims, *n_fills, |_| false).expect(never);
+        }
+        if !exact.is_empty() {
+            masks::code_positions(&mut coder, &exact, values.len(), values.len()).expect(never);
+        }
+        match &coded {
+            Coded::Lattice(coded) => drop(lattice::Parameters::code(&mut coder, Some(&coded.parameters)).expect(never)),
+            Coded::Interpolated(coded) => {
+                drop(interpolate::Parameters::code(&mut coder, Some(&coded.parameters), dims).expect(never));
+            }
+        }
+        let masked = chunk.masked.map(|masked| interpolate::to_bands(layout, masked, false));
+        if is_mixed {
+            if values.len() >= MIXED_SPARSE_VALUES {
+                scratch::clear::<T>();
+                scratch::clear::<i32>();
+                scratch::clear::<u16>();
+            }
+            mix::encode(layout, codes, masked.as_deref(), &mut body);
+        } else {
+            streams::encode(layout, codes, masked.as_deref(), is_wide, &mut coder, &mut body, workers);
+        }
+        scratch::give(coded.into_codes());
+        coder.finish();
+        varint::write_to(parameters.len() as u64, out);
+        out.extend_from_slice(&parameters);
+        for position in exact {
+            T::extend_le_bytes(&values[position..=position], out);
+        }
+        varint::write_to(body.len() as u64, out);
+        out.extend_from_slice(&body);
+    }
+}
+
 /// All predictors that a chunk, which is not empty, may be coded with, and the one that `small` chooses.
 #[cfg(feature = "unstable-research")]
 pub(crate) fn candidates<T: Real>(
     values: &[T],
     quantizer: &Quantizer<T>,
     chunk: &ChunkContext<'_, T>,
-) -> (Vec<portfolio::Choice>, portfolio::Choice) {
+) -> (Vec<Choice>, Choice) {
     let view = View::new(chunk.extents);
     let working = view.gather(values);
-    let masked = masks::find_fills(&working, chunk.fills).map(|kinds| kinds.iter().map(|kind| *kind != 0).collect());
-    let masked: Option<Vec<bool>> = masked;
+    let kinds = masks::find_fills(&working, chunk.fills);
+    let masked = masked(kinds.as_deref());
+    let n_fills = chunk.fills.len();
     let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
-    (chunk.candidates(), chunk.choose(&crate::exec::Workers::Serial).0)
+    let candidates = chunk.candidates();
+    let workers = &Workers::Serial;
+    let mut job = Job { chunk, kinds, n_fills, effort: Effort::Sample, workers };
+    (candidates, job.encode(&mut Vec::new()))
 }

@@ -2,7 +2,7 @@
 //! (docs/predictors.md).
 
 use super::bands::{Band, BandLayout, GROUPS};
-use super::context::{Piece, bricks};
+use super::context::{Brick, Piece};
 use super::fit::{COEFFICIENT_BITS, sample_position};
 use super::streams::Estimate;
 use super::{interpolate, lattice, streams};
@@ -21,8 +21,14 @@ const MIN_PARTS: usize = 1 << 14;
 const MAX_ROW: usize = 1 << 13;
 /// One of so many bricks of the finest level is tried.
 const PART_SHARE: usize = 32;
+/// Where the interpolation is the better predictor, the lattice often takes this many times as many bits.
+const LATTICE_EXCESS: f64 = 1.5;
+/// Finer steps on coarse levels pay below this many bits per value, if codes of the second level take this many times
+/// as many bits as those of the finest, by number of axes.
+const SPARSE_BITS: f64 = 1.5;
+const STEEPNESS: [f64; AXES + 1] = [f64::INFINITY, 8.0, 3.5, 0.0, 0.0];
 /// One of so many slices along an axis is tried.
-const SLICE_SHARE: usize = 8;
+const SLICE_SHARE: usize = 16;
 const MIN_SLICE_VALUES: usize = 1 << 15;
 
 /// Bits of a value that is stored exactly, about.
@@ -157,7 +163,7 @@ impl<'a, T: Real> Chunk<'a, T> {
         match choice {
             Choice::Lattice => {
                 let integers = lattice::quantize(self.values, self.masked, self.quantizer);
-                let coefficients = lattice::fit(&integers.values, &self.dims, lattice::FIT_VALUES);
+                let coefficients = lattice::fit(&integers.values, &self.dims);
                 Coded::Lattice(lattice::encode(integers, self.masked, self.dims, coefficients, workers))
             }
             Choice::Interpolation { active, scale } => {
@@ -182,42 +188,45 @@ impl<'a, T: Real> Chunk<'a, T> {
         trial
     }
 
-    /// What the lattice makes of a sample of rows.
-    fn try_lattice(&self) -> Trial {
-        let mut integers = lattice::quantize(self.values, self.masked, self.quantizer);
-        let coefficients = lattice::fit(&integers.values, &self.dims, lattice::TRIAL_VALUES);
-        let n_holes =
-            integers.holes.len() - self.masked.map_or(0, |m| m.iter().filter(|is_masked| **is_masked).count());
-        let mut trial =
-            lattice::sample(&mut integers, self.dims, &coefficients, PART_SHARE, |layout, codes, pieces| {
-                let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
-                let estimate = streams::estimate(layout, codes, masked.as_deref(), Some(pieces.to_vec()));
-                let mut trial = Trial::new::<T>(&estimate, 0, (layout, codes, pieces));
-                trial.bits = trial.total(layout);
-                trial
-            });
-        let n_coefficients = coefficients.iter().skip(1).filter(|k| **k != 0).count();
-        trial.bits += (n_holes * exact_bits::<T>()) as f64 + n_coefficients as f64 * COEFFICIENT_BITS;
-        scratch::give(integers.values);
-        trial
+    /// Estimates the lattice from bricks of the chunk.
+    fn try_lattice(&self, bricks: &[Brick]) -> Trial {
+        lattice::sample(self.values, self.masked, self.dims, self.quantizer, bricks, |sampled| {
+            let &lattice::Sampled { layout, codes, pieces, n_escapes, n_coefficients } = sampled;
+            let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
+            let estimate = streams::estimate(layout, codes, masked.as_deref(), Some(pieces.to_vec()));
+            let mut trial = Trial::new::<T>(&estimate, 0, (layout, codes, pieces));
+            trial.bits =
+                trial.total(layout) + (n_escapes * exact_bits::<T>()) as f64 + n_coefficients as f64 * COEFFICIENT_BITS;
+            trial
+        })
     }
 
-    /// What the interpolation along all of these axes makes of all levels but the finest, and of a sample of that.
-    fn try_interpolation(&self, active: AxisSet, scale: usize, workers: &Workers) -> (Trial, Begun<T>) {
+    /// Codes all levels of an interpolation but the finest, of which bricks are tried.
+    fn try_interpolation(
+        &self,
+        active: AxisSet,
+        scale: usize,
+        bricks: &[Brick],
+        workers: &Workers,
+    ) -> (Trial, Begun<T>) {
         let steps = self.interpolation.expect("only tried where there is a step");
         let mut encoder = interpolate::Encoder::new(self.values, self.masked, self.dims, active, scale, steps);
         encoder.advance(1, workers);
-        let trial = encoder.sample(PART_SHARE, |layout, codes, masked, sampled, n_escapes, n_coefficients| {
+        let trial = encoder.sample(bricks, |sampled| {
+            let &interpolate::Sampled { layout, codes, masked, n_escapes, n_coefficients, .. } = sampled;
             let is_coarse = |(_, band): &(usize, &Band)| band.level > 0;
             let coarse = layout.bands.iter().enumerate().filter(is_coarse);
             let parts = |(i, band): (usize, &Band)| match band.level {
-                1 => bricks(i, &band.dims, PART_SHARE / 8),
+                1 => {
+                    let bricks = Brick::spread(&band.dims, 0, PART_SHARE / 8);
+                    bricks.iter().map(|brick| brick.in_band(i, &band.dims)).collect()
+                }
                 _ => vec![Piece::whole(i, &band.dims)],
             };
             let mut pieces: Vec<Piece> = coarse.flat_map(parts).collect();
-            pieces.extend_from_slice(sampled);
+            pieces.extend_from_slice(sampled.pieces);
             let estimate = streams::estimate(layout, codes, masked, Some(pieces));
-            let mut trial = Trial::new::<T>(&estimate, n_escapes, (layout, codes, sampled));
+            let mut trial = Trial::new::<T>(&estimate, n_escapes, (layout, codes, sampled.pieces));
             trial.bits = trial.total(layout) + n_coefficients as f64 * COEFFICIENT_BITS;
             trial
         });
@@ -253,39 +262,33 @@ impl<'a, T: Real> Chunk<'a, T> {
     /// The predictor that serves best, by parts of the chunk; how many bits the codes will take, about; and what is
     /// done already.
     fn choose_by_parts(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
-        let lattice = self.try_lattice();
         let all = usable_axes(&self.dims);
+        let bricks = Brick::spread(&self.dims, all, PART_SHARE);
+        let lattice = self.try_lattice(&bricks);
         if self.interpolation.is_none() {
             return (Choice::Lattice, lattice.bits as u64, None);
         }
-        let scale_of = |active: AxisSet| usize::from(active.count_ones() > 1);
-        let (mut trial, encoder) = self.try_interpolation(all, scale_of(all), workers);
+        let n_values = self.values.len() as f64;
+        // The lattice tells about how many bits to expect, and so with which steps to begin.
+        let is_sparse = lattice.bits < LATTICE_EXCESS * SPARSE_BITS * n_values;
+        let scale_of = |active: AxisSet| usize::from(is_sparse && active.count_ones() > 2);
+        let mut scale = scale_of(all);
+        let (mut trial, encoder) = self.try_interpolation(all, scale, &bricks, workers);
         let (mut active, mut encoder) = (all, Some(encoder));
-        let mut is_equal = false;
         while let Some(axis) = rough_axis(active, &trial.by_axis) {
             let without = active & !(1 << axis);
-            let mut slices = self.try_slices(without, scale_of(without));
-            let share = slices.bits / self.values.len() as f64;
-            if without.count_ones() == 2 && (0.1..1.4).contains(&share) {
-                let equal = self.try_slices(without, 0);
-                if equal.bits * (1.0 - 1.0 / 64.0) < slices.bits {
-                    slices = equal;
-                    is_equal = true;
-                }
-            }
+            let slices = self.try_slices(without, scale_of(without));
             if slices.bits >= trial.bits {
                 break;
             }
-            (trial, active, encoder) = (slices, without, None);
-        }
-        let mut scale = scale_of(active);
-        if scale > 0
-            && (is_equal && active.count_ones() == 2 || trial.bits > dense_bits(active) * self.values.len() as f64)
-        {
-            (scale, encoder) = (0, None);
+            (trial, active, scale, encoder) = (slices, without, scale_of(without), None);
         }
         if lattice.bits < trial.bits {
             return (Choice::Lattice, lattice.bits as u64, None);
+        }
+        let wanted = usize::from(trial.wants_finer_steps(active, scale, n_values));
+        if wanted != scale {
+            (scale, encoder) = (wanted, None);
         }
         (Choice::Interpolation { active, scale }, trial.bits as u64, encoder)
     }
@@ -320,6 +323,19 @@ impl<'a, T: Real> Chunk<'a, T> {
             Some(encoder) => Coded::Interpolated(encoder.finish(workers)),
             None => self.code(choice, workers),
         }
+    }
+
+    /// The predictors that may serve as well as one that was chosen, where there are few codes that are not 0.
+    pub(crate) fn alternatives(&self, choice: Choice) -> Vec<Choice> {
+        let mut all = vec![Choice::Lattice];
+        if self.interpolation.is_some() {
+            let usable = usable_axes(&self.dims);
+            // One axis less has half as many coefficients.
+            let sets = [usable, usable & usable.wrapping_sub(1)].into_iter().filter(|active| *active != 0);
+            all.extend(sets.flat_map(|active| [0, 1].map(|scale| Choice::Interpolation { active, scale })));
+        }
+        all.retain(|other| *other != choice);
+        all
     }
 
     fn patch<'b>(&'b self, patch: &'b Patch<T>) -> Chunk<'b, T> {
@@ -404,6 +420,16 @@ impl Trial {
         self.by_axis.iter_mut().zip(other.by_axis).for_each(|(all, other)| *all += other);
     }
 
+    /// Whether finer steps on coarse levels pay, as seen from a trial with either. They make up for the quantisation of
+    /// what predictions are made from: that matters if codes are short, and the shorter the finer the level, as where
+    /// data is smooth. With few axes, coarse levels are a large part of all values.
+    fn wants_finer_steps(&self, active: AxisSet, scale: usize, n_values: f64) -> bool {
+        // A trial that is continued is worth more than steps that are better by a hair.
+        let limit = SPARSE_BITS * n_values * if scale > 0 { 1.1 } else { 0.9 };
+        let [finest, second] = [0, 1].map(|level| self.groups[level].0 / self.groups[level].1.max(1.0));
+        self.bits < limit && second > STEEPNESS[active.count_ones() as usize] * finest
+    }
+
     /// Bits of a chunk that has these bands.
     fn total(&self, layout: &BandLayout) -> f64 {
         let mut sizes = [0; GROUPS];
@@ -428,15 +454,6 @@ fn rough_axis(active: AxisSet, by_axis: &[f64; AXES]) -> Option<usize> {
     roughest.filter(|a| active.count_ones() > 1 && by_axis[*a] > least + least / 4.0 + ROUGH)
 }
 
-/// Finer steps on coarse levels pay below this many bits per value.
-fn dense_bits(active: AxisSet) -> f64 {
-    match active.count_ones() {
-        1 => 0.0,
-        2 => 0.7,
-        _ => 1.5,
-    }
-}
-
 /// Tries what may serve best.
 fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -> (Choice, Trial) {
     let lattice = try_out(Choice::Lattice);
@@ -444,8 +461,8 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -
     if !can_interpolate || active == 0 {
         return (Choice::Lattice, lattice);
     }
-    let n_values = volume(dims) as f64;
-    let with = |active: AxisSet| try_out(Choice::Interpolation { active, scale: usize::from(active.count_ones() > 1) });
+    let scale_of = |active: AxisSet| usize::from(active.count_ones() > 2);
+    let with = |active: AxisSet| try_out(Choice::Interpolation { active, scale: scale_of(active) });
     let mut best = with(active);
     // Axes along which the data is not smooth are left out, one after the other.
     while let Some(axis) = rough_axis(active, &best.by_axis) {
@@ -458,7 +475,7 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -
     if lattice.bits < best.bits {
         return (Choice::Lattice, lattice);
     }
-    let scale = usize::from(best.bits < dense_bits(active) * n_values);
+    let scale = usize::from(best.wants_finer_steps(active, scale_of(active), volume(dims) as f64));
     (Choice::Interpolation { active, scale }, best)
 }
 
@@ -493,8 +510,8 @@ impl<T> Coded<T> {
         }
     }
 
-    /// Places in working order of values that must be stored exactly.
-    pub(crate) fn exact_places(&self) -> Vec<usize> {
+    /// Positions in working order of values that must be stored exactly.
+    pub(crate) fn exact_positions(&self) -> Vec<usize> {
         match self {
             Coded::Lattice(coded) => coded.escapes.clone(),
             Coded::Interpolated(coded) => {
