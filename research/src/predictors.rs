@@ -114,8 +114,8 @@ mod tests {
     use super::*;
     use pumice_testkit::simulate::acoustic::Wavefield;
 
-    /// Small samples of sparse waves miss by up to 13 %; the wrong predictor, on larger fields, by a factor of two.
-    const TYPICAL_LOSS: f64 = 1.2;
+    /// Of these small fields one loses 12 %; the wrong predictor, on larger fields, loses a factor of two.
+    const MOST: f64 = 1.15;
 
     /// Four patches of such a field are not typical of it: they made `small` code it at half of the possible ratio.
     #[test]
@@ -130,10 +130,7 @@ mod tests {
                 for sizes in f32::predictor_sizes(&values, &shape, &config).unwrap() {
                     let (chosen, best) = (sizes.chosen_bytes(), sizes.best().1);
                     let names = (&sizes.candidates[sizes.chosen].0, &sizes.best().0);
-                    assert!(
-                        chosen as f64 <= best as f64 * TYPICAL_LOSS,
-                        "{seed}, {rel}: {names:?}, {chosen} for {best}"
-                    );
+                    assert!(chosen as f64 <= best as f64 * MOST, "{seed}, {rel}: {names:?}, {chosen} for {best}");
                 }
             }
         }

@@ -37,9 +37,9 @@ pub(crate) fn run_task(args: &[&str]) -> Result {
     run(corpus(&interpreter).arg("make").arg(&cache.0).arg(&arrays).args(&options.names))
 }
 
-/// The tests of bench/corpus.
+/// The tests of bench.
 pub(crate) fn test() -> Result {
-    run(command(environment()?).args(["-m", "unittest", "discover", "-s", "bench/corpus", "-t", "bench"]))
+    run(command(environment()?).args(["-m", "unittest", "discover", "-s", "bench", "-t", "."]))
 }
 
 /// The interpreter of an environment with the packages that read other formats.
