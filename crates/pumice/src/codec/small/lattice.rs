@@ -110,7 +110,8 @@ pub(crate) struct Integers {
 
 /// Quantises; what cannot be quantised takes the integer before it.
 pub(crate) fn quantize<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Integers {
-    simd::run(Quantize { values, masked, quantizer, parts: &[0..values.len()] })
+    let all = 0..values.len();
+    simd::run(Quantize { values, masked, quantizer, parts: std::slice::from_ref(&all) })
 }
 
 struct Quantize<'a, T> {
@@ -199,8 +200,8 @@ fn presets(dims: &Dims) -> Vec<Vec<i32>> {
 
 /// The coefficients that serve a chunk best, from a sample of its integers.
 pub(crate) fn fit(integers: &[i32], dims: &Dims) -> Coefficients {
-    let rows = [0..integers.len() / dims[X].max(1)];
-    simd::run(FitJob { integers, dims, rows: &rows, n_most: FIT_VALUES })
+    let rows = 0..integers.len() / dims[X].max(1);
+    simd::run(FitJob { integers, dims, rows: std::slice::from_ref(&rows), n_most: FIT_VALUES })
 }
 
 struct FitJob<'a> {
