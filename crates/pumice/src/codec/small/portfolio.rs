@@ -1,5 +1,5 @@
-//! Which predictor serves a chunk of the presets `small` and `max` best: tried out on patches of it, or on all of it
-//! (docs/predictors.md).
+//! Which predictor serves a chunk of the presets `small` and `max` best: tried out on bricks or patches of it,
+//! or on all of it (docs/predictors.md).
 
 use super::bands::{Band, BandLayout, GROUPS};
 use super::context::{Brick, Piece};
