@@ -492,7 +492,8 @@ mod tests {
     use super::*;
     use crate::codec::entropy::histogram::Counts;
     use crate::codec::entropy::tokens::tests::Random;
-    use crate::codec::small::context::{BIAS, MASKED, NARROW, WIDE, context_of, leading_magnitude};
+    use crate::codec::small::context::{BIAS, MASKED, context_of, leading_magnitude};
+    use crate::codec::small::pieces::{NARROW, WIDE};
 
     #[test]
     fn decoders_know_the_leading_magnitude_of_every_code() {

@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::bands::{BandLayout, Merge};
-use super::context;
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_position};
 use super::neighbourhood::{MAX_TERMS, Made, Neighbourhood, PIECE_VALUES, Piece, TAPS, n_terms, norm, row_position};
+use super::{context, pieces};
 use crate::codec::entropy::binary::{BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, volume};
 use crate::error::{Error, Result};
@@ -216,7 +216,7 @@ pub(crate) struct Sampled<'a> {
     pub(crate) codes: &'a [i32],
     pub(crate) masked: Option<&'a [bool]>,
     /// The bricks.
-    pub(crate) pieces: &'a [context::Piece],
+    pub(crate) pieces: &'a [pieces::Piece],
     /// Values of the bricks that must be stored exactly.
     pub(crate) n_escapes: usize,
     /// Fitted coefficients of all stencils.
@@ -338,7 +338,7 @@ impl<T: Real> Encoder<T> {
     }
 
     /// Codes bricks of the finest level, where all others are coded, and calls `f` with them; then forgets them.
-    pub(crate) fn sample<R>(&mut self, bricks: &[context::Brick], f: impl FnOnce(&Sampled<'_>) -> R) -> R {
+    pub(crate) fn sample<R>(&mut self, bricks: &[pieces::Brick], f: impl FnOnce(&Sampled<'_>) -> R) -> R {
         assert_eq!(self.n_left, 1, "all levels but one are coded");
         let bands = self.layout.levels[0].bands.clone();
         let n_escapes = self.escapes.len();
@@ -358,7 +358,7 @@ impl<T: Real> Encoder<T> {
         }
         let in_band = |i: usize| bricks.iter().map(move |brick| (i, brick));
         let pieces = bands.clone().flat_map(in_band).map(|(i, brick)| brick.in_band(i, &self.layout.bands[i].dims));
-        let pieces: Vec<context::Piece> = pieces.collect();
+        let pieces: Vec<pieces::Piece> = pieces.collect();
         context::clear_parents(&self.layout, &pieces, &mut self.codes);
         for i in bands {
             let band = &self.layout.bands[i];

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use super::bands::{Band, BandLayout};
-use super::context;
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_position};
+use super::pieces;
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, Dims, X, volume};
 use crate::error::{Error, Result};
@@ -594,7 +594,7 @@ pub(crate) struct Sampled<'a> {
     pub(crate) layout: &'a BandLayout,
     pub(crate) codes: &'a [i32],
     /// The bricks.
-    pub(crate) pieces: &'a [context::Piece],
+    pub(crate) pieces: &'a [pieces::Piece],
     /// Values of the whole chunk that must be stored exactly, estimated.
     pub(crate) n_escapes: usize,
     /// Coefficients that are not 0.
@@ -607,12 +607,12 @@ pub(crate) fn sample<T: Real, R>(
     masked: Option<&[bool]>,
     dims: Dims,
     quantizer: &Quantizer<T>,
-    bricks: &[context::Brick],
+    bricks: &[pieces::Brick],
     f: impl FnOnce(&Sampled<'_>) -> R,
 ) -> R {
     let layout = BandLayout::lattice(dims);
     let n = dims[X];
-    let pieces: Vec<context::Piece> = bricks.iter().flat_map(|brick| brick.in_slabs(&layout, &dims)).collect();
+    let pieces: Vec<pieces::Piece> = bricks.iter().flat_map(|brick| brick.in_slabs(&layout, &dims)).collect();
     let mut rows = Vec::with_capacity(layout.bands.len());
     let mut all_rows: Vec<Range<usize>> = Vec::new();
     for (i, band) in layout.bands.iter().enumerate() {

@@ -8,6 +8,7 @@ pub(crate) mod interpolate;
 pub(crate) mod lattice;
 mod mix;
 mod neighbourhood;
+pub(crate) mod pieces;
 pub(crate) mod portfolio;
 mod streams;
 

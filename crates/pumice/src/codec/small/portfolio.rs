@@ -2,8 +2,8 @@
 //! or on all of it (docs/predictors.md).
 
 use super::bands::{Band, BandLayout, GROUPS};
-use super::context::{Brick, Piece};
 use super::fit::{COEFFICIENT_BITS, sample_position};
+use super::pieces::{Brick, Piece};
 use super::streams::Estimate;
 use super::{interpolate, lattice, streams};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};

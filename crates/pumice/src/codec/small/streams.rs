@@ -4,9 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::bands::{Band, BandLayout, GROUPS};
 use super::context::{
-    BIAS, CONTEXTS, CoarseCodes, CodeStream, DEFAULT_WEIGHTS, Frame, MASKED, MASKED_CONTEXT, NARROW, Piece, Run,
-    Surroundings, WIDE, WeightSample, Weights, code_weights, context_of, leading_magnitude, streams,
+    BIAS, CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, MASKED, MASKED_CONTEXT, Surroundings, WeightSample, Weights,
+    code_weights, context_of, leading_magnitude,
 };
+use super::pieces::{CodeStream, Frame, NARROW, Piece, Run, WIDE, streams};
 use crate::codec::entropy::binary::BitCoder;
 use crate::codec::entropy::histogram::{self, Model};
 use crate::codec::entropy::rans::{
