@@ -1,4 +1,4 @@
-//! Bounds in words, for people and for `--json`: those of the whole array, those of its regions, and bins.
+//! Bounds as text and as JSON: those of the whole array, those of its regions, and bins.
 
 use pumice::{ErrorBound, Info, Region};
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub(crate) fn parts(bound: ErrorBound) -> (&'static str, Option<f64>) {
     (bound.kind().name(), bound.value())
 }
 
-/// Bounds in words; `abs_bound` is what they come to for this array.
+/// Bounds as text; `abs_bound` is the absolute bound that follows from them for this array.
 pub(crate) fn describe(bounds: &[ErrorBound], abs_bound: f64) -> String {
     let words = bounds.iter().map(|bound| match *bound {
         ErrorBound::Rel(e) if bounds.len() == 1 => {

@@ -12,7 +12,7 @@ use crate::parse::{self, Extents};
 const AFTER_HELP: &str = "\
 Examples:
   pumice demo                                            see it work, no data needed
-  pumice analyze t_30x192x288.f32                        what it is like, ratios to expect
+  pumice analyze t_30x192x288.f32                        statistics, ratios to expect
   pumice compress t_30x192x288.f32 -o t.pum --rel 1e-3   bound: 0.1 % of the value range
   pumice compress t.npy -o t.pum --abs 0.01 --verify     bound: 0.01, checked after writing
   pumice decompress t.pum -o t.npy                       the whole array
@@ -21,7 +21,7 @@ Examples:
   pumice check t_30x192x288.f32 t.pum                    largest error, PSNR, ratio
 
 Exit codes: 0 success, 1 bound broken, 2 wrong arguments, 3 unsupported, 4 corrupt, 5 truncated,
-6 input/output, 7 memory limit, 8 no device, or it failed.";
+6 input/output, 7 memory limit, 8 no device or device error.";
 
 /// Error-bounded compression of floating-point arrays
 ///
@@ -37,12 +37,12 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
-    /// No progress bars and no summaries
+    /// Print no progress bars and no summaries
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(crate) quiet: bool,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Compress(commands::compress::Args),
@@ -75,10 +75,10 @@ pub(crate) struct LayoutArgs {
     pub(crate) dtype: Option<DTypeArg>,
 }
 
-/// How much of the machine to use.
+/// The number of threads.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct WorkerArgs {
-    /// Worker threads; 0 means one per core. The output does not depend on it
+    /// Worker threads; 0 means one per core. The output does not depend on their number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) threads: usize,
 }
@@ -103,7 +103,7 @@ impl From<DTypeArg> for DType {
     }
 }
 
-/// The error bounds, and the target that they are to meet: at least one, and all that are given hold.
+/// The error bounds and targets: at least one, and all that are given hold.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = true)]
 pub(crate) struct BoundArgs {

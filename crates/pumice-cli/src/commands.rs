@@ -1,4 +1,4 @@
-//! One module per command: its arguments (`Args`) and what it does with them (`run`).
+//! One module per command: its arguments (`Args`) and its implementation (`run`).
 
 pub(crate) mod analyze;
 pub(crate) mod bench;

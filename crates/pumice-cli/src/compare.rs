@@ -1,5 +1,5 @@
-//! Whether a restored array keeps the bound. The arithmetic is `pumice::metrics`; this module walks through files and shows
-//! progress.
+//! Checks whether a restored array keeps the bound. The arithmetic is in `pumice::metrics`; this module reads the files
+//! and shows progress.
 
 use indicatif::ProgressBar;
 use pumice::metrics::{Findings, Guarantee, position};
@@ -10,14 +10,14 @@ use crate::failure::Result;
 /// Values compared at a time in files without chunks.
 const BLOCK: usize = 1 << 20;
 
-/// Compares a source with what a compressed file restores.
+/// Compares a source with the values restored from a compressed file.
 pub(crate) fn with_reader<T: Element, R: ReadAt>(
     original: &dyn Source<T>,
     reader: &Reader<R>,
-    promise: &Guarantee,
+    guarantee: &Guarantee,
     bar: &ProgressBar,
 ) -> Result<Findings> {
-    Ok(promise.check(original, reader, |n_bytes| bar.set_position(n_bytes))?)
+    Ok(guarantee.check(original, reader, |n_bytes| bar.set_position(n_bytes))?)
 }
 
 /// Compares two files of the same shape; both sources see the values as a plain list.
@@ -25,7 +25,7 @@ pub(crate) fn with_file<T: Element, R: ReadAt>(
     original: &FileSource<R>,
     restored: &FileSource<R>,
     shape: &[usize],
-    promise: &Guarantee,
+    guarantee: &Guarantee,
     bar: &ProgressBar,
 ) -> Result<Findings> {
     let mut findings = Findings::default();
@@ -37,7 +37,7 @@ pub(crate) fn with_file<T: Element, R: ReadAt>(
         restored.read_box(&[start], &[n], &mut b[..n])?;
         let range = start..start + n;
         let region = std::slice::from_ref(&range);
-        findings.add(region, &promise.compare(region, &a[..n], &b[..n]));
+        findings.add(region, &guarantee.compare(region, &a[..n], &b[..n]));
         bar.inc(size_of_val(&a[..n]) as u64);
     }
     findings.worst = findings.worst.map(|list| position(list[0], shape));

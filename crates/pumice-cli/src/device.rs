@@ -1,7 +1,7 @@
-//! Where arrays are coded: on the cores of this machine, or on a CUDA device, which gives the same bytes.
+//! Chooses the backend: the cores of this machine, or a CUDA device, which gives the same bytes.
 //!
-//! A device takes an array as a whole, from memory to memory. It is asked once, before anything is read, whether it can
-//! do the job; `--device auto` turns to the CPU only then, so that a device that fails is never hidden.
+//! A device codes whole arrays, from memory to memory. The choice is made once, before anything is read; `--device
+//! auto` falls back to the CPU only then, so that a device that fails later is reported.
 
 #[cfg(not(feature = "cuda"))]
 mod no_cuda;
@@ -18,11 +18,11 @@ pub(crate) use no_cuda::{Device as Cuda, DeviceElement};
 #[cfg(feature = "cuda")]
 pub(crate) use pumice_gpu::{Device as Cuda, DeviceElement};
 
-/// Device memory that coding an array may take, in sizes of the array: itself, room for payloads that do not shrink,
-/// chunks that are not one run of memory, differences, and tables.
+/// Device memory that coding an array may take, in multiples of the array's size: the array, payloads that do not
+/// shrink, copies of chunks that are not contiguous, differences, and tables.
 pub(crate) const CODING_ARRAYS: u64 = 5;
 
-/// What the user asks for.
+/// The argument of `--device`.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeviceArg {
     /// The cores of this machine
@@ -34,70 +34,72 @@ pub(crate) enum DeviceArg {
     Auto,
 }
 
-/// What a device would have to do.
+/// What a device must support to be chosen.
 pub(crate) struct Job<'a> {
-    /// All that is to be encoded, or was when the stream was made.
+    /// The configurations to encode with, or those that the stream was encoded with.
     pub(crate) configs: &'a [Config],
-    /// Device memory that it takes.
+    /// The device memory that the job needs.
     pub(crate) device_bytes: u64,
 }
 
 impl DeviceArg {
-    /// Where the job will be done. `--device cuda` fails where `--device auto` chooses the CPU.
-    pub(crate) fn place(self, job: &Job<'_>) -> Result<Place> {
+    /// Chooses the backend for a job. `--device cuda` fails where `--device auto` chooses the CPU.
+    pub(crate) fn backend(self, job: &Job<'_>) -> Result<Backend> {
         match self {
-            Self::Cpu => Ok(Place::Cpu { reason: None }),
+            Self::Cpu => Ok(Backend::Cpu { reason: None }),
             Self::Cuda => {
                 let cuda = Cuda::cuda(0).map_err(advise)?;
                 can_encode(&cuda, job).map_err(advise)?;
-                Ok(Place::Cuda(cuda))
+                Ok(Backend::Cuda(cuda))
             }
-            Self::Auto => Ok(found(job).map_or_else(|e| Place::cpu_because(e.to_string()), Place::Cuda)),
+            Self::Auto => Ok(find_device(job).map_or_else(|e| Backend::cpu_because(e.to_string()), Backend::Cuda)),
         }
     }
 }
 
-/// The device, if it is there and can do the job.
-fn found(job: &Job<'_>) -> pumice::Result<Cuda> {
+/// The first device, if there is one that can do the job.
+fn find_device(job: &Job<'_>) -> pumice::Result<Cuda> {
     let cuda = Cuda::cuda(0)?;
     can_encode(&cuda, job)?;
     let (free, _) = cuda.memory()?;
     if job.device_bytes > free {
         let (needed, free) = (text::bytes(job.device_bytes), text::bytes(free));
-        return Err(pumice::Error::device(format!("it may take {needed} of device memory, of which {free} are free")));
+        return Err(pumice::Error::device(format!(
+            "the job may need {needed} of device memory, but only {free} are free"
+        )));
     }
     Ok(cuda)
 }
 
-/// Refuses what the device has no kernels for.
+/// Fails if the device has no kernels for a configuration.
 fn can_encode(cuda: &Cuda, job: &Job<'_>) -> pumice::Result<()> {
     job.configs.iter().try_for_each(|config| cuda.supports(config))
 }
 
-/// An error of a device, with the way around it.
+/// Adds a hint to an error of a device.
 pub(crate) fn advise(error: pumice::Error) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);
     match kind {
         ErrorKind::Device => failure.hint("`--device cpu` needs no GPU and gives the same bytes"),
-        ErrorKind::Unsupported => failure.hint("use `--device cpu`, or `--device auto`, which then takes the CPU"),
+        ErrorKind::Unsupported => failure.hint("use `--device cpu`, or `--device auto`, which then uses the CPU"),
         ErrorKind::LimitExceeded => failure.hint("`--device cpu` needs memory for a few chunks only"),
         _ => failure,
     }
 }
 
-/// Where a job is done.
+/// What codes the chunks.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Backend {
     Cpu {
-        /// Why it is not a device, if one was welcome.
+        /// Why `--device auto` did not choose a device.
         reason: Option<String>,
     },
     Cuda(Cuda),
 }
 
-impl Place {
-    /// The CPU, for want of something better.
+impl Backend {
+    /// The CPU, since a device cannot do the job.
     pub(crate) fn cpu_because(reason: impl Into<String>) -> Self {
         Self::Cpu { reason: Some(reason.into()) }
     }
@@ -110,7 +112,7 @@ impl Place {
     }
 }
 
-/// The place in `--json`.
+/// The backend as `--json` prints it.
 #[derive(Serialize, Clone, Debug)]
 pub(crate) struct DeviceReport {
     device: &'static str,
@@ -121,7 +123,7 @@ pub(crate) struct DeviceReport {
 }
 
 impl DeviceReport {
-    /// A line for people, unless it is the CPU and nothing else was asked for.
+    /// A line of the text report; empty for `--device cpu`.
     pub(crate) fn text(&self) -> String {
         match (&self.device_name, &self.device_reason) {
             (Some(name), _) => format!("device: {}, {name}\n", self.device),

@@ -1,4 +1,4 @@
-//! What a command ends with when it does not succeed: an error of the library, plus lines that say what to do.
+//! The error type of commands: an error of the library, plus hints on what to do.
 
 use std::fmt::Display;
 use std::io;
@@ -10,7 +10,7 @@ use pumice::{Error, ErrorKind};
 /// `std::result::Result` with a [`Failure`].
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// The code a shell sees when a program is ended by a closed pipe (128 + SIGPIPE).
+/// The exit code of a program that a closed pipe ends (128 + SIGPIPE).
 const CLOSED_PIPE: u8 = 141;
 
 /// An error and its hints.
@@ -29,20 +29,20 @@ impl Failure {
         Self::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// The same failure with one more line of advice.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
     }
 
-    /// The same failure with the file it concerns in front of the message.
+    /// Prefixes the message with the file it concerns.
     #[must_use]
     pub(crate) fn at(self, path: &Path) -> Self {
         Self { error: self.error.context(path.display()), ..self }
     }
 
-    /// The same failure with the variable it concerns in front of the message.
+    /// Prefixes the message with the variable it concerns.
     #[cfg(feature = "hdf5")]
     #[must_use]
     pub(crate) fn within(self, name: &str) -> Self {
@@ -89,7 +89,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Puts what was being done, and to which file, in front of an input/output error.
+/// Prefixes an input/output error with the action that failed and its file.
 pub(crate) fn io_context(action: impl Display, path: &Path) -> impl Fn(io::Error) -> Failure {
     move |e| Failure::new(ErrorKind::Io, format!("cannot {action} {}: {e}", path.display()))
 }

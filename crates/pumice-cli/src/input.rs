@@ -23,12 +23,12 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens a file; what the arguments and its header or name say must match its size.
+    /// Opens a file. Its layout, from the arguments and its header or name, must match its size.
     pub(crate) fn open(path: &Path, args: &LayoutArgs) -> Result<Self> {
         Self::open_with(path, args, |n_bytes| layout::of_file(path, n_bytes, args))
     }
 
-    /// Opens a file that must hold what `expected` says; a name that says otherwise is ignored.
+    /// Opens a file that must have this layout; a shape in its name is ignored.
     pub(crate) fn open_as(path: &Path, expected: &Layout) -> Result<Self> {
         let input = Self::open_with(path, &LayoutArgs::default(), |n_bytes| {
             if expected.n_bytes() == Some(n_bytes) {
@@ -57,7 +57,7 @@ impl Input {
         let (found, needed) = (n_bytes.saturating_sub(data_offset), layout.n_bytes().unwrap_or(u64::MAX));
         if found != needed {
             let kind = if found < needed { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-            let message = format!("{}: the header asks for {needed} bytes of values, found {found}", path.display());
+            let message = format!("{}: expected {needed} bytes of values, found {found}", path.display());
             return Err(Failure::new(kind, message));
         }
         Ok(Self { path: path.into(), file, data_offset, layout })
@@ -78,7 +78,7 @@ impl Input {
         self.source_as(&self.layout.shape)
     }
 
-    /// The values under another shape of the same size.
+    /// The values with another shape of the same size.
     pub(crate) fn source_as(&self, shape: &[usize]) -> Result<FileSource<File>> {
         let file = self.file.try_clone().map_err(io_context("read", &self.path))?;
         Ok(FileSource::new(file, self.data_offset, shape, self.layout.dtype)?)
@@ -94,13 +94,13 @@ impl Input {
     }
 }
 
-/// The layout of a `.npy` file, reshaped where the arguments say so.
+/// The layout of a `.npy` file, with the shape of the arguments if they have one.
 fn npy_layout(header: Layout, args: &LayoutArgs, path: &Path) -> Result<Layout> {
     if let Some(dtype) = args.dtype
         && pumice::DType::from(dtype) != header.dtype
     {
         return Err(Failure::invalid(format!("{}: the .npy header says {}", path.display(), header.dtype))
-            .hint("leave --dtype out: .npy files know their type"));
+            .hint("leave --dtype out: .npy files store their type"));
     }
     let Some(shape) = layout::shape_from_args(args) else { return Ok(header) };
     let reshaped = Layout { dtype: header.dtype, shape };
@@ -109,7 +109,7 @@ fn npy_layout(header: Layout, args: &LayoutArgs, path: &Path) -> Result<Layout> 
     }
     let (found, wanted) = (describe(&header), describe(&reshaped));
     Err(Failure::invalid(format!("{}: holds {found}, which cannot be read as {wanted}", path.display()))
-        .hint("leave --shape and --dims out: .npy files know their shape"))
+        .hint("leave --shape and --dims out: .npy files store their shape"))
 }
 
 /// `30 x 192 x 288 f32`.
@@ -117,7 +117,7 @@ fn describe(layout: &Layout) -> String {
     format!("{} {}", crate::text::shape(&layout.shape), layout.dtype)
 }
 
-/// An array that arrives in order and only once.
+/// An array that can be read only once, in order.
 pub(crate) struct Stream {
     pub(crate) bytes: Box<dyn Read>,
     pub(crate) layout: Layout,
@@ -148,36 +148,38 @@ pub(crate) fn is_pumice(path: &Path) -> Result<bool> {
     starts_with(&mut open_file(path)?, PUMICE_MAGIC).map_err(io_context("read", path))
 }
 
-/// Opens a compressed file; if it is damaged, the error says how to recover the rest.
+/// Opens a compressed file; if it is damaged, the error hints at `pumice recover`.
 pub(crate) fn open_reader(path: &Path, threads: usize) -> Result<Reader<File>> {
     let file = open_file(path)?;
     Reader::new(file, DecodeOptions::new().threads(threads)).map_err(|e| damage_hint(e.into(), path))
 }
 
-/// Adds the file name and a hint to an error in the contents of a file; other errors name their file already.
+/// Adds the file name and a hint to an error in the contents of a file; other errors already name their file.
 pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
     if matches!(failure.kind(), ErrorKind::Io | ErrorKind::InvalidArgument) {
         return failure;
     }
     let failure = failure.at(path);
-    let begins_well = is_pumice(path).unwrap_or(false);
+    let has_magic = is_pumice(path).unwrap_or(false);
     match failure.kind() {
-        ErrorKind::Corrupt | ErrorKind::Truncated if begins_well => {
+        ErrorKind::Corrupt | ErrorKind::Truncated if has_magic => {
             failure.hint(format!("`pumice recover {} -o OUT` saves the chunks that are intact", path.display()))
         }
         ErrorKind::Corrupt | ErrorKind::Truncated => {
-            failure.hint("this does not look like a file that `pumice compress` wrote")
+            failure.hint("this does not look like a file written by `pumice compress`")
         }
         ErrorKind::Unsupported => failure.hint("a newer release of pumice may read it"),
         _ => failure,
     }
 }
 
-/// Opens a file for reading; a directory is refused here, where the message can say so.
+/// Opens a file for reading; refuses directories, for which the system's message is less clear.
 pub(crate) fn open_file(path: &Path) -> Result<File> {
     if is_stdio(path) {
-        return Err(Failure::invalid("this input is read at several places, which standard input does not allow")
-            .hint("save it to a file first"));
+        return Err(Failure::invalid(
+            "this command reads its input at any offset, which standard input does not allow",
+        )
+        .hint("save it to a file first"));
     }
     let file = File::open(path).map_err(io_context("open", path))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {

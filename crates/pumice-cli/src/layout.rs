@@ -1,6 +1,6 @@
-//! What a raw file holds: element type and shape, from the arguments or from a name such as `x_30x192x288.f32`, and
-//! checked against the number of bytes. The order of the extents is the commonest mistake with raw files, so a mismatch
-//! is answered with both readings and with the shapes that would fit.
+//! Element type and shape of a raw file, from the arguments or from a name such as `x_30x192x288.f32`, checked against
+//! the size of the file. The order of extents is the most common mistake with raw files, so the error for a mismatch
+//! explains both orders and lists shapes that fit.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::cli::LayoutArgs;
 use crate::failure::{Failure, Result};
 use crate::text;
 
-/// A larger difference in size is hardly a header in front of the values.
+/// The size of a file may exceed that of its values by this much for a hint that it has a header.
 const LONGEST_FOREIGN_HEADER: u64 = 4096;
 
 /// Element type and shape of an array.
@@ -23,7 +23,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Number of values; `None` where it does not fit in memory addresses.
+    /// Number of values; `None` if it overflows `usize`.
     pub(crate) fn n_values(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent))
     }
@@ -34,7 +34,7 @@ impl Layout {
     }
 }
 
-/// The layout of a raw file of this size; refused if the size does not match.
+/// The layout of a raw file of this size; an error if the size does not match.
 pub(crate) fn of_file(path: &Path, n_bytes: u64, args: &LayoutArgs) -> Result<Layout> {
     let dtype = match args.dtype {
         Some(dtype) => dtype.into(),
@@ -50,12 +50,12 @@ pub(crate) fn of_file(path: &Path, n_bytes: u64, args: &LayoutArgs) -> Result<La
 pub(crate) fn of_stream(args: &LayoutArgs) -> Result<Layout> {
     match (args.dtype, shape_from_args(args)) {
         (Some(dtype), Some(shape)) => Ok(Layout { dtype: dtype.into(), shape }),
-        _ => Err(Failure::invalid("a stream of raw values does not say what it holds")
+        _ => Err(Failure::invalid("a stream of raw values needs a type and a shape")
             .hint("give --dtype and --shape (slowest axis first) or --dims (fastest axis first), or send .npy")),
     }
 }
 
-/// The shape that was typed, slowest axis first.
+/// The shape of the arguments, slowest axis first.
 pub(crate) fn shape_from_args(args: &LayoutArgs) -> Option<Vec<usize>> {
     let reversed = || args.dims.as_ref().map(|dims| dims.0.iter().rev().copied().collect());
     args.shape.as_ref().map(|shape| shape.0.clone()).or_else(reversed)
@@ -69,7 +69,7 @@ fn dtype_from_name(path: &Path) -> Option<DType> {
     }
 }
 
-/// The last part of the name that is numbers joined by `x`; or one number right before the extension.
+/// The shape in a file name: the last part that is numbers joined by `x`, or one number right before the extension.
 fn shape_from_name(path: &Path) -> Option<Vec<usize>> {
     let stem = path.file_stem()?.to_str()?;
     let parts: Vec<&str> = stem.split(['_', '-', '.']).collect();
@@ -81,13 +81,12 @@ fn shape_from_name(path: &Path) -> Option<Vec<usize>> {
 }
 
 fn unknown_dtype(path: &Path) -> Failure {
-    Failure::invalid(format!("{}: the element type is not known", path.display()))
-        .hint("give --dtype f32 or --dtype f64")
+    Failure::invalid(format!("{}: the element type is unknown", path.display())).hint("give --dtype f32 or --dtype f64")
 }
 
 fn unknown_shape(path: &Path, n_bytes: u64, dtype: DType) -> Failure {
     let n_values = n_bytes / dtype.size() as u64;
-    Failure::invalid(format!("{}: the shape is not known", path.display()))
+    Failure::invalid(format!("{}: the shape is unknown", path.display()))
         .hint("give --shape (slowest axis first, as NumPy) or --dims (fastest axis first, as SZ and zfp)")
         .hint(format!("the file has {n_values} values of {dtype}; as a plain list that is --shape {n_values}"))
 }
@@ -106,9 +105,9 @@ fn mismatch(path: &Path, n_bytes: u64, layout: &Layout, args: &LayoutArgs) -> Fa
     let _ = write!(message, "\n  the file has {n_bytes} bytes = {} values of {dtype}{remainder}", n_bytes / size);
     match (layout.n_values(), layout.n_bytes()) {
         (Some(values), Some(bytes)) => {
-            let _ = write!(message, "\n  {asked} asks for {values} values = {bytes} bytes");
+            let _ = write!(message, "\n  {asked} needs {values} values = {bytes} bytes");
         }
-        _ => message += &format!("\n  {asked} asks for more values than there can be"),
+        _ => message += &format!("\n  {asked} needs more values than can be addressed"),
     }
     if shape.len() > 1 {
         let typed = if args.dims.is_some() { &reversed } else { shape };
@@ -124,13 +123,12 @@ fn mismatch(path: &Path, n_bytes: u64, layout: &Layout, args: &LayoutArgs) -> Fa
             text::join(typed, ","),
             nested(typed.iter().rev())
         );
-        message +=
-            "\n  both readings have the same number of values, so one of the numbers (or the type) must be wrong";
+        message += "\n  both orders have the same number of values, so one of the extents (or the type) must be wrong";
     }
     suggestions(n_bytes, layout).into_iter().fold(Failure::invalid(message), Failure::hint)
 }
 
-/// `30 planes of 192 rows of 288`: what an order of extents means.
+/// Extents in words: `30 planes of 192 rows of 288 values`.
 fn nested<'a>(extents: impl ExactSizeIterator<Item = &'a usize>) -> String {
     let n = extents.len();
     let name = |axis: usize| match n - 1 - axis {
@@ -142,7 +140,7 @@ fn nested<'a>(extents: impl ExactSizeIterator<Item = &'a usize>) -> String {
     extents.enumerate().map(|(axis, e)| format!("{e} {}", name(axis))).collect::<Vec<_>>().join(" of ")
 }
 
-/// What would fit: another element type, one other extent, or a header in front.
+/// Hints at layouts that fit: another element type, another extent of one axis, or a header.
 fn suggestions(n_bytes: u64, layout: &Layout) -> Vec<String> {
     let Layout { dtype, shape } = layout;
     let mut hints = Vec::new();
@@ -162,7 +160,7 @@ fn suggestions(n_bytes: u64, layout: &Layout) -> Vec<String> {
     match layout.n_bytes() {
         Some(needed) if n_bytes > needed && n_bytes - needed <= LONGEST_FOREIGN_HEADER => {
             let extra = n_bytes - needed;
-            hints.push(format!("{extra} bytes too many may be a header: `tail -c +{} FILE` leaves it out", extra + 1));
+            hints.push(format!("the {extra} extra bytes may be a header: `tail -c +{} FILE` removes it", extra + 1));
         }
         _ => {}
     }
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_the_shape() {
+    fn names_give_the_shape() {
         assert_eq!(named("x_30x192x288.f32"), Some(vec![30, 192, 288]));
         assert_eq!(named("dir/wmag_128x128x128_t05.f64"), Some(vec![128, 128, 128]));
         assert_eq!(named("gals19_x_1235904.f32"), Some(vec![1_235_904]));

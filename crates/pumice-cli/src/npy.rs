@@ -1,5 +1,5 @@
-//! NumPy's `.npy` files, versions 1 to 3: a short header that is a Python dictionary, then the values. Only what Pumice
-//! can store is accepted: little-endian f4 and f8 in C order; everything else is refused with the conversion to run.
+//! NumPy's `.npy` files, versions 1 to 3: a short header that is a Python dictionary, then the values. Supported are
+//! little-endian f4 and f8 in C order; for others, the error says how to convert them.
 
 use std::io::Read;
 
@@ -11,10 +11,10 @@ use crate::layout::Layout;
 /// First bytes of every `.npy` file.
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// NumPy itself refuses headers above 10 kB; larger ones are damage, not data.
+/// Larger headers are damaged; NumPy itself refuses those above 10 kB.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// What the header says, and where the values start.
+/// The contents of the header, and the offset of the values.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub(crate) layout: Layout,
@@ -36,7 +36,7 @@ pub(crate) fn read_header(input: &mut impl Read) -> Result<Header> {
             input.read_exact(&mut bytes)?;
             (u32::from_le_bytes(bytes) as usize, 12)
         }
-        v => return Err(Failure::new(ErrorKind::Unsupported, format!(".npy version {v} is not known"))),
+        v => return Err(Failure::new(ErrorKind::Unsupported, format!("unknown .npy version {v}"))),
     };
     if length > MAX_HEADER_BYTES {
         return Err(damaged());
@@ -47,10 +47,10 @@ pub(crate) fn read_header(input: &mut impl Read) -> Result<Header> {
     Ok(Header { layout, data_offset: (prefix + length) as u64 })
 }
 
-/// The header of a version 1 file for this layout, padded as NumPy does so that the values start at a multiple of 64.
+/// The header of a version 1 file for this layout, padded as NumPy does: values start at a multiple of 64 bytes.
 pub(crate) fn header_bytes(layout: &Layout) -> Vec<u8> {
     let extents: String = layout.shape.iter().map(|n| format!("{n}, ")).collect();
-    // A tuple of one keeps its comma, longer ones lose it.
+    // In Python, a tuple of one element ends with a comma.
     let extents = if layout.shape.len() == 1 { extents.trim_end() } else { extents.trim_end_matches(", ") };
     let size = layout.dtype.size();
     let mut text = format!("{{'descr': '<f{size}', 'fortran_order': False, 'shape': ({extents}), }}");
@@ -76,7 +76,7 @@ fn parse_dictionary(text: &str) -> Result<Layout> {
     Ok(Layout { dtype, shape })
 }
 
-/// What follows `'key':` in the dictionary.
+/// The text after `'key':` in the dictionary.
 fn entry<'a>(text: &'a str, key: &str) -> Result<&'a str> {
     let after = |quote: char| text.split_once(&format!("{quote}{key}{quote}")).map(|(_, rest)| rest);
     let rest = after('\'').or_else(|| after('"')).ok_or_else(damaged)?;
@@ -95,7 +95,7 @@ fn parse_descr(text: &str) -> Result<DType> {
                 .hint("convert it: numpy.save(path, array.astype('<f4'))"))
         }
         None => Err(Failure::new(ErrorKind::Unsupported, "the .npy file holds records, not plain numbers")
-            .hint("save each field apart: numpy.save(path, numpy.ascontiguousarray(array['name']))")),
+            .hint("save each field separately: numpy.save(path, numpy.ascontiguousarray(array['name']))")),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_is_unsupported() {
+    fn other_types_and_orders_are_unsupported() {
         for text in [
             "{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}",
             "{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}",

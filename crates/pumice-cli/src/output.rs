@@ -1,4 +1,4 @@
-//! Where results go: standard output, or a file that appears under its name only when it is complete.
+//! Writes results to standard output, or to a file that appears under its name only when it is complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -12,10 +12,10 @@ use crate::failure::{Failure, Result};
 use crate::layout::Layout;
 use crate::npy;
 
-/// Large enough that system calls do not matter.
+/// Large enough to make the cost of system calls negligible.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A sink of bytes in order.
+/// An output that is written from start to end.
 pub(crate) struct Output {
     sink: Sink,
     path: PathBuf,
@@ -57,7 +57,7 @@ impl Output {
         }
     }
 
-    /// Flushes the buffer and gives a file its name.
+    /// Flushes the buffer and moves a file to its final name.
     pub(crate) fn commit(mut self) -> Result<()> {
         self.flush()?;
         match self.sink {
@@ -92,7 +92,7 @@ fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
-/// The same error with the file it concerns; the kind stays, so that a closed pipe is still known as one.
+/// Prefixes an error with its file. The kind stays, so that a closed pipe is still recognised.
 fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
@@ -102,7 +102,7 @@ pub(crate) fn create_file(path: &Path) -> Result<AtomicFile> {
     Ok(AtomicFile::create(path).map_err(|e| e.context("cannot write"))?)
 }
 
-/// Refuses an output that is the input under another name.
+/// Fails if input and output are the same file.
 pub(crate) fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
     match (input.canonicalize(), output.canonicalize()) {
         (Ok(a), Ok(b)) if a == b => Err(Failure::invalid(format!("{} is both input and output", input.display()))),
@@ -159,15 +159,15 @@ impl ArrayFile {
         Ok(())
     }
 
-    /// Gives the file its name.
+    /// Moves the file to its final name.
     pub(crate) fn commit(self) -> pumice::Result<()> {
         self.file.commit()
     }
 }
 
-/// How many values of a box lie side by side in the array: full trailing axes, and a part of the one before them.
+/// How many values of a box are contiguous in the array: full trailing axes, and a part of the axis before them.
 ///
-/// This and `run_starts` are about files, whose offsets may exceed `usize`; boxes in memory are walked through by
+/// This and `run_starts` are for files, whose offsets may exceed `usize`; for arrays in memory there is
 /// `pumice::backend::for_each_run`.
 pub(crate) fn run_length(shape: &[usize], region: &[Range<usize>]) -> usize {
     region[outer_rank(shape, region)..].iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))

@@ -66,7 +66,7 @@ pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A box, still in words as its array is not known, and the bound in it.
+/// A region and its bound. The region is text, since the shape of the array is not known yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Roi {
     pub(crate) region: String,

@@ -1,12 +1,12 @@
-//! `0:10,:,5:9`: a box of an array in the notation of Python slices. Bounds past the end are refused rather than
-//! clipped, because a typing error should not silently give a smaller array.
+//! Parses a box of an array in the notation of Python slices: `0:10,:,5:9`. A slice past the end is an error rather
+//! than clipped, because a typing error should not silently give a smaller array.
 
 use std::ops::Range;
 
 use crate::failure::{Failure, Result};
 use crate::text;
 
-/// The ranges that `text` selects of an array of this shape; axes that are left out at the end are taken whole.
+/// The ranges that `text` selects in an array of this shape; omitted trailing axes are taken whole.
 pub(crate) fn parse(text: &str, shape: &[usize]) -> Result<Vec<Range<usize>>> {
     let slices: Vec<&str> = text.split(',').map(str::trim).collect();
     if slices.len() > shape.len() {

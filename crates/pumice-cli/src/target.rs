@@ -1,4 +1,4 @@
-//! Targets (PSNR, L2 norm, ratio) as text: what was asked, what was achieved, and whether a file still meets it.
+//! Reports on targets (PSNR, L2 norm, ratio): the target, the achieved figure, and whether a file meets the target.
 
 use pumice::metrics::Comparison;
 use pumice::{Achieved, ErrorBound, Info};
@@ -41,7 +41,7 @@ fn figure(kind: &str, value: f64) -> String {
     }
 }
 
-/// What was achieved while compressing.
+/// The figure that a compression achieved.
 #[derive(Serialize)]
 pub(crate) struct Report {
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! Numbers, sizes and tables as people like to read them.
+//! Formats numbers, sizes and tables for text reports.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(crate) fn join<T: ToString>(items: &[T], separator: &str) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
 }
 
-/// A region as it is typed: `0:10,3:4`.
+/// A region in the notation of `--region`: `0:10,3:4`.
 pub(crate) fn region(region: &[Range<usize>]) -> String {
     let slices: Vec<_> = region.iter().map(|r| format!("{}:{}", r.start, r.end)).collect();
     slices.join(",")
@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-/// Facts, one a line, their names padded to one width.
+/// Names and values, one pair per line; names are padded to one width.
 pub(crate) fn facts(facts: &[(&str, String)]) -> String {
     let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     facts.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()

@@ -1,4 +1,4 @@
-//! What the user sees: reports on standard output (text, or JSON with `--json`), progress on standard error.
+//! Prints reports to standard output (text, or JSON with `--json`) and progress to standard error.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -18,14 +18,14 @@ impl Ui {
         Self { json, quiet }
     }
 
-    /// Shows the result that a command was run for; `--quiet` does not hide it.
+    /// Shows the result of a command; `--quiet` does not hide it.
     pub(crate) fn report(&self, report: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let text = if self.json { to_json(report) } else { text() };
         io::stdout().lock().write_all(text.as_bytes())?;
         Ok(())
     }
 
-    /// Shows a summary of a command that writes output; on standard error if standard output carries the data.
+    /// Shows a summary of a command that writes output; on standard error if the data goes to standard output.
     pub(crate) fn summary(
         &self,
         report: &impl Serialize,
@@ -43,7 +43,7 @@ impl Ui {
         self.report(report, text)
     }
 
-    /// A bar that counts bytes; it draws nothing where nobody would look at it.
+    /// A progress bar that counts bytes; hidden if standard error is not a terminal.
     pub(crate) fn bytes_bar(&self, total: u64, what: &'static str) -> ProgressBar {
         let style = ProgressStyle::with_template(
             "{msg:12} [{bar:36}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
@@ -70,7 +70,7 @@ fn to_json(report: &impl Serialize) -> String {
     text
 }
 
-/// Serialises a number that JSON may lack as the text `"nan"`, `"inf"` or `"-inf"`.
+/// Serialises a number; those that JSON lacks become the text `"nan"`, `"inf"` or `"-inf"`.
 pub(crate) fn any_number<S: Serializer>(value: &f64, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     if value.is_finite() {
         serializer.serialize_f64(*value)

@@ -1,6 +1,7 @@
-//! `pumice analyze`: what an array is like, how small it would become, and what to choose.
+//! `pumice analyze`: statistics of an array, estimated ratios, and advice on presets and chunks.
 //!
-//! A file is read box by box, a stream is first kept in an unnamed temporary file. docs/analyze.md explains each figure.
+//! Files are read box by box; streams are first stored in an unnamed temporary file. docs/analyze.md explains the
+//! figures.
 
 use std::path::PathBuf;
 
@@ -19,19 +20,19 @@ use crate::ui::{self, Ui};
 /// Steps of the progress bar.
 const BAR_STEPS: u64 = 1000;
 
-/// Heights of a sparkline.
+/// The characters of a sparkline, by height.
 const SPARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 const AFTER_HELP: &str = "\
 Examples:
   pumice analyze t_30x192x288.f32
   pumice analyze t.npy --rel 1e-3 --abs 0.01,0.1 --presets fast,small
-  pumice analyze t.npy --check                     with the ratios of real compressions beside the estimates";
+  pumice analyze t.npy --check                     with actual ratios beside the estimates";
 
-/// Show what an array is like and how small it would become
+/// Show statistics of an array and the ratios to expect
 ///
-/// Range, special values, smoothness, what predictors leave, and the ratio to expect for each preset and bound, from a
-/// sample of at most a quarter of the values where the array is large.
+/// Range, special values, smoothness, entropy of prediction residuals, and the ratio to expect for each preset and
+/// bound. Estimates for large arrays use a sample of at most a quarter of the values.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Error bounds")]
     lossless: bool,
 
-    /// Presets to estimate for; all of them if not given
+    /// Presets to estimate; all if not given
     #[arg(long, value_delimiter = ',', value_parser = preset)]
     presets: Vec<PresetArg>,
 
@@ -104,7 +105,7 @@ struct Report {
     advice: AdviceReport,
 }
 
-/// Statistics of the values; numbers that JSON lacks, such as the range of no values, are null.
+/// Statistics of the values; numbers that JSON lacks, such as the range of an empty array, are null.
 #[derive(Serialize)]
 struct ValuesReport {
     min: f64,
@@ -177,7 +178,7 @@ struct EstimateReport {
     bits_per_value: f64,
     compressed_bytes: u64,
     exact: bool,
-    /// With `--check`: what a compression gives, and by how much the estimate is off.
+    /// With `--check`: the ratio of a compression, and the relative error of the estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     actual_ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,11 +1,11 @@
-//! `pumice bench`: speed and ratio on the user's own files, beside memcpy of the same buffer in the same run.
+//! `pumice bench`: measures speed and ratio on the user's files, and memcpy of the same buffer as a reference.
 //!
-//! Small inputs are repeated along the slowest axis up to `--min-size`, so that they do not fit into caches; the ratio is
-//! that of the unrepeated file. Buffers are reused and warm, runs of memcpy, compression and decompression alternate, and
-//! the best of each counts. The time of a relative bound includes finding the value range.
+//! Small inputs are repeated along the slowest axis up to `--min-size`, so that they do not fit into caches; the ratio
+//! is that of the unrepeated file. Buffers are reused and warm, runs of memcpy, compression and decompression
+//! alternate, and the best of each counts. With a relative bound, the time includes the search for the value range.
 //!
-//! For targets (`--psnr`, `--l2`, `--ratio`) `targets.rs` measures how well they are met, not the speed. On a GPU
-//! `device.rs` compares with a copy in device memory.
+//! For targets (`--psnr`, `--l2`, `--ratio`) `targets.rs` measures how well they are met instead of the speed. For GPUs
+//! `device.rs` takes a copy in device memory as the reference.
 
 #[cfg(feature = "cuda")]
 mod device;
@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::bounds;
 use crate::cli::LayoutArgs;
 use crate::commands::compress::{PresetArg, preset};
-use crate::device::{DeviceArg, Job, Place};
+use crate::device::{Backend, DeviceArg, Job};
 use crate::failure::{Failure, Result};
 use crate::input::Input;
 use crate::parse;
@@ -36,7 +36,8 @@ const MIN_BYTES: u64 = 64 << 20;
 /// The same on a device: beyond its caches, and enough work for all of its processors.
 const MIN_DEVICE_BYTES: u64 = 256 << 20;
 
-/// Device memory that a measurement needs, in sizes of the array: for coding, for a copy and for the restored values.
+/// Device memory that a measurement needs, in multiples of the array's size: for coding, a copy and the restored
+/// values.
 const MEASURING_ARRAYS: u64 = crate::device::CODING_ARRAYS + 2;
 
 const AFTER_HELP: &str = "\
@@ -49,8 +50,8 @@ Examples:
 
 /// Measure speed and ratio on your files
 ///
-/// Speeds are in GB of array per second; memcpy of the same buffer in the same run is the yardstick. With --device cuda
-/// arrays and streams stay in device memory, times are those of the device, and the yardstick is a copy there.
+/// Speeds are in GB of array per second; memcpy of the same buffer in the same run is the reference. With --device cuda
+/// arrays and streams stay in device memory, times are those of the device, and the reference is a copy there.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "E,..", value_delimiter = ',', value_parser = parse::bound)]
     rel: Vec<f64>,
 
-    /// PSNRs to aim at: measures how well they are met, not the speed
+    /// PSNRs to aim at: measures how well they are met instead of the speed
     #[arg(long, value_name = "DB,..", value_delimiter = ',', value_parser = parse::psnr, conflicts_with_all = ["rel", "pwrel"])]
     psnr: Vec<f64>,
 
@@ -86,19 +87,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
 
-    /// What does the work; CUDA has the presets fast and balanced, with --rel
+    /// Where to run; CUDA supports the presets fast and balanced, with --rel
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 
-    /// Compress and restore on the CPU as well, and compare with what the device gives
+    /// Compress and restore on the CPU as well, and compare bytes and values with the device's
     #[arg(long)]
     check_bytes: bool,
 
-    /// Repeat smaller inputs up to this size (suffixes k, M, G); 0 takes them as they are [default: 64M, 256M on a device]
+    /// Repeat smaller inputs up to this size (suffixes k, M, G); 0 keeps them as they are [default: 64M, 256M on a
+    /// device]
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     min_size: Option<u64>,
 
-    /// Runs of which the best counts
+    /// Number of runs; the best counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 
@@ -136,15 +138,15 @@ impl Args {
         if self.preset.is_empty() { vec![default] } else { self.preset.iter().map(|preset| preset.0).collect() }
     }
 
-    /// Where to measure: on a device only if it can do all that was asked for.
-    fn place(&self) -> Result<Place> {
+    /// The backend to measure: a device only if it supports all presets and bounds.
+    fn backend(&self) -> Result<Backend> {
         let bounds = [self.bounds(), targets::of(self)].concat();
         let presets = self.presets(Preset::Fast);
         let configs = presets.iter().flat_map(|preset| bounds.iter().map(|b| Config::new(*b).preset(*preset)));
         let sizes = self.files.iter().map(|path| fs::metadata(path).map_or(0, |file| file.len()));
         let largest = sizes.max().unwrap_or(0).max(self.min_size.unwrap_or(MIN_DEVICE_BYTES));
         let job = Job { configs: &configs.collect::<Vec<_>>(), device_bytes: largest.saturating_mul(MEASURING_ARRAYS) };
-        self.device.place(&job)
+        self.device.backend(&job)
     }
 }
 
@@ -152,17 +154,17 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     if args.check_bytes && args.device == DeviceArg::Cpu {
         return Err(Failure::invalid("--check-bytes compares a device with the CPU").hint("add --device cuda"));
     }
-    match args.place()? {
+    match args.backend()? {
         #[cfg(feature = "cuda")]
-        Place::Cuda(cuda) => device::run(args, &cuda, ui),
+        Backend::Cuda(cuda) => device::run(args, &cuda, ui),
         #[cfg(not(feature = "cuda"))]
-        Place::Cuda(cuda) => match cuda {},
-        Place::Cpu { .. } if !targets::of(args).is_empty() => targets::run(args, ui),
-        place @ Place::Cpu { .. } => run_on_cpu(args, &place, ui),
+        Backend::Cuda(cuda) => match cuda {},
+        Backend::Cpu { .. } if !targets::of(args).is_empty() => targets::run(args, ui),
+        backend @ Backend::Cpu { .. } => run_on_cpu(args, &backend, ui),
     }
 }
 
-fn run_on_cpu(args: &Args, place: &Place, ui: &Ui) -> Result<()> {
+fn run_on_cpu(args: &Args, backend: &Backend, ui: &Ui) -> Result<()> {
     let n_steps = args.files.len() * args.presets(Preset::Small).len() * args.bounds().len();
     let bar = ui.steps_bar(n_steps as u64, "measuring");
     let mut rows = Vec::with_capacity(n_steps);
@@ -171,7 +173,7 @@ fn run_on_cpu(args: &Args, place: &Place, ui: &Ui) -> Result<()> {
         with_dtype!(input.layout.dtype, T => bench_file::<T>(&input, path, args, &bar, &mut rows))?;
     }
     bar.finish_and_clear();
-    ui.report(&rows, || describe(&rows) + &place.report().text())?;
+    ui.report(&rows, || describe(&rows) + &backend.report().text())?;
     match rows.iter().find(|row| !row.bound_kept) {
         Some(row) => Err(broken(&row.file, row.rel)),
         None => Ok(()),
@@ -183,7 +185,7 @@ fn broken(file: &str, bound: f64) -> Failure {
     Failure::new(ErrorKind::BoundBroken, format!("{file} at {bound:e}: the bound is broken"))
 }
 
-/// An array to measure with; its first part is the file itself.
+/// An array to measure: the file, and repetitions of it.
 struct Sample<T> {
     values: Vec<T>,
     shape: Vec<usize>,
@@ -196,20 +198,20 @@ impl<T: Element> Sample<T> {
         let mut values = input.read::<T>()?;
         let file_len = values.len();
         if file_len == 0 {
-            return Err(Failure::invalid("an array without values has no speed"));
+            return Err(Failure::invalid("an empty array cannot be measured"));
         }
         let file_shape = if input.layout.shape.is_empty() { vec![1] } else { input.layout.shape.clone() };
-        let n_tiles = min_size.div_ceil(input.n_bytes()).max(1) as usize;
-        values.reserve_exact(file_len * (n_tiles - 1));
-        for _ in 1..n_tiles {
+        let n_copies = min_size.div_ceil(input.n_bytes()).max(1) as usize;
+        values.reserve_exact(file_len * (n_copies - 1));
+        for _ in 1..n_copies {
             values.extend_from_within(..file_len);
         }
         let mut shape = file_shape.clone();
-        shape[0] *= n_tiles;
+        shape[0] *= n_copies;
         Ok(Self { values, shape, file_len, file_shape })
     }
 
-    /// Raw size over compressed size of the file as it is.
+    /// Raw size over compressed size of the unrepeated file.
     fn file_ratio(&self, config: &Config) -> Result<f64> {
         let mut packed = Vec::new();
         Ok(pumice::compress_into(&self.values[..self.file_len], &self.file_shape, config, &mut packed)?.ratio())
@@ -248,7 +250,7 @@ fn measure<T: Element>(
     let values = sample.values.as_slice();
     let mut packed = Vec::new();
     let mut best = [f64::INFINITY; 3];
-    // Run 0 warms buffers, caches and threads up and is not counted.
+    // Run 0 warms up buffers, caches and threads, and is not counted.
     for run in 0..=args.runs {
         let times = [
             timed(|| {

@@ -22,22 +22,22 @@ Examples:
   pumice check t.npy restored.npy --abs 0.01           two plain arrays
   pumice check t_30x192x288.f32 other.f32 --rel 1e-3   the output of any other compressor
 
-Where a file keeps means of bins only (compress --bin), it is the means that are compared, and the values themselves in
-the regions that have bounds of their own.
+For a file that stores only means of bins (compress --bin), the check compares means, and in regions with bounds of
+their own the values.
 
-The exit code is 1 when the bound is broken.";
+The exit code is 1 if the bound is broken.";
 
 /// Compare an original with its compressed or restored form
 ///
-/// Finds the largest error and where it is, and says whether the bound is kept. The arithmetic is exact: a value that
-/// is over the bound by one part in 10^16 is found. NaN, infinities and fill values must be the same bit for bit.
+/// Finds the largest error and its position, and reports whether the bound is kept. The arithmetic is exact: it finds a
+/// value that exceeds the bound by one part in 10^16. NaN, infinities and fill values must be the same bit for bit.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The original array: raw or .npy
     original: PathBuf,
 
-    /// What to compare it with: a compressed file, or a raw or .npy array
+    /// The array to compare with: a compressed file, or a raw or .npy array
     other: PathBuf,
 
     /// Check against this bound instead of the stored one
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "E", value_parser = parse::bound)]
     pwrel: Option<f64>,
 
-    /// The value that means "no data" in plain arrays; compressed files name theirs
+    /// The value that means "no data" in plain arrays; compressed files store theirs
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
     fill: Option<f64>,
 
@@ -77,7 +77,7 @@ struct Report {
     /// Whether the bound holds for the means of bins, outside of regions.
     bound_is_for_means: bool,
     bound_kept: Option<bool>,
-    /// Of a file that was compressed to meet one.
+    /// For files that were compressed to meet a target.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<Verdict>,
     worst_index: Option<Vec<usize>>,
@@ -130,12 +130,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     }
 }
 
-/// The layout of both, what was found, the bound (if there is one), the ratio of sizes, and whether a target is met.
-type Outcome = (Layout, Findings, Option<HeldBound>, f64, Option<Verdict>);
+/// The layout of both, the findings, the bound (if there is one), the ratio of sizes, and whether a target is met.
+type Outcome = (Layout, Findings, Option<CheckedBound>, f64, Option<Verdict>);
 
 /// The bound that is checked.
 #[derive(Clone, Copy)]
-struct HeldBound {
+struct CheckedBound {
     /// Infinite if there is no absolute one.
     abs: f64,
     /// Whether it holds for means of bins, outside of regions.
@@ -147,16 +147,16 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let info = reader.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
     let original = Input::open_as(&args.original, &layout)?;
-    let mut bound = HeldBound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
-    let mut promise = Guarantee::of(info);
+    let mut bound = CheckedBound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
+    let mut guarantee = Guarantee::of(info);
     let asked = asked_bound(args, &original, &info.fills, ui)?;
     if let Some(abs) = asked {
-        promise = Guarantee::new(abs, args.pwrel.unwrap_or(f64::INFINITY), &info.fills);
-        bound = HeldBound { abs, is_for_means: false };
+        guarantee = Guarantee::new(abs, args.pwrel.unwrap_or(f64::INFINITY), &info.fills);
+        bound = CheckedBound { abs, is_for_means: false };
     }
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings =
-        with_dtype!(layout.dtype, T => compare::with_reader::<T, _>(&original.source()?, &reader, &promise, &bar))
+        with_dtype!(layout.dtype, T => compare::with_reader::<T, _>(&original.source()?, &reader, &guarantee, &bar))
             .map_err(|failure| input::damage_hint(failure, &args.other))?;
     bar.finish_and_clear();
     let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
@@ -172,31 +172,31 @@ fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
     let fills: Vec<f64> = args.fill.into_iter().collect();
     let bound = asked_bound(args, &original, &fills, ui)?;
     let pointwise = args.pwrel.unwrap_or(f64::INFINITY);
-    let promise = Guarantee::new(bound.unwrap_or(f64::INFINITY), pointwise, &fills);
+    let guarantee = Guarantee::new(bound.unwrap_or(f64::INFINITY), pointwise, &fills);
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
-    let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &promise, &bar))?;
+    let findings = with_dtype!(layout.dtype, T => compare_plain::<T>(&original, &other, &guarantee, &bar))?;
     bar.finish_and_clear();
-    Ok((layout, findings, bound.map(|abs| HeldBound { abs, is_for_means: false }), 1.0, None))
+    Ok((layout, findings, bound.map(|abs| CheckedBound { abs, is_for_means: false }), 1.0, None))
 }
 
 fn compare_plain<T: Element>(
     a: &Input,
     b: &Input,
-    promise: &Guarantee,
+    guarantee: &Guarantee,
     bar: &indicatif::ProgressBar,
 ) -> Result<Findings> {
     let shape = &a.layout.shape;
     let list = [shape.iter().fold(1, |n: usize, extent| n.saturating_mul(*extent))];
-    compare::with_file::<T, _>(&a.source_as(&list)?, &b.source_as(&list)?, shape, promise, bar)
+    compare::with_file::<T, _>(&a.source_as(&list)?, &b.source_as(&list)?, shape, guarantee, bar)
 }
 
-/// The absolute bound that was typed; infinite if only one relative to each value was. REL takes one more pass over the
-/// original, for its value range.
+/// The absolute bound of the arguments; infinite if they only have one relative to each value. For REL this takes a
+/// pass over the original to find its value range.
 fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<Option<f64>> {
     let Some(rel) = args.rel else { return Ok(args.abs.or(args.pwrel.map(|_| f64::INFINITY))) };
-    let promise = Guarantee::new(f64::INFINITY, f64::INFINITY, fills);
+    let guarantee = Guarantee::new(f64::INFINITY, f64::INFINITY, fills);
     let bar = ui.bytes_bar(original.n_bytes(), "value range");
-    let itself = with_dtype!(original.layout.dtype, T => compare_plain::<T>(original, original, &promise, &bar))?;
+    let itself = with_dtype!(original.layout.dtype, T => compare_plain::<T>(original, original, &guarantee, &bar))?;
     bar.finish_and_clear();
     let (min, max) = (itself.total.min, itself.total.max);
     // max - min may overflow although the products do not.
@@ -205,7 +205,7 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
     Ok(Some(bound.min(args.abs.unwrap_or(f64::INFINITY))))
 }
 
-fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<HeldBound>, ratio: f64) -> Report {
+fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<CheckedBound>, ratio: f64) -> Report {
     let total = &findings.total;
     let has_worst = findings.worst.is_some();
     Report {

@@ -1,8 +1,8 @@
-//! `pumice compress`: a raw file, a `.npy` file or a stream becomes a Pumice file.
+//! `pumice compress`: compresses a raw file, a `.npy` file or a stream.
 //!
-//! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives where the
-//! bound is known beforehand; otherwise (REL without `--range`, a target, or `--verify`) it is first kept in an unnamed
-//! temporary file. A device takes the array as a whole, so that memory holds all of it.
+//! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives if the bound
+//! is known beforehand; otherwise (REL without `--range`, a target, or `--verify`) it is first stored in an unnamed
+//! temporary file. A device compresses the whole array at once, so memory holds all of it.
 
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::bounds::{self, BoundReport};
 use crate::cli::{BoundArgs, LayoutArgs, WorkerArgs, is_stdio};
 use crate::compare;
-use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job, Place};
+use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
 use crate::failure::{Failure, Result, io_context};
 use crate::input::{self, Input, Stream, is_stream};
 use crate::layout::Layout;
@@ -26,7 +26,7 @@ use crate::target;
 use crate::text;
 use crate::ui::Ui;
 
-/// Bytes taken from a stream at a time, at least one row.
+/// Bytes read from a stream at a time; at least one row is read.
 const STREAM_BLOCK: usize = 4 << 20;
 
 const AFTER_HELP: &str = "\
@@ -44,7 +44,7 @@ Examples:
 /// Compress an array
 ///
 /// Shape and type are read from a .npy header or from a name such as t_30x192x288.f32 (slowest axis first) unless
-/// given. The output appears under its name only when it is complete.
+/// given. The output gets its name only when it is complete.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -61,17 +61,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     bound: BoundArgs,
 
-    /// The value range that --rel refers to, instead of the data's own
+    /// The value range that --rel refers to, instead of the array's own
     #[arg(long, value_name = "MIN,MAX", value_parser = parse::range, allow_hyphen_values = true)]
     #[arg(requires = "rel")]
     range: Option<(f64, f64)>,
 
-    /// A region with a bound of its own beside the others: 0:10,:,5:9=abs:1e-3 (rel:E, pwrel:E, lossless); can be given
-    /// several times
+    /// A region with an additional bound: 0:10,:,5:9=abs:1e-3 (or rel:E, pwrel:E, lossless); can be given several times
     #[arg(long, value_name = "REGION=BOUND", value_parser = parse::roi)]
     roi: Vec<Roi>,
 
-    /// Keep only the means of bins of so many values along each axis, outside of the regions of --roi
+    /// Store only the means of bins with these extents, outside of the regions of --roi
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
     bin: Option<Extents>,
 
@@ -79,8 +78,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
     fill: Vec<f64>,
 
-    /// The pipeline: fast (speed), balanced, small (ratio), max (archives); of papers: cuszp2-plain, cuszp2-outlier,
-    /// cuszplus, ceaz, ceresz2
+    /// The pipeline: fast (speed), balanced, small (ratio), max (archives); pipelines of papers: cuszp2-plain,
+    /// cuszp2-outlier, cuszplus, ceaz, ceresz2
     #[arg(long, default_value_t, value_parser = preset)]
     preset: PresetArg,
 
@@ -88,24 +87,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
     chunk: Option<Extents>,
 
-    /// What does the work; the output does not depend on it. CUDA has the presets fast and balanced, with --abs, --rel and --lossless
+    /// Where to run; the output does not depend on it. CUDA supports the presets fast and balanced, with --abs, --rel
+    /// and --lossless
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 
     #[command(flatten)]
     workers: WorkerArgs,
 
-    /// A note to store with the array; can be given several times
+    /// An attribute to store with the array; can be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::attribute)]
     attr: Vec<(String, String)>,
 
-    /// Read the result back and compare every value before the file gets its name
+    /// Decompress the result and compare every value before the file gets its name
     #[arg(long)]
     verify: bool,
 }
 
 impl Args {
-    /// What is asked for an array of this shape.
+    /// The configuration for an array of this shape.
     fn config(&self, shape: &[usize]) -> Result<Config> {
         let mut config = self.bound.config().preset(self.preset.0).fills(&self.fill).threads(self.workers.threads);
         for Roi { region, bound } in &self.roi {
@@ -135,7 +135,7 @@ impl Args {
     }
 }
 
-/// A preset that knows its name, for help texts and parsing.
+/// A preset with the traits that help texts and parsing need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PresetArg(pub(crate) Preset);
 
@@ -166,7 +166,7 @@ struct Report {
     n_regions: usize,
     bin: Option<Vec<usize>>,
     abs_bound: f64,
-    /// Of a target only.
+    /// For targets only.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<target::Report>,
     preset: &'static str,
@@ -202,45 +202,51 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         .hint("write to a file with -o FILE"));
     }
     output::refuse_same_file(&args.input, &args.output)?;
-    let (layout, place, outcome) = compress(args, ui)?;
-    let report = report(args, layout, &place, &outcome, start.elapsed().as_secs_f64());
+    let (layout, backend, outcome) = compress(args, ui)?;
+    let report = report(args, layout, &backend, &outcome, start.elapsed().as_secs_f64());
     let bound = bounds::describe(&args.bound.bounds(), outcome.abs_bound);
     ui.summary(&report, is_stdio(&args.output), || describe(&report, &bound))
 }
 
-fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Place, Outcome)> {
+fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Backend, Outcome)> {
     if !is_stream(&args.input) {
         let input = Input::open(&args.input, &args.layout)?;
         let config = args.config(&input.layout.shape)?;
-        let place = place(args, &input.layout, &config)?;
-        let outcome = with_dtype!(input.layout.dtype, T => from_file::<T>(&input, args, &config, &place, ui))?;
-        return Ok((input.layout, place, outcome));
+        let backend = backend(args, &input.layout, &config)?;
+        let outcome = with_dtype!(input.layout.dtype, T => from_file::<T>(&input, args, &config, &backend, ui))?;
+        return Ok((input.layout, backend, outcome));
     }
     let mut stream = Stream::open(&args.input, &args.layout)?;
     let layout = stream.layout.clone();
     let config = args.config(&layout.shape)?;
-    let place = place(args, &layout, &config)?;
-    let by_rows = matches!(place, Place::Cpu { .. }) && layout.n_values() != Some(0) && !layout.shape.is_empty();
+    let backend = backend(args, &layout, &config)?;
+    let by_rows = matches!(backend, Backend::Cpu { .. }) && layout.n_values() != Some(0) && !layout.shape.is_empty();
     let outcome = if args.one_pass() && by_rows {
         with_dtype!(layout.dtype, T => from_stream::<T>(&mut stream, args, &config, ui))?
     } else {
         let input = spool(&mut stream, &args.input, &spool_directory(&args.output), ui)?;
-        with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, &place, ui))?
+        with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, &backend, ui))?
     };
-    Ok((layout, place, outcome))
+    Ok((layout, backend, outcome))
 }
 
-fn place(args: &Args, layout: &Layout, config: &Config) -> Result<Place> {
+fn backend(args: &Args, layout: &Layout, config: &Config) -> Result<Backend> {
     let job = Job {
         configs: std::slice::from_ref(config),
         device_bytes: layout.n_bytes().unwrap_or(u64::MAX).saturating_mul(CODING_ARRAYS),
     };
-    args.device.place(&job)
+    args.device.backend(&job)
 }
 
-fn from_file<T: DeviceElement>(input: &Input, args: &Args, config: &Config, place: &Place, ui: &Ui) -> Result<Outcome> {
-    let (mut out, outcome) = write::<T>(input, &args.output, config, place, ui)?;
-    // The file gets its name after verification; if that fails, it is removed.
+fn from_file<T: DeviceElement>(
+    input: &Input,
+    args: &Args,
+    config: &Config,
+    backend: &Backend,
+    ui: &Ui,
+) -> Result<Outcome> {
+    let (mut out, outcome) = write::<T>(input, &args.output, config, backend, ui)?;
+    // The file gets its name after verification; if that fails, dropping `out` removes it.
     if args.verify {
         verify::<T>(input, out.written()?, args, ui)?;
     }
@@ -248,18 +254,18 @@ fn from_file<T: DeviceElement>(input: &Input, args: &Args, config: &Config, plac
     Ok(outcome)
 }
 
-/// Writes the whole result, which is still to be committed.
+/// Writes the whole result; the caller commits it.
 fn write<T: DeviceElement>(
     input: &Input,
     output: &Path,
     config: &Config,
-    place: &Place,
+    backend: &Backend,
     ui: &Ui,
 ) -> Result<(Output, Outcome)> {
     let mut out = Output::create(output)?;
-    let outcome = match place {
-        Place::Cpu { .. } => write_by_cpu::<T>(input, &mut out, config, ui),
-        Place::Cuda(cuda) => write_by_device::<T>(input, &mut out, config, cuda),
+    let outcome = match backend {
+        Backend::Cpu { .. } => write_by_cpu::<T>(input, &mut out, config, ui),
+        Backend::Cuda(cuda) => write_by_device::<T>(input, &mut out, config, cuda),
     }?;
     Ok((out, outcome))
 }
@@ -293,19 +299,19 @@ fn write_by_device<T: DeviceElement>(input: &Input, out: &mut Output, config: &C
     })
 }
 
-/// Compares what was written with the input.
+/// Compares the restored values with the input.
 fn verify<T: Element>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
     let reader = input::open_reader(written, args.workers.threads)?;
-    let promise = Guarantee::of(reader.info());
+    let guarantee = Guarantee::of(reader.info());
     let bar = ui.bytes_bar(input.n_bytes(), "verifying");
-    let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &promise, &bar)?;
+    let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &guarantee, &bar)?;
     bar.finish_and_clear();
     let target = target::Verdict::of(reader.info(), &findings.total);
     if findings.total.bound_kept() && target.as_ref().is_none_or(|target| target.is_met) {
         return Ok(());
     }
     let total = &findings.total;
-    let found = format!("largest error {:e}, {} of what is allowed", total.max_abs_error, total.max_error_over_bound);
+    let found = format!("largest error {:e}, {} times the bound", total.max_abs_error, total.max_error_over_bound);
     let found = target.map_or(found.clone(), |target| format!("{found}, {}", target.text()));
     Err(Failure::new(ErrorKind::BoundBroken, format!("verification failed ({found}); nothing was written"))
         .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
@@ -336,7 +342,8 @@ fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui
     Ok(summary.into())
 }
 
-/// Where to keep a stream: the directory of the output, or that for temporary files if the output is standard output.
+/// The directory to store a stream in: that of the output, or that for temporary files if the output is standard
+/// output.
 fn spool_directory(output: &Path) -> PathBuf {
     match output.parent() {
         _ if is_stdio(output) => std::env::temp_dir(),
@@ -345,9 +352,9 @@ fn spool_directory(output: &Path) -> PathBuf {
     }
 }
 
-/// Keeps a stream in an unnamed file in `directory`, so that it can be read twice.
+/// Stores a stream in an unnamed file in `directory`, so that it can be read twice.
 pub(crate) fn spool(stream: &mut Stream, name: &Path, directory: &Path, ui: &Ui) -> Result<Input> {
-    let file = tempfile::tempfile_in(directory).map_err(io_context("make a temporary file in", directory))?;
+    let file = tempfile::tempfile_in(directory).map_err(io_context("create a temporary file in", directory))?;
     let (n_bytes, _) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "reading");
     let mut writer = BufWriter::with_capacity(STREAM_BLOCK, file);
@@ -374,19 +381,19 @@ fn too_short(error: io::Error, expected: u64) -> Failure {
     if error.kind() != io::ErrorKind::UnexpectedEof {
         return error.into();
     }
-    Failure::new(ErrorKind::Truncated, format!("the input ended before the {expected} bytes that its shape asks for"))
+    Failure::new(ErrorKind::Truncated, format!("the input is shorter than the {expected} bytes of its shape"))
         .hint("check --shape or --dims and --dtype, or the program that writes the stream")
 }
 
 fn expect_end(stream: &mut dyn Read, expected: u64) -> Result<()> {
     match stream.read(&mut [0])? {
         0 => Ok(()),
-        _ => Err(Failure::invalid(format!("the input has more than the {expected} bytes that its shape asks for"))
+        _ => Err(Failure::invalid(format!("the input is longer than the {expected} bytes of its shape"))
             .hint("check --shape or --dims and --dtype")),
     }
 }
 
-fn report(args: &Args, layout: Layout, place: &Place, outcome: &Outcome, seconds: f64) -> Report {
+fn report(args: &Args, layout: Layout, backend: &Backend, outcome: &Outcome, seconds: f64) -> Report {
     let given = args.bound.bounds();
     let (bound_kind, bound) = bounds::parts(given[0]);
     let n_values = outcome.raw_bytes as f64 / layout.dtype.size() as f64;
@@ -408,7 +415,7 @@ fn report(args: &Args, layout: Layout, place: &Place, outcome: &Outcome, seconds
         target: outcome.target.as_ref().map(target::Report::of),
         preset: args.preset.0.name(),
         n_chunks: outcome.n_chunks,
-        device: place.report(),
+        device: backend.report(),
         verified: args.verify,
         seconds,
     }

@@ -1,4 +1,4 @@
-//! `pumice convert`: HDF5 and NetCDF files whose variables are compressed, each with its own bound.
+//! `pumice convert`: compresses the variables of HDF5 and NetCDF files, each with its own bound.
 
 use std::cell::Cell;
 use std::fs;
@@ -24,14 +24,14 @@ use crate::ui::Ui;
 
 const AFTER_HELP: &str = "\
 Examples:
-  pumice convert in.nc out.nc --config fields.toml --dry-run    sizes to expect
+  pumice convert in.nc out.nc --config fields.toml --dry-run    estimated sizes
   pumice convert in.nc out.nc --config fields.toml
   pumice convert in.nc out.zarr --config fields.toml
   pumice convert in.h5 out.h5                                   without loss
 
 fields.toml; the last entry whose name matches decides:
   [[field]]
-  name = \"*\"                  # wildcards leave coordinates alone
+  name = \"*\"                  # wildcards do not match coordinates
   rel = 1e-3                  # or abs, pwrel, psnr, l2, ratio, lossless = true, keep = true
 
   [[field]]
@@ -44,23 +44,23 @@ Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf
 
 /// Compress the variables of an HDF5 or NetCDF file, each with its own bound
 ///
-/// Variables of floats that no entry of the configuration names are compressed without loss, everything else is copied
-/// as it is. Attributes, dimensions and coordinates are kept; each compressed variable gets attributes with its bound,
+/// Float variables that no entry of the configuration matches are compressed without loss; everything else is copied
+/// unchanged. Attributes, dimensions and coordinates are kept; each compressed variable gets attributes with its bound,
 /// preset, version and the largest error found. Needs an HDF5 library, which is loaded when the command runs.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The file: HDF5 or NetCDF, classic ones too
+    /// The file: HDF5 or NetCDF, including classic NetCDF
     input: PathBuf,
 
-    /// The result: .nc, .h5 and other names for HDF5, .zarr for a Zarr store of format 3
+    /// The result: a Zarr store of format 3 if its name ends with .zarr, otherwise HDF5 (.nc, .h5)
     output: PathBuf,
 
-    /// Bounds, presets and chunks by the names of variables
+    /// Bounds, presets and chunks by name of the variable
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Only show what would be done, with the sizes to expect
+    /// Only show what would be done, with estimated sizes
     #[arg(long)]
     dry_run: bool,
 
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     workers: WorkerArgs,
 }
 
-/// What the writers share.
+/// Number of threads and progress bar of a writer.
 pub(crate) struct Work<'a> {
     pub(crate) threads: usize,
     bar: &'a ProgressBar,
@@ -82,7 +82,7 @@ impl Work<'_> {
     }
 }
 
-/// What is written beside a compressed variable.
+/// The attributes that record how a variable was compressed.
 pub(crate) struct Record {
     bound: String,
     preset: &'static str,
@@ -93,8 +93,8 @@ impl Record {
     pub(crate) const MAX_ERROR: &'static str = "pumice_max_abs_error";
     const BOUND: &'static str = "pumice_bound";
 
-    /// The record of the variable made from this dataset. If the dataset was lossy before, new errors are added to the old
-    /// ones; `None` if there are no new errors, so that its record still holds.
+    /// The record of the variable made from this dataset. If the dataset was already lossy, errors add up; `None` if
+    /// there are no new errors, so that its record still holds.
     pub(crate) fn new(plan: &Plan, outcome: &Outcome, dataset: &Dataset) -> Result<Option<Self>> {
         let bound = match parts(plan.bound) {
             (kind, Some(value)) => format!("{kind} {value:e}"),
@@ -118,7 +118,7 @@ impl Record {
         Ok(Some(Self { bound, preset: plan.options.preset.name(), max_abs_error }))
     }
 
-    /// Attributes that are strings.
+    /// The attributes that are strings.
     pub(crate) fn texts(&self) -> [(&'static str, String); 3] {
         [
             (Self::BOUND, self.bound.clone()),
@@ -136,7 +136,7 @@ fn earlier_error(dataset: &Dataset) -> Result<f64> {
     })
 }
 
-/// A variable in `--json`.
+/// A variable as `--json` prints it.
 #[derive(Serialize)]
 struct VariableReport {
     name: String,
@@ -147,7 +147,7 @@ struct VariableReport {
     bound: BoundReport,
     preset: &'static str,
     raw_bytes: u64,
-    /// Expected, for a dry run.
+    /// An estimate in a dry run.
     compressed_bytes: u64,
     ratio: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,12 +161,12 @@ struct Report {
     output: String,
     dry_run: bool,
     variables: Vec<VariableReport>,
-    /// Datasets that are copied as they are.
+    /// Datasets that are copied unchanged.
     n_kept: usize,
     kept_bytes: u64,
     left_out: Vec<String>,
     input_bytes: u64,
-    /// Expected, for a dry run: without what the format itself takes.
+    /// In a dry run an estimate, without the overhead of the file format.
     output_bytes: u64,
     seconds: f64,
 }
@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     ui.summary(&report, false, || describe(&report))
 }
 
-/// Relative bounds need the ranges of whole variables before anything is written.
+/// Finds the value ranges of whole variables, which relative bounds need before anything is written.
 fn find_ranges(input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<()> {
     let bar = ui.steps_bar(catalog.items.len() as u64, "ranges");
     for item in &mut catalog.items {
@@ -233,14 +233,14 @@ fn estimates(input: &Input, catalog: &Catalog, threads: usize, ui: &Ui) -> Resul
     Ok(outcomes)
 }
 
-/// Writes to a temporary name, and renames when all is written.
+/// Writes under a temporary name, and renames when all is written.
 fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
     let bar = ui.bytes_bar(total_bytes(input, catalog)?, "converting");
     let work = Work { threads, bar: &bar, done: Cell::new(0) };
     let path = &args.output;
     let outcomes = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr")) {
         if path.exists() {
-            return Err(Failure::invalid(format!("{} is there already", path.display())).hint("remove it first"));
+            return Err(Failure::invalid(format!("{} exists already", path.display())).hint("remove it first"));
         }
         let folder = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -248,10 +248,10 @@ fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: 
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".pumice-").suffix(".tmp");
-        let temporary = builder.tempdir_in(folder).map_err(io_context("make a folder in", folder))?;
-        // A new folder within the temporary one, so that it gets the default mode.
+        let temporary = builder.tempdir_in(folder).map_err(io_context("create a folder in", folder))?;
+        // A folder within the temporary one has the default permissions.
         let store = temporary.path().join("store");
-        fs::create_dir(&store).map_err(io_context("make", &store))?;
+        fs::create_dir(&store).map_err(io_context("create", &store))?;
         let outcomes = to_zarr::write(input, catalog, &store, &work)?;
         fs::rename(&store, path).map_err(io_context("write", path))?;
         outcomes
@@ -327,7 +327,7 @@ fn describe(report: &Report) -> String {
     }
     let left_out: String = report.left_out.iter().map(|what| format!("left out: {what}\n")).collect();
     format!(
-        "{}{left_out}{} copied as they are, {}\n{}: {} -> {}{}, {}\n",
+        "{}{left_out}{} copied unchanged, {}\n{}: {} -> {}{}, {}\n",
         table.render(),
         if report.n_kept == 1 { "1 dataset".into() } else { format!("{} datasets", report.n_kept) },
         text::bytes(report.kept_bytes),

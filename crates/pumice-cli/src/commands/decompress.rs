@@ -1,7 +1,7 @@
-//! `pumice decompress`: a Pumice file, or a box of it, becomes a raw or `.npy` file.
+//! `pumice decompress`: restores an array, or a region of it, to a raw or `.npy` file.
 //!
-//! A whole array is written chunk by chunk, each at its offset; a region, and anything for standard output, is written in
-//! order, one row of chunks at a time. A device holds all restored values in its memory.
+//! A whole array is written chunk by chunk, each at its offset; a region, or an array for standard output, is written
+//! in order, one band of chunks at a time. A device holds all restored values in its memory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use pumice::{Config, DecodeOptions, Element, ErrorBound, Info, Reader, with_dtyp
 use serde::Serialize;
 
 use crate::cli::{WorkerArgs, is_stdio};
-use crate::device::{self, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job, Place};
+use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
 use crate::failure::{Failure, Result, io_context};
 use crate::input;
 use crate::layout::Layout;
@@ -23,7 +23,7 @@ use crate::target;
 use crate::text;
 use crate::ui::Ui;
 
-/// Values turned into bytes at a time.
+/// Values converted to bytes at a time.
 const BLOCK: usize = 1 << 20;
 
 const AFTER_HELP: &str = "\
@@ -35,7 +35,7 @@ Examples:
 
 /// Restore an array or a part of it
 ///
-/// The output is .npy if it is called so, otherwise raw little-endian values.
+/// The output has a .npy header if its name ends with .npy; otherwise it is raw little-endian values.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SLICES", allow_hyphen_values = true)]
     region: Option<String>,
 
-    /// What does the work; the output does not depend on it. CUDA restores files of the presets fast and balanced
+    /// Where to run; the output does not depend on it. CUDA supports files of the presets fast and balanced
     #[arg(long, value_enum, default_value_t)]
     device: DeviceArg,
 
@@ -84,12 +84,14 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         None => info.shape.clone(),
     };
     let layout = Layout { dtype: info.dtype, shape };
-    let place = with_dtype!(info.dtype, T => place(args, info, &layout))?;
-    let written = match &place {
-        Place::Cpu { .. } => {
+    let backend = with_dtype!(info.dtype, T => backend(args, info, &layout))?;
+    let written = match &backend {
+        Backend::Cpu { .. } => {
             with_dtype!(info.dtype, T => write_by_cpu::<T>(&reader, args, region.as_deref(), &layout, ui))
         }
-        Place::Cuda(cuda) => with_dtype!(info.dtype, T => write_by_device::<T>(args, region.as_deref(), &layout, cuda)),
+        Backend::Cuda(cuda) => {
+            with_dtype!(info.dtype, T => write_by_device::<T>(args, region.as_deref(), &layout, cuda))
+        }
     };
     written.map_err(|failure| input::damage_hint(failure, &args.input))?;
     let report = Report {
@@ -100,30 +102,30 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         shape: layout.shape,
         region: region.as_deref().map(text::region),
         compressed_bytes: info.compressed_bytes,
-        device: place.report(),
+        device: backend.report(),
         seconds: start.elapsed().as_secs_f64(),
     };
     ui.summary(&report, is_stdio(&args.output), || describe(&report))
 }
 
-fn place(args: &Args, info: &Info, layout: &Layout) -> Result<Place> {
+fn backend(args: &Args, info: &Info, layout: &Layout) -> Result<Backend> {
     if args.region.is_some() && matches!(args.device, DeviceArg::Auto) {
-        return Ok(Place::cpu_because("the chunks of a region alone are read from the file"));
+        return Ok(Backend::cpu_because("the CPU reads only the chunks of the region"));
     }
     let raw_bytes = layout.n_bytes().unwrap_or(u64::MAX);
     let device_bytes = raw_bytes.saturating_mul(CODING_ARRAYS);
     let job = Job { configs: &[config_of(info)], device_bytes };
-    args.device.place(&job)
+    args.device.backend(&job)
 }
 
-/// The configuration that gives such a stream. It has no target: that has become an absolute bound.
+/// The configuration that gives such a stream. A target is left out: the stream has the absolute bound found for it.
 fn config_of(info: &Info) -> Config {
     let config = Config::new(ErrorBound::Abs(info.abs_bound.min(f64::MAX))).preset(info.preset).bin(&info.bin);
     let config = info.bounds.iter().filter(|bound| !target::is_target(**bound)).fold(config, |c, bound| c.and(*bound));
     info.regions.iter().fold(config, |c, region| c.region(&region.ranges, region.bound))
 }
 
-/// Refuses an array that does not fit into the device's memory before allocating host memory.
+/// Restores on a device. An array that exceeds its memory is an error before host memory is allocated.
 fn write_by_device<T: DeviceElement>(
     args: &Args,
     region: Option<&[Range<usize>]>,
@@ -182,8 +184,8 @@ fn write_values<T: Element>(out: &mut Output, values: &[T]) -> Result<()> {
     out.write_all(&bytes).map_err(Failure::from)
 }
 
-/// The region cut along the slowest axis where rows of chunks end, so that each chunk is decoded once and memory holds
-/// one row of them.
+/// Cuts the region along the slowest axis at the ends of bands of chunks, so that each chunk is decoded once and memory
+/// holds one band.
 fn row_blocks(info: &Info, region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     let (Some(rows), Some(step)) = (region.first(), info.chunk_shape.first().map(|&n| n.max(1))) else {
         return vec![region.to_vec()];

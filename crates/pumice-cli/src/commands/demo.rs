@@ -1,5 +1,5 @@
-//! `pumice demo`: makes a few fields, compresses each at three bounds, checks every value, and shows the outcome as a
-//! table and as pictures. Nothing is needed but the program itself.
+//! `pumice demo`: makes a few fields, compresses each at three bounds, checks every value, and shows the results as a
+//! table and as pictures. It needs no input.
 
 mod colour;
 mod fields;
@@ -18,15 +18,15 @@ use crate::failure::{Failure, Result, io_context};
 use crate::text::{self, Table};
 use crate::ui::Ui;
 
-/// Bounds as shares of the value range; the pictures show the first, where an error could be seen if anywhere.
+/// Bounds relative to the value range; the pictures show the first, whose errors are largest.
 const BOUNDS: [f64; 3] = [1e-2, 1e-3, 1e-4];
 
-/// See it work on made-up fields, with pictures
+/// Compress synthetic fields and draw pictures of the results
 ///
-/// Takes a few seconds and no input. Pictures, and the fields to play with, go to the output directory.
+/// Takes a few seconds and needs no input. Pictures and fields are written to the output directory.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where pictures and fields go
+    /// The directory for pictures and fields
     #[arg(short, long, value_name = "DIR", default_value = "pumice-demo")]
     output: PathBuf,
 }
@@ -54,7 +54,7 @@ struct Row {
 }
 
 /// A field after compression and decompression.
-struct Trip {
+struct RoundTrip {
     restored: Vec<f32>,
     info: Info,
     found: Comparison,
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     Err(Failure::new(ErrorKind::BoundBroken, "a bound was broken").hint("this is a bug in pumice: please report it"))
 }
 
-/// Compresses a field at every bound and draws what the loosest one does to it.
+/// Compresses a field at every bound and draws it for the loosest one.
 fn show_field(field: &Field, directory: &Path, report: &mut Report) -> Result<()> {
     for rel in BOUNDS {
         let trip = round_trip(field, rel)?;
@@ -104,17 +104,17 @@ fn show_field(field: &Field, directory: &Path, report: &mut Report) -> Result<()
     Ok(())
 }
 
-fn round_trip(field: &Field, rel: f64) -> Result<Trip> {
+fn round_trip(field: &Field, rel: f64) -> Result<RoundTrip> {
     let packed = pumice::compress(&field.values, &field.shape, &Config::new(ErrorBound::Rel(rel)))?;
     let restored = pumice::decompress::<f32>(&packed)?.data;
     let info = pumice::inspect(&packed)?;
-    // The fill value from the generator, so that the check does not depend on its detection.
+    // The fill value is the generator's, so that the check does not depend on its detection.
     let fills: Vec<f64> = field.fill.map(f64::from).into_iter().collect();
     let found = metrics::compare(&field.values, &restored, info.abs_bound, &fills);
-    Ok(Trip { restored, info, found })
+    Ok(RoundTrip { restored, info, found })
 }
 
-/// Leaves a field as a raw file, for the commands that the demo suggests.
+/// Writes a field to a raw file, for the commands that the demo suggests.
 fn write_raw(field: &Field, directory: &Path) -> Result<String> {
     let path = directory.join(format!("{}_{}.f32", field.name, text::join(&field.shape, "x")));
     let bytes: Vec<u8> = field.values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -146,7 +146,7 @@ fn describe(report: &Report) -> String {
     )
 }
 
-/// What a newcomer can type next; the program is called the way it was called this time.
+/// Commands to try next, with the program name as typed this time.
 fn next_steps(report: &Report) -> String {
     let program = std::env::args().next().unwrap_or_else(|| "pumice".into());
     let sample = &report.files[0];
@@ -154,7 +154,7 @@ fn next_steps(report: &Report) -> String {
     let packed = packed.display();
     let pictures: String = report.files.iter().filter(|f| f.ends_with(".png")).map(|f| format!("  {f}\n")).collect();
     format!(
-        "All of it took {}. Pictures (original, restored at 1 %, error):\n{pictures}\n\
+        "This took {}. Pictures (original, restored at 1 %, error):\n{pictures}\n\
          Try next:\n  \
          {program} compress {sample} -o {packed} --rel 1e-3\n  \
          {program} check {sample} {packed}\n  \
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_names_a_field_once_and_ends_with_what_to_try() {
+    fn the_table_names_a_field_once_and_commands_to_try_follow() {
         let row = |rel| Row {
             field: "turbulence",
             shape: vec![64, 128],

@@ -1,4 +1,4 @@
-//! `pumice info`: what a file holds, from its header and index alone.
+//! `pumice info`: shows header and index of a file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use crate::input;
 use crate::text;
 use crate::ui::{self, Ui};
 
-/// Show what a compressed file holds
+/// Show the properties of a compressed file
 ///
-/// Shape, type, bound, chunks, ratio and notes, without decoding any value.
+/// Shape, type, bound, chunks, ratio and attributes, without decoding any value.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The compressed file

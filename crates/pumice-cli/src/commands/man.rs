@@ -1,4 +1,4 @@
-//! `pumice man`: manual pages, made from the definitions of the command line.
+//! `pumice man`: writes manual pages, generated from the definitions of the command line.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ Examples:
 
 /// Write the manual pages
 ///
-/// Without a directory, the main page goes to standard output; with one, a page for each command is written there.
+/// Without a directory, prints the main page; with one, writes a page for each command there.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where to put pumice.1, pumice-compress.1, ...
+    /// The directory for pumice.1, pumice-compress.1, ...
     directory: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! `pumice recover`: everything of a damaged file that is still intact, and a list of what is not.
+//! `pumice recover`: restores the intact chunks of a damaged file and lists the lost ones.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::ui::{self, Ui};
 /// Longer lists of lost chunks are cut in the text report; JSON has them all.
 const MAX_LISTED: usize = 20;
 
-/// Save what is intact of a damaged file
+/// Save the intact chunks of a damaged file
 ///
-/// Writes the array with the lost parts set to --missing, and lists them. Each chunk has its own checksum, so what is
-/// written is right. The exit code is 4 when nothing could be saved.
+/// Writes the array with the values of lost chunks set to --missing, and lists these chunks. A checksum of each chunk
+/// ensures that the other values are correct. The exit code is 4 if no chunk is intact.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The damaged file
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
-    /// What stands for lost values
+    /// The value to write for lost ones
     #[arg(long, value_name = "V", default_value = "nan", value_parser = parse::number, allow_hyphen_values = true)]
     missing: f64,
 
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let file = input::open_file(&args.input)?;
     let salvage = pumice::salvage(file, DecodeOptions::new().threads(args.workers.threads)).map_err(|e| {
         let failure = Failure::from(e).at(&args.input);
-        failure.hint("the start of the file, which says what it holds, is needed; nothing was written")
+        failure.hint("recovery needs the header at the start of the file; nothing was written")
     })?;
     let info = salvage.info();
     let lost = salvage.lost();
@@ -107,7 +107,7 @@ fn write<T: Element, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layo
     Ok(file.commit()?)
 }
 
-/// A region, cut along its first axis. Without an index a lost region can be most of the array.
+/// Cuts a region along its first axis, to bound memory: without an index a lost region can be most of the array.
 fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
     const SLICE_VALUES: usize = 1 << 22;
     let Some((rows, rest)) = region.split_first() else { return vec![region.to_vec()] };

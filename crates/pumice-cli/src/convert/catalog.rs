@@ -12,11 +12,11 @@ use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
 use super::source::Input;
 use crate::failure::{Failure, Result};
 
-/// Float variables that no entry names are compressed losslessly from this size on; smaller ones gain nothing.
+/// Float variables of at least this size that no entry matches are compressed losslessly; smaller ones gain nothing.
 const LEAST_BYTES: u64 = 1 << 16;
 /// Chunks of the input with fewer values are replaced by larger ones, unless `keep` is given: each stream has a header.
 const LEAST_CHUNK_VALUES: usize = 1 << 12;
-/// Values of a chunk if nothing else is given.
+/// The default number of values in a chunk.
 const CHUNK_VALUES: usize = 1 << 20;
 
 /// A variable that is compressed.
@@ -55,7 +55,7 @@ impl Item {
         format!("{}{}", self.group, self.name)
     }
 
-    /// The path as users know it.
+    /// The path without the prefix that NetCDF-4 adds to some names.
     pub(crate) fn shown(&self) -> String {
         format!("{}{}", self.group, self.name.strip_prefix(NOT_A_COORDINATE).unwrap_or(&self.name))
     }
@@ -109,20 +109,20 @@ impl Catalog {
             let is_in = |paths: &[String]| paths.iter().any(|path| matches(name, path));
             let message = match (is_in(&floats), is_in(&others)) {
                 (true, _) => continue,
-                // They are copied.
+                // A copy is lossless.
                 (false, true) if bound == ErrorBound::Lossless => continue,
                 (false, true) => {
-                    format!("{name} has no floats: bounds are for those, everything else is copied as it is")
+                    format!("{name} is not a float variable: bounds apply to floats only, other variables are copied")
                 }
-                (false, false) => format!("there is no variable of floats that is called {name}"),
+                (false, false) => format!("there is no float variable {name}"),
             };
-            return Err(Failure::invalid(message).hint(format!("variables of floats are: {}", floats.join(", "))));
+            return Err(Failure::invalid(message).hint(format!("float variables: {}", floats.join(", "))));
         }
         Ok(catalog)
     }
 
-    /// Lists a group and everything in it. `seen` maps object references to the paths that were listed before, since a group
-    /// may be its own member.
+    /// Lists a group and everything in it. `seen` maps object references to the paths that were listed before, since a
+    /// group may be its own member.
     fn list(
         &mut self,
         group: &Group,
@@ -135,8 +135,8 @@ impl Catalog {
             let first = match link {
                 Link::Group | Link::Dataset | Link::Datatype => match seen.entry(group.reference(&name)?) {
                     Entry::Occupied(first) => Some(format!("/{}", first.get())),
-                    Entry::Vacant(place) => {
-                        place.insert(item_path.clone());
+                    Entry::Vacant(entry) => {
+                        entry.insert(item_path.clone());
                         None
                     }
                 },
@@ -184,7 +184,7 @@ const NAMING: [&str; 8] = [
     "face_coordinates",
 ];
 
-/// Names that variables give as their coordinates.
+/// Names that the attributes of variables list as coordinates.
 fn coordinates(datasets: &[Found]) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     for Found { dataset, .. } in datasets {

@@ -1,5 +1,5 @@
-//! Classic NetCDF files: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data). The header is read when a file is opened,
-//! values box by box. Headers are not trusted: all sizes are checked against the file before they are used.
+//! Classic NetCDF files: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data). The header is read when a file is
+//! opened, values box by box. Headers are not trusted: all sizes are checked against the file before they are used.
 //!
 //! Specified in the NetCDF User's Guide, "File Format Specifications". Numbers are big-endian, names and values in the
 //! header are padded to 4 bytes. Variables along the unlimited dimension lie interleaved, record by record.
@@ -17,7 +17,7 @@ const PAD: u64 = 4;
 const DIMENSIONS: u32 = 10;
 const VARIABLES: u32 = 11;
 const ATTRIBUTES: u32 = 12;
-/// Limit on the size of the header; no real header comes near.
+/// Limit on the size of the header, far above that of any real one.
 const MAX_HEADER_BYTES: u64 = 1 << 26;
 /// The largest rank in HDF5.
 const MAX_RANK: u64 = 32;
@@ -134,7 +134,7 @@ impl<R: ReadAt> Classic<R> {
 fn check_unique<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<()> {
     let mut seen = HashSet::new();
     match names.into_iter().find(|name| !seen.insert(*name)) {
-        Some(name) => Err(corrupt(format!("{name} is there twice"))),
+        Some(name) => Err(corrupt(format!("{name} occurs twice"))),
         None => Ok(()),
     }
 }
@@ -160,26 +160,27 @@ fn record_bytes(variables: &[Variable]) -> Result<u64> {
     }
 }
 
-/// The number of records: that of the header, or, if the file was written as a stream, what fits into the file. All values
-/// must be present. Only the unlimited dimension can have extent 0, so a record has at least one byte.
-fn count_records(variables: &[Variable], said: Option<u64>, record_bytes: u64, file_bytes: u64) -> Result<usize> {
-    let mut there = u64::MAX;
+/// The number of records: the one stored in the header, or, if the file was written as a stream, as many as the file
+/// holds. All values must be present. Only the unlimited dimension can have extent 0, so a record has at least one
+/// byte.
+fn count_records(variables: &[Variable], stored: Option<u64>, record_bytes: u64, file_bytes: u64) -> Result<usize> {
+    let mut present = u64::MAX;
     for variable in variables {
         let after_first = variable.begin.checked_add(variable.part_bytes).and_then(|end| file_bytes.checked_sub(end));
         match after_first {
-            Some(rest) if variable.is_record => there = there.min(rest / record_bytes + 1),
-            None if variable.is_record => there = 0,
+            Some(rest) if variable.is_record => present = present.min(rest / record_bytes + 1),
+            None if variable.is_record => present = 0,
             None => return Err(truncated(format!("the file ends within {}", variable.name))),
             Some(_) => {}
         }
     }
     let has_records = variables.iter().any(|variable| variable.is_record);
-    let n = match said {
-        Some(n) if has_records && n > there => {
-            return Err(truncated(format!("the file has {there} of {n} records")));
+    let n = match stored {
+        Some(n) if has_records && n > present => {
+            return Err(truncated(format!("the file has {present} of {n} records")));
         }
         Some(n) => n,
-        None if has_records => there,
+        None if has_records => present,
         None => 0,
     };
     usize::try_from(n).map_err(|_| corrupt("too many records"))
@@ -231,7 +232,7 @@ impl<R: ReadAt> Header<'_, R> {
     fn list<T>(&mut self, tag: u32, mut member: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let (found, n) = (self.tag()?, self.count()?);
         if found != tag && (found != 0 || n != 0) {
-            return Err(corrupt(format!("a list of kind {found} where one of kind {tag} belongs")));
+            return Err(corrupt(format!("expected a list with tag {tag}, found tag {found}")));
         }
         // Each member takes at least one byte, so a count that is too large stops at the end of the file.
         (0..n).map(|_| member(self)).collect()
@@ -241,7 +242,7 @@ impl<R: ReadAt> Header<'_, R> {
         let n = self.count()?;
         let name = String::from_utf8(self.padded_bytes(n)?).map_err(|_| corrupt("a name that is not UTF-8"))?;
         if matches!(name.as_str(), "" | "." | "..") || name.contains(['/', '\0']) {
-            return Err(corrupt(format!("{name:?} as a name")));
+            return Err(corrupt(format!("{name:?} is not a valid name")));
         }
         Ok(name)
     }
@@ -260,7 +261,7 @@ impl<R: ReadAt> Header<'_, R> {
             9 if self.is_wide => integer(4, false),
             10 if self.is_wide => integer(8, true),
             11 if self.is_wide => integer(8, false),
-            other => return Err(corrupt(format!("values of an unknown type, {other}"))),
+            other => return Err(corrupt(format!("unknown element type {other}"))),
         })
     }
 
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn all_versions_say_the_same() {
+    fn all_versions_give_the_same_contents() {
         for version in [1, 2, 5] {
             let file = Classic::open(file(version, 2, true)).unwrap();
             let dimensions: Vec<_> =
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_noticed() {
+    fn every_truncation_is_detected() {
         for version in [1, 2, 5] {
             let bytes = file(version, 2, true);
             for n in 0..bytes.len() {
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_headers_do_no_harm() {
+    fn damaged_headers_give_errors_or_values_of_the_file() {
         let (mut n_read, mut n_refused) = (0, 0);
         for (version, n_records) in [(1, 2), (2, STREAM), (5, 2), (5, STREAM)] {
             let bytes = file(version, n_records, true);

@@ -14,7 +14,7 @@ pub(crate) struct Treatment {
     /// `None`: copy the variable unchanged.
     pub(crate) bound: Option<ErrorBound>,
     pub(crate) preset: Preset,
-    /// `None`: as in the input, unless those are very small.
+    /// `None`: the chunks of the input, unless they are very small.
     pub(crate) chunks: Option<Chunks>,
     pub(crate) fill: Option<f64>,
     pub(crate) range: Option<(f64, f64)>,
@@ -156,14 +156,14 @@ impl Entry {
         if let Some(bound) = bound
             && !bound.is_valid()
         {
-            return Err(wrong(format!("{bound} is not possible")));
+            return Err(wrong(format!("{bound} is not valid")));
         }
         let range = field.range.map(|[lo, hi]| (lo, hi));
         if range.is_some_and(|(lo, hi)| !(lo <= hi && lo.is_finite() && hi.is_finite())) {
             return Err(wrong("range must be [least, greatest]".into()));
         }
         if range.is_some() && !matches!(bound, Some(ErrorBound::Rel(_))) {
-            return Err(wrong("range is what rel refers to".into()));
+            return Err(wrong("range applies to rel only".into()));
         }
         let patterns = names.iter().map(|name| Pattern::new(name.trim_start_matches('/')));
         let patterns = patterns.collect::<std::result::Result<_, _>>().map_err(|e| wrong(e.to_string()))?;
@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn messages_name_the_mistake() {
         for (text, expected) in [
             ("[[field]]\nname = 'a'", "give one of abs, rel"),
             ("[[field]]\nname = 'a'\nabs = 1\nrel = 1", "give one of abs, rel"),
-            ("[[field]]\nname = 'a'\nabs = -1", "an absolute bound of -1 is not possible"),
-            ("[[field]]\nname = 'a'\nratio = 0.5", "a ratio of 0.5 is not possible"),
-            ("[[field]]\nname = 'a'\nabs = 1\nrange = [0, 1]", "range is what rel refers to"),
+            ("[[field]]\nname = 'a'\nabs = -1", "an absolute bound of -1 is not valid"),
+            ("[[field]]\nname = 'a'\nratio = 0.5", "a ratio of 0.5 is not valid"),
+            ("[[field]]\nname = 'a'\nabs = 1\nrange = [0, 1]", "range applies to rel only"),
             ("[[field]]\nname = 'a'\nrel = 1\nrange = [1, 0]", "least, greatest"),
             ("[[field]]\nname = 'a'\nabs = 1\npreset = 'tiny'", "unknown preset 'tiny'"),
             ("[[field]]\nname = 'a'\nabsolute = 1", "unknown field `absolute`"),

@@ -17,7 +17,7 @@ pub(crate) struct Input {
     /// Groups, datasets and attributes.
     pub(crate) root: Group,
     classic: Option<(Classic, HashMap<String, usize>)>,
-    /// What the tree cannot represent.
+    /// Attributes that the tree cannot represent.
     pub(crate) left_out: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Writes the tree as an HDF5 or NetCDF-4 file. First creates and fills everything in the order of the input, then adds the
-//! attributes, since they refer to datasets.
+//! Writes the tree as an HDF5 or NetCDF-4 file. First creates and fills everything in the order of the input, then adds
+//! the attributes, since they refer to datasets.
 
 use std::path::Path;
 

@@ -27,8 +27,8 @@ use crate::failure::{Failure, Result, io_context};
 const MAX_RANK: usize = 8;
 const GZIP_LEVEL: u32 = 5;
 
-/// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order. Removes from the
-/// catalog what Zarr cannot represent.
+/// Writes the store into an empty folder. The outcomes are those of the compressed variables, in order. Removes from
+/// the catalog what Zarr cannot represent.
 pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &Work<'_>) -> Result<Vec<Outcome>> {
     let dimensions = names_by_id(input, catalog)?;
     let mut store = Store { folder, metadata: BTreeMap::new(), dimensions, left_out: Vec::new() };
@@ -37,7 +37,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &
     for item in catalog.items.drain(..) {
         let path = item.shown();
         if matches!(item.name.as_str(), ".." | "zarr.json") {
-            return Err(Failure::new(ErrorKind::Unsupported, format!("{path} is not a name that Zarr can have")));
+            return Err(Failure::new(ErrorKind::Unsupported, format!("{path} is not a valid name in Zarr")));
         }
         let is_written = match &item.kind {
             Kind::Group => {
@@ -62,7 +62,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &
         if is_written {
             items.push(item);
         } else {
-            store.left_out.push(format!("{path}: Zarr has nothing of the kind"));
+            store.left_out.push(format!("{path}: Zarr has no equivalent"));
         }
     }
     catalog.items = items;
@@ -101,7 +101,7 @@ impl Store<'_> {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.folder.join(name);
         let parent = path.parent().unwrap_or(self.folder);
-        fs::create_dir_all(parent).map_err(io_context("make", parent))?;
+        fs::create_dir_all(parent).map_err(io_context("create", parent))?;
         fs::write(&path, bytes).map_err(io_context("write", &path))
     }
 
@@ -150,7 +150,7 @@ impl Store<'_> {
         )
     }
 
-    /// The attributes of what is at `path`, as JSON.
+    /// The attributes of the object at `path`, as JSON.
     fn attributes(&mut self, object: &Object, path: &str) -> Result<Map<String, Json>> {
         let mut found = Map::new();
         for (name, value, is_single) in object.values()? {
@@ -163,8 +163,8 @@ impl Store<'_> {
                 Value::Integers(numbers) => numbers.into_iter().map(Json::from).collect(),
                 Value::Floats(numbers) => numbers.into_iter().map(number).collect(),
                 _ => {
-                    let place = if path.is_empty() { String::new() } else { format!(" of {path}") };
-                    self.left_out.push(format!("attribute {name}{place}"));
+                    let owner = if path.is_empty() { String::new() } else { format!(" of {path}") };
+                    self.left_out.push(format!("attribute {name}{owner}"));
                     continue;
                 }
             };

@@ -1,5 +1,5 @@
-//! One variable: the range that a relative bound refers to, the size to expect, and the chunks, each compressed, decompressed
-//! and compared before it is written.
+//! One variable: finds the range for a relative bound, estimates the compressed size, and codes the chunks. Each chunk
+//! is compressed, decompressed and compared before it is written.
 
 use pumice::backend::{Corner, for_each_run};
 use pumice::metrics::Guarantee;
@@ -11,7 +11,7 @@ use super::source::Variable;
 use crate::failure::{Failure, Result};
 use crate::target::is_target;
 
-/// About how many values an estimate compresses, and in how many chunks.
+/// The approximate number of values that an estimate compresses, and its number of chunks.
 const SAMPLE_VALUES: usize = 1 << 22;
 const MIN_SAMPLE: usize = 2;
 const MAX_SAMPLE: usize = 16;
@@ -23,10 +23,10 @@ pub(crate) struct Outcome {
     pub(crate) max_abs_error: f64,
 }
 
-/// The values of a variable. One of them can be made NaN, so that it counts for nothing.
+/// The values of a variable. The fill value is read as NaN, so that it does not count for the range.
 struct Values<'a> {
     variable: &'a Variable<'a>,
-    nothing: Option<f64>,
+    fill: Option<f64>,
 }
 
 impl<T: Element> Source<T> for Values<'_> {
@@ -36,8 +36,8 @@ impl<T: Element> Source<T> for Values<'_> {
 
     fn read_box(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> pumice::Result<()> {
         self.variable.read_box(start, extents, out)?;
-        if let Some(nothing) = self.nothing.map(T::from_f64) {
-            let values = out.iter_mut().filter(|value| value.to_bits_u64() == nothing.to_bits_u64());
+        if let Some(fill) = self.fill.map(T::from_f64) {
+            let values = out.iter_mut().filter(|value| value.to_bits_u64() == fill.to_bits_u64());
             values.for_each(|value| *value = T::from_f64(f64::NAN));
         }
         Ok(())
@@ -49,7 +49,7 @@ pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usiz
     if !matches!(plan.bound, ErrorBound::Rel(_)) || plan.options.range.is_some() {
         return Ok(());
     }
-    let values = Values { variable, nothing: plan.chunk_type.fill };
+    let values = Values { variable, fill: plan.chunk_type.fill };
     let fills = plan.options.fill.as_slice();
     let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fills, threads))?;
     match range {
@@ -74,7 +74,7 @@ pub(crate) fn estimate(variable: &Variable<'_>, plan: &Plan, threads: usize) -> 
 }
 
 fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
-    let values = Values { variable, nothing: None };
+    let values = Values { variable, fill: None };
     let fills = plan.options.fill.as_slice();
     let bound = match (plan.options.bound, plan.options.range) {
         (ErrorBound::Rel(e), Some((lo, hi))) => ErrorBound::Abs(e * (hi - lo)),

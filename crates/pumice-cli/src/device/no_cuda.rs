@@ -7,7 +7,7 @@ use pumice::{Array, Config, DecodeOptions, Error, Result};
 
 pub(crate) use pumice::Element as DeviceElement;
 
-/// A device, of which there is none.
+/// A device; the type has no values.
 #[derive(Debug)]
 pub(crate) enum Device {}
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox::{Sandbox, smooth};
 
-/// Names of an object's members, in order of the alphabet.
+/// Names of an object's members, in alphabetical order.
 fn names(value: &Value) -> Vec<&str> {
     let mut names: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
     names.sort_unstable();
@@ -106,7 +106,7 @@ fn the_json_report_keeps_its_names() {
 }
 
 #[test]
-fn the_text_report_says_what_matters() {
+fn the_text_report_lists_the_main_figures() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("x_300.f32", &(0..300).map(|i| (i % 10) as f32).collect::<Vec<_>>());
     let text = sandbox.run("analyze x_300.f32 --presets fast --rel 1e-2");
@@ -127,7 +127,7 @@ fn the_text_report_says_what_matters() {
 }
 
 #[test]
-fn streams_and_arrays_of_nothing() {
+fn streams_and_empty_arrays() {
     let sandbox = Sandbox::new();
     let values = smooth(&[20, 30]);
     sandbox.write_f32("x_20x30.f32", &values);

@@ -54,7 +54,7 @@ fn regions_keep_their_own_bounds() {
 }
 
 #[test]
-fn bins_are_said_to_be_bins() {
+fn reports_mention_bins() {
     let (sandbox, mut values) = with_field();
     sandbox.run("compress x_12x40x50.f32 -o x.pum --abs 1e-3 --bin 1,2,2 --roi 3=abs:1e-4 --verify");
     assert_eq!(sandbox.json("info x.pum")["bin"], serde_json::json!([1, 2, 2]));

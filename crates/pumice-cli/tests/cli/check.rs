@@ -1,4 +1,4 @@
-//! `pumice check`: what it finds, and its exit code.
+//! `pumice check`: its findings and exit codes.
 
 use crate::sandbox::{Sandbox, smooth};
 
@@ -54,7 +54,7 @@ fn a_changed_original_breaks_the_stored_bound() {
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["worst_index"], serde_json::json!([11, 39, 49]));
-    // A looser bound can be asked for.
+    // A looser bound can be given.
     sandbox.run("check x_12x40x50.f32 x.pum --abs 2");
 }
 
@@ -88,7 +88,7 @@ fn equal_arrays_have_no_finite_psnr() {
 }
 
 #[test]
-fn arrays_of_other_sizes_are_refused() {
+fn arrays_of_different_sizes_are_refused() {
     let (sandbox, values) = with_files();
     sandbox.write_f32("short.f32", &values[1..]);
     assert!(sandbox.fails("check short.f32 x.pum", 2).contains("96000 bytes"));

@@ -1,14 +1,14 @@
-//! `pumice convert` as far as it goes without an HDF5 library. What it does with one is tested together with the programs
-//! that read the results, in crates/pumice-python/tests/test_convert.py.
+//! `pumice convert` without an HDF5 library. crates/pumice-python/tests/test_convert.py tests it with the library and
+//! with programs that read the results.
 
 use crate::sandbox::{Sandbox, stderr};
 
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
-/// A classic file with nothing in it.
+/// An empty classic file.
 const CLASSIC: &[u8] = b"CDF\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[test]
-fn a_library_that_is_not_there_is_named() {
+fn a_missing_library_is_named() {
     let sandbox = Sandbox::new();
     sandbox.write("x.nc", HDF5);
     sandbox.write("classic.nc", CLASSIC);

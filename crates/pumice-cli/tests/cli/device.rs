@@ -1,10 +1,10 @@
-//! `--device`, mostly as it is on machines without one; where there is one, its bytes are those of the CPU.
+//! `--device`, mostly on machines without a device; where there is one, its bytes must equal the CPU's.
 
 use crate::sandbox::{Sandbox, smooth};
 
 const COMPRESS: &str = "compress x_40x50x60.f32 --rel 1e-3 --preset fast --chunk 16,32,32";
 
-/// What `--device cuda` ends with where there is no device, or no CUDA in this build.
+/// The exit code of `--device cuda` without a device, or in a build without CUDA.
 const NO_DEVICE: i32 = if cfg!(feature = "cuda") { 8 } else { 3 };
 
 /// A sandbox with an array and its stream, and whether there is a device.
@@ -17,7 +17,7 @@ fn prepared() -> (Sandbox, bool) {
 }
 
 #[test]
-fn without_a_device_cuda_says_so() {
+fn without_a_device_cuda_is_an_error() {
     let (sandbox, has_device) = prepared();
     if has_device {
         return;
@@ -38,7 +38,7 @@ fn without_a_device_cuda_says_so() {
 }
 
 #[test]
-fn without_a_device_auto_takes_the_cpu() {
+fn without_a_device_auto_uses_the_cpu() {
     let (sandbox, has_device) = prepared();
     if has_device {
         return;
@@ -98,7 +98,7 @@ fn regions_are_the_same_from_any_device() {
 }
 
 #[test]
-fn bytes_are_checked_against_a_device_only() {
+fn check_bytes_needs_a_device() {
     let (sandbox, _) = prepared();
     sandbox.fails("bench x_40x50x60.f32 --check-bytes", 2);
 }

@@ -3,7 +3,7 @@
 use crate::sandbox::{Sandbox, smooth, stderr};
 
 #[test]
-fn every_command_explains_itself() {
+fn every_command_has_help() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run("--version").starts_with("pumice "));
     let help = sandbox.run("--help");
@@ -26,7 +26,7 @@ fn devices_and_their_exit_code_are_in_the_help() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made() {
+fn completions_and_manual_pages_are_written() {
     let sandbox = Sandbox::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(sandbox.run(&format!("completions {shell}")).contains("decompress"), "{shell}");
@@ -40,7 +40,7 @@ fn completions_and_manual_pages_are_made() {
 }
 
 #[test]
-fn wrong_arguments_end_with_two() {
+fn wrong_arguments_exit_with_2() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("x_10.f32", &smooth(&[10]));
     for line in [
@@ -66,7 +66,7 @@ fn wrong_arguments_end_with_two() {
 }
 
 #[test]
-fn missing_files_end_with_six() {
+fn missing_files_exit_with_6() {
     let sandbox = Sandbox::new();
     for line in [
         "info no.pum",

@@ -16,7 +16,7 @@ fn dims_are_the_shape_reversed() {
 }
 
 #[test]
-fn what_is_typed_wins_over_the_name() {
+fn arguments_win_over_the_name() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("x_4x30.f32", &smooth(&[120]));
     let report = sandbox.json("compress x_4x30.f32 -o x.pum --shape 10,12 --abs 0.01");
@@ -24,7 +24,7 @@ fn what_is_typed_wins_over_the_name() {
 }
 
 #[test]
-fn a_mismatch_is_explained_both_ways() {
+fn a_mismatch_is_explained_in_both_orders() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("x.f32", &smooth(&[4, 5, 6]));
     let message = sandbox.fails("compress x.f32 -o x.pum --shape 4,5,7 --abs 0.01", 2);
@@ -42,13 +42,13 @@ fn a_mismatch_is_explained_both_ways() {
         assert!(message.contains(part), "no '{part}' in:\n{message}");
     }
     let message = sandbox.fails("compress x.f32 -o x.pum --dims 7,5,4 --abs 0.01", 2);
-    assert!(message.contains("--dims 7,5,4 asks for 140 values"), "{message}");
+    assert!(message.contains("--dims 7,5,4 needs 140 values"), "{message}");
     assert!(sandbox.fails("compress x.f32 -o x.pum --shape 60 --abs 0.01", 2).contains("--dtype f64"));
     assert!(!sandbox.path("x.pum").exists());
 }
 
 #[test]
-fn what_is_not_known_is_asked_for() {
+fn an_unknown_type_or_shape_gives_a_hint() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("x.dat", &smooth(&[12]));
     sandbox.write_f32("x.f32", &smooth(&[12]));
@@ -57,7 +57,7 @@ fn what_is_not_known_is_asked_for() {
 }
 
 #[test]
-fn npy_files_that_cannot_be_stored_say_how_to_convert() {
+fn unsupported_npy_files_give_a_hint_to_convert_them() {
     let sandbox = Sandbox::new();
     sandbox.write("fortran.npy", &npy("<f4", "True", "(2, 3)", &[0; 24]));
     sandbox.write("big.npy", &npy(">f4", "False", "(2, 3)", &[0; 24]));

@@ -1,4 +1,4 @@
-//! The command-line tool as a user meets it: every test runs the real program in a directory of its own.
+//! Tests of the command-line tool: each runs the program in a directory of its own.
 
 mod analyze;
 mod atomic;

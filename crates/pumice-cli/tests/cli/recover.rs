@@ -1,4 +1,4 @@
-//! Damaged files: what the commands say, and what can be saved.
+//! Damaged files: messages of the commands, and what can be recovered.
 
 use crate::sandbox::{Sandbox, smooth};
 
@@ -54,7 +54,7 @@ fn intact_chunks_are_saved_and_lost_ones_listed() {
 }
 
 #[test]
-fn a_cut_file_gives_its_first_part() {
+fn the_first_part_of_a_truncated_file_is_recovered() {
     let (sandbox, restored) = with_chunks();
     let bytes = sandbox.read("x.pum");
     sandbox.write("x.pum", &bytes[..bytes.len() * 6 / 10]);
@@ -75,7 +75,7 @@ fn an_intact_file_loses_nothing() {
 }
 
 #[test]
-fn what_is_no_pumice_file_is_said_to_be_none() {
+fn other_files_are_an_error() {
     let sandbox = Sandbox::new();
     sandbox.write("x.pum", b"this is not what it is called");
     for line in ["info x.pum", "decompress x.pum -o y.f32", "recover x.pum -o y.f32"] {
@@ -85,7 +85,7 @@ fn what_is_no_pumice_file_is_said_to_be_none() {
 }
 
 #[test]
-fn a_missing_end_is_not_called_complete() {
+fn a_missing_end_is_reported() {
     let (sandbox, restored) = with_chunks();
     let bytes = sandbox.read("x.pum");
     sandbox.write("x.pum", &bytes[..bytes.len() / 2]);

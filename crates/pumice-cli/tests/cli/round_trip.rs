@@ -24,7 +24,7 @@ pub(crate) fn npy(descr: &str, fortran: &str, shape: &str, data: &[u8]) -> Vec<u
 }
 
 #[test]
-fn raw_files_keep_the_bound_and_report_what_was_done() {
+fn raw_files_keep_the_bound_and_are_reported() {
     let (sandbox, values) = with_field();
     let report = sandbox.json("compress x_40x30x40.f32 -o x.pum --rel 1e-3");
     assert_eq!(report["raw_bytes"], 192_000);
@@ -141,14 +141,14 @@ fn verification_is_reported() {
 }
 
 #[test]
-fn quiet_says_nothing() {
+fn quiet_prints_nothing() {
     let (sandbox, _) = with_field();
     let output = sandbox.output("compress x_40x30x40.f32 -o x.pum --rel 1e-3 --quiet");
     assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
 }
 
 #[test]
-fn arrays_without_values_and_with_one_survive() {
+fn arrays_of_no_values_and_of_one_round_trip() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("none_0x5.f32", &[]);
     sandbox.write_f32("one_1x1.f32", &[42.5]);
@@ -164,7 +164,7 @@ fn arrays_without_values_and_with_one_survive() {
 }
 
 #[test]
-fn the_output_is_never_the_input() {
+fn the_output_must_not_be_the_input() {
     let (sandbox, _) = with_field();
     assert!(
         sandbox.fails("compress x_40x30x40.f32 -o ./x_40x30x40.f32 --rel 1e-3", 2).contains("both input and output")

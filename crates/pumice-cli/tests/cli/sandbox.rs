@@ -1,4 +1,4 @@
-//! A directory that goes away with its test, and ways to run the program in it.
+//! A temporary directory for each test, and functions to run the program in it.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -6,7 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A place to run commands in.
+/// A temporary directory to run commands in.
 pub(crate) struct Sandbox(TempDir);
 
 impl Sandbox {
@@ -41,7 +41,7 @@ impl Sandbox {
         command
     }
 
-    /// Runs a command that must succeed; gives what it printed.
+    /// Runs a command that must succeed; returns its standard output.
     pub(crate) fn run(&self, line: &str) -> String {
         let output = self.output(line);
         assert!(output.status.success(), "pumice {line}: {}", stderr(&output));
@@ -53,7 +53,7 @@ impl Sandbox {
         serde_json::from_str(&self.run(&format!("{line} --json"))).expect("reports are JSON")
     }
 
-    /// Runs a command that must end with this exit code; gives what it said on standard error.
+    /// Runs a command that must end with this exit code; returns its standard error.
     pub(crate) fn fails(&self, line: &str, code: i32) -> String {
         let output = self.output(line);
         assert_eq!(output.status.code(), Some(code), "pumice {line}: {}", stderr(&output));
@@ -64,7 +64,7 @@ impl Sandbox {
         self.command(line).output().expect("the program starts")
     }
 
-    /// Names of all files, to see that nothing is left behind.
+    /// Names of all files, to check that no temporary files remain.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("the directory is there");
         let mut names: Vec<_> =

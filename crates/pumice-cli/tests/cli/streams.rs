@@ -11,7 +11,7 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn streams_are_compressed_as_they_come() {
+fn streams_are_compressed_as_they_arrive() {
     let sandbox = Sandbox::new();
     let values = smooth(&[50, 20, 30]);
     for bound in ["--abs 1e-3", "--rel 1e-3 --range -2,2", "--rel 1e-3", "--abs 1e-3 --verify"] {
@@ -31,7 +31,7 @@ fn a_whole_pipeline_works() {
     sandbox.write_f32("x_50x60.f32", &values);
     let packed = sandbox.output("compress x_50x60.f32 -o - --abs 1e-3 --json");
     assert!(packed.status.success());
-    // The report steps aside for the data.
+    // The report goes to standard error.
     assert!(stderr(&packed).contains("\"ratio\""));
     sandbox.write("x.pum", &packed.stdout);
     let restored = sandbox.output("decompress x.pum -o - --quiet");
@@ -39,7 +39,7 @@ fn a_whole_pipeline_works() {
 }
 
 #[test]
-fn npy_on_standard_input_knows_its_shape() {
+fn npy_on_standard_input_needs_no_shape() {
     let sandbox = Sandbox::new();
     let values = smooth(&[5, 8]);
     let line = "compress - -o x.pum --abs 1e-3";
@@ -49,7 +49,7 @@ fn npy_on_standard_input_knows_its_shape() {
 }
 
 #[test]
-fn streams_of_the_wrong_length_leave_nothing() {
+fn streams_of_the_wrong_length_leave_no_output() {
     let sandbox = Sandbox::new();
     for (n_bytes, code) in [(4 * 99, 5), (4 * 101, 2), (0, 5)] {
         for bound in ["--abs 1e-3", "--rel 1e-3"] {
@@ -62,7 +62,7 @@ fn streams_of_the_wrong_length_leave_nothing() {
 }
 
 #[test]
-fn a_stream_must_say_what_it_holds() {
+fn a_raw_stream_needs_type_and_shape() {
     let sandbox = Sandbox::new();
     assert!(sandbox.fails("compress - -o x.pum --abs 1", 2).contains("--dtype"));
     assert!(sandbox.fails("compress - -o - --shape 3 --dtype f32 --abs 1 --verify", 2).contains("--verify"));

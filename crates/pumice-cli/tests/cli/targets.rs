@@ -1,4 +1,4 @@
-//! `--psnr`, `--l2` and `--ratio` from compression to the check of what came of them.
+//! `--psnr`, `--l2` and `--ratio`, from compression to the check of the result.
 
 use crate::sandbox::{Sandbox, smooth, stderr};
 
@@ -63,7 +63,7 @@ fn a_missed_target_is_found() {
 }
 
 #[test]
-fn ratios_out_of_reach_say_so() {
+fn unreachable_ratios_are_reported() {
     let (sandbox, _) = with_file();
     let message = sandbox.fails(&format!("compress {LAYOUT} -o x.pum --ratio 1e7"), 2);
     assert!(message.contains("cannot be reached"), "{message}");
@@ -74,7 +74,7 @@ fn ratios_out_of_reach_say_so() {
 }
 
 #[test]
-fn streams_are_kept_until_the_bound_is_found() {
+fn streams_are_stored_until_the_bound_is_found() {
     let (sandbox, values) = with_file();
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let line = "compress - -o x.pum --shape 30,60,70 --dtype f32 --psnr 50";
@@ -85,7 +85,7 @@ fn streams_are_kept_until_the_bound_is_found() {
 }
 
 #[test]
-fn wrong_targets_end_with_two() {
+fn wrong_targets_exit_with_2() {
     let (sandbox, _) = with_file();
     for wrong in [
         "--psnr 0",

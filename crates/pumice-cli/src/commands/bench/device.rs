@@ -1,11 +1,11 @@
-//! Speed on a device, beside that of copying the same array within its memory in the same run.
+//! Measures speed on a device, and a copy of the same array within its memory as a reference.
 //!
-//! Arrays, streams and working space are in device memory and allocated beforehand, and the device's clock measures times.
-//! They exclude transfers from and to the host, and checksums, which the host adds and verifies. The value range has its
-//! own column, since an absolute bound does not need it; its time includes the host's work between kernels. For chunks
-//! that the device leaves to the host, the host's time counts.
+//! Arrays, streams and working space are in device memory and allocated beforehand; events on the device measure time.
+//! Times exclude transfers from and to the host, and checksums, which the host adds and verifies. The value range has
+//! its own column, since an absolute bound does not need it; its time includes the host's work between kernels. If the
+//! device leaves chunks to the host, the host's time is included.
 //!
-//! Copies and coding alternate; the first runs are not counted, and the best of the others counts.
+//! Runs of copies and of coding alternate. The first runs are not counted; of the others, the best counts.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ struct Row {
     range_gbps: f64,
     max_err_over_bound: f64,
     bound_kept: bool,
-    /// Whether stream and restored values are those of the CPU, if that was asked.
+    /// With `--check-bytes`: whether stream and restored values equal those of the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     equals_cpu: Option<bool>,
 }
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, device: &Device, ui: &Ui) -> Result<()> {
     }
     match rows.iter().find(|row| row.equals_cpu == Some(false)) {
         Some(row) => {
-            let message = format!("{} at {:e}: the device does not give what the CPU gives", row.file, row.rel);
+            let message = format!("{} at {:e}: the results of device and CPU differ", row.file, row.rel);
             Err(Failure::new(ErrorKind::Device, message)
                 .hint("this is a bug in pumice: please report it with the input"))
         }
@@ -116,7 +116,7 @@ impl<T: DeviceElement> Arrays<'_, T> {
         encoder.encode(original_values, STREAM)?;
         let bytes = encoder.finish(original_values, STREAM)?;
         let frames = Frames::open(&bytes, &options)?;
-        // Zeros, not old values: otherwise a value that is never written could look restored.
+        // Cleared, since a value that is never written could otherwise look restored.
         let mut restored = device.upload(&vec![T::default(); values.len()])?;
         let decoder = Decoder::new(device, &frames, restored.as_mut_slice(), STREAM)?;
         decoder.decode(STREAM)?;
@@ -167,7 +167,7 @@ impl<T: DeviceElement> Arrays<'_, T> {
     }
 }
 
-/// The least seconds that each of these takes, run in turns.
+/// The shortest time of each step in seconds; runs of the steps alternate.
 fn best(
     device: &Device,
     runs: u32,
@@ -185,7 +185,7 @@ fn best(
     Ok(best)
 }
 
-/// Raw size over compressed size of the file as it is; `bytes` are those of its repetitions.
+/// Raw size over compressed size of the unrepeated file; `bytes` is the stream of the repeated one.
 fn file_ratio<T: DeviceElement>(
     device: &Device,
     sample: &Sample<T>,

@@ -19,7 +19,7 @@ struct Row {
     preset: &'static str,
     kind: &'static str,
     asked: f64,
-    /// Absent where the target cannot be reached; `remark` says why.
+    /// Absent if the target cannot be reached; `remark` says why.
     outcome: Option<Outcome>,
     remark: String,
 }
@@ -38,7 +38,7 @@ struct Outcome {
     is_met: bool,
 }
 
-/// All targets that were asked for.
+/// All targets among the arguments.
 pub(super) fn of(args: &Args) -> Vec<ErrorBound> {
     let of = |values: &[f64], kind: fn(f64) -> ErrorBound| values.iter().map(|&v| kind(v)).collect::<Vec<_>>();
     [of(&args.psnr, ErrorBound::Psnr), of(&args.l2, ErrorBound::L2), of(&args.ratio, ErrorBound::Ratio)].concat()

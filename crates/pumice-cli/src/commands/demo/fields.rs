@@ -1,5 +1,5 @@
-//! The demo's fields: small, made on the spot, the same on every run. Each stands for a kind of data that compressors
-//! meet: smooth and multi-scale, mostly empty, masked, and unordered.
+//! The demo's fields: small, synthetic, the same in every run. Each represents a kind of data: smooth and multi-scale,
+//! mostly empty, masked, and unordered.
 
 use std::f64::consts::TAU;
 
@@ -15,7 +15,7 @@ pub(crate) struct Field {
     pub(crate) fill: Option<f32>,
 }
 
-/// Marks land in the climate field, as in many real ones.
+/// The fill value on land in the climate field, as in many real ones.
 const LAND: f32 = 1e20;
 
 /// SplitMix64: small, and good enough for pictures.
@@ -74,7 +74,7 @@ fn wave_sum(modes: &[Mode], x: [f64; 3]) -> f64 {
     modes.iter().map(|m| m.amplitude * (m.k[0] * x[0] + m.k[1] * x[1] + m.k[2] * x[2] + m.phase).cos()).sum()
 }
 
-/// One velocity component of something like turbulence: E(k) ~ k^-5/3, that is k^-2/3 per octave.
+/// One velocity component of a turbulence-like field: E(k) ~ k^-5/3, that is k^-2/3 per octave.
 fn turbulence() -> Field {
     let shape = [64, 128, 128];
     let mut random = Random(1);
@@ -123,7 +123,7 @@ fn distance(a: [f64; 3], b: [f64; 3]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
 }
 
-/// Something like sea surface temperature: warm at the equator, eddies, and continents without data.
+/// A field like sea surface temperature: warm at the equator, eddies, and continents without data.
 fn climate() -> Field {
     let (n_lat, n_lon) = (240, 480);
     let mut random = Random(11);

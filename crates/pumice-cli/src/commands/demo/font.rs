@@ -1,4 +1,4 @@
-//! Letters for the captions: 5 by 9 dots, lower case, just what the pictures need.
+//! A font for the captions: 5 by 9 dots, lower case, only the characters that the pictures need.
 
 /// Width of a letter with the gap after it.
 pub(crate) const ADVANCE: usize = 6;

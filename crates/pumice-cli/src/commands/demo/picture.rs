@@ -1,6 +1,6 @@
 //! Pictures of a field: original, restored and error side by side, each with a caption and a colour bar.
 //!
-//! Volumes are shown by their middle slice; lists of positions by how many particles lie where, along the list.
+//! A volume is shown by its middle slice, a list of particle positions by a histogram of position over list index.
 
 use std::fs::File;
 use std::io::BufWriter;
