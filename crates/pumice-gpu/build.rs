@@ -1,4 +1,4 @@
-//! Compiles the kernels for the host where the emulator is asked for.
+//! With the feature `emulator`, compiles the kernels for the host.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -16,7 +16,7 @@ mod emulator {
         }
         let mut kernels = [sources(Path::new("kernels"), "cu"), sources(Path::new("emulator"), "cu")].concat();
         kernels.sort();
-        // Calls before each access tell the emulator of it, which finds those that are wrong (accesses.cpp).
+        // The compiler inserts a call before each memory access, in which the emulator checks it (accesses.cpp).
         compiler().flag("-fsanitize=thread").files(kernels).compile("pumice_kernels_on_host");
         compiler().files(sources(Path::new("emulator"), "cpp")).compile("pumice_emulator");
     }
@@ -26,12 +26,12 @@ mod emulator {
         compiler
             .cpp(true)
             .std("c++17")
-            // Kernels round as the format says: nothing may be fused. They are too slow to test without optimisation.
+            // The format specifies rounding, so nothing may be fused. Without optimisation, tests are too slow.
             .flag("-ffp-contract=off")
             .opt_level(2)
             .flag("-xc++")
             .flag_if_supported("-Wno-unknown-pragmas")
-            // Kernels register themselves, so that nothing refers to them.
+            // Kernels register themselves; since nothing refers to them, the linker would drop them.
             .link_lib_modifier("+whole-archive");
         compiler
     }

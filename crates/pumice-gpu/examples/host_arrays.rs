@@ -1,5 +1,5 @@
-//! What it takes to compress an array that lies in the memory of the host: copies, kernels, and the stream; and what it takes where all
-//! of that stays on the device.
+//! Measures the steps of compressing an array in host memory (copies, kernels, assembly of the stream), and the same
+//! for arrays and streams in device memory.
 //!
 //! `cargo run --release -p pumice-gpu --example host_arrays [MiB]`
 
@@ -20,9 +20,9 @@ fn main() -> Result<()> {
         println!("{what:<34}{:>9.2} ms {:>8.1} GB/s", 1e3 * seconds, n_bytes / 1e9 / seconds);
     };
     println!("{}, {n_mib} MiB of f32", device.name());
-    // The first turn makes everything that is kept.
-    for turn in 0..2 {
-        println!("{}", if turn == 0 { "first time" } else { "again" });
+    // The first run allocates what later runs reuse.
+    for run in 0..2 {
+        println!("{}", if run == 0 { "first time" } else { "again" });
         let start = Instant::now();
         let on_device = device.upload(&values)?;
         report("  to the device", start);

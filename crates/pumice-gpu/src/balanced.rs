@@ -1,7 +1,7 @@
 //! Codec `balanced`: the tables that its kernels need, and their launches.
 //!
-//! Encoding and decoding are fixed sequences of launches over all chunks; the host reads no results in between.
-//! Afterwards, the kernels report the chunks that they leave to the host, which have exceptions or are damaged.
+//! Encoding and decoding are fixed sequences of launches over all chunks; the host reads no results in between. At the
+//! end, the kernels report the chunks that the host has to code: those with exceptions, and damaged ones.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const ESCAPES_PER_GROUP: usize = GROUP / 2;
 const PACKED_BYTES: usize = 512;
 const TILE_BYTES: usize = 76 * 4;
 const STATE_WORDS: usize = 2048 / 4;
-/// Blocks that work on a chunk, in kernels that divide it evenly.
+/// Thread blocks for each chunk, in kernels that divide a chunk evenly.
 const SPLIT_BLOCKS: u32 = 64;
 const SUM_BLOCKS: u32 = 64;
 const PATCH_BLOCKS: u32 = 64;
@@ -42,7 +42,8 @@ const EDGE_BLOCKS: u32 = 64;
 /// Threads that open a chunk, and that decode a unit.
 const OPEN_THREADS: u32 = 1024;
 const UNIT_THREADS: u32 = (UNIT_BLOCKS * STREAMS) as u32;
-/// Launches are numbered by 30 bits, so that states of earlier ones need not be cleared.
+/// The number of a launch has 30 bits. It is part of the states in memory, so those of earlier launches need no
+/// clearing.
 const MAX_LAUNCHES: u32 = (1 << 30) - 1;
 
 #[repr(C)]
@@ -70,10 +71,10 @@ impl Chunk {
     }
 }
 
-// SAFETY: numbers; 32 + 16 + 24 + 16 bytes without gaps.
+// SAFETY: numbers; 32 + 16 + 24 + 16 bytes without padding.
 unsafe impl Plain for Chunk {}
 
-/// What the kernels compute about a chunk.
+/// What the kernels compute for a chunk.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -90,7 +91,7 @@ impl Default for State {
     }
 }
 
-// SAFETY: numbers; 2048 bytes without gaps.
+// SAFETY: numbers; 2048 bytes without padding.
 unsafe impl Plain for State {}
 
 #[repr(C)]
@@ -216,7 +217,7 @@ impl Gathered {
             stride *= job.extents[axis];
         }
         self.jobs.push((number, job));
-        // Values are read in vectors.
+        // Kernels read vectors of four values.
         self.n_values += n_values.next_multiple_of(4);
     }
 
@@ -256,7 +257,7 @@ struct Tables {
     n_slots: usize,
     n_columns: usize,
     n_edges: usize,
-    /// The most of any chunk.
+    /// The maxima over all chunks.
     max_slots: usize,
     max_class_units: usize,
     split_blocks: usize,
@@ -272,7 +273,7 @@ impl Tables {
         let n_values: usize = dims.iter().product();
         let n_groups = n_values.div_ceil(GROUP);
         let n_tiles = n_groups.div_ceil(TILE);
-        // Symbols of classes and of codebooks, and literals, of which there are most with symbols of two bytes.
+        // Symbols of classes and of codebooks, and literals, which are most frequent with symbols of two bytes.
         let n_slots = n_groups.div_ceil(BLOCK) + (n_values + n_values / 2).div_ceil(BLOCK) + N_BOOKS;
         let n_slots = n_slots.next_multiple_of(COUNT_SLOTS);
         let [batch, nz, ny, nx] = dims;
@@ -298,7 +299,7 @@ impl Tables {
         self.n_slots += n_slots;
         self.max_slots = self.max_slots.max(n_slots);
         self.max_class_units = self.max_class_units.max(n_groups.div_ceil(BLOCK).div_ceil(CLASS_BLOCKS));
-        // A chunk of one axis is folded.
+        // A chunk of one axis is folded to rows of `STRIP` values.
         let (ny, nx, n_strips) = if nz * ny == 1 { (nx.div_ceil(STRIP), STRIP, 1) } else { (ny, nx, n_strips) };
         let n_stacks = ny.div_ceil(STACK_ROWS);
         if is_plain {
@@ -333,13 +334,13 @@ impl Launcher<'_> {
     }
 }
 
-/// Everything on the device to encode the chunks of an array, any number of times.
+/// Encodes the chunks of an array any number of times; holds all device memory for it.
 #[derive(Debug)]
 pub(crate) struct BalancedEncoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
     coding: Coding<T>,
     tables: Tables,
-    /// The id of each chunk on the device, and how many there are in all.
+    /// The id of each chunk on the device, and the number of all chunks.
     ids: Vec<usize>,
     n_chunks: usize,
     gathered: Gathered,
@@ -365,8 +366,8 @@ impl Memory {
         Self { runtime: Arc::clone(runtime), bytes: Vec::new(), tables: Vec::new() }
     }
 
-    /// Allocates `n_bytes`, and a few more, since whole vectors are read.
-    fn room(&mut self, n_bytes: usize) -> Result<DevicePtr> {
+    /// Allocates `n_bytes` and padding, since kernels read whole vectors.
+    fn allocate(&mut self, n_bytes: usize) -> Result<DevicePtr> {
         let buffer = Buffer::new(&self.runtime, n_bytes + 64)?;
         let at = buffer.at();
         self.bytes.push(buffer);
@@ -374,8 +375,8 @@ impl Memory {
     }
 
     /// Memory for the differences of all values, if some chunk needs it; otherwise address 0.
-    fn room_for_differences(&mut self, tables: &Tables) -> Result<DevicePtr> {
-        if tables.has_cut_rows { self.room(tables.n_groups * GROUP * 4) } else { Ok(0) }
+    fn allocate_differences(&mut self, tables: &Tables) -> Result<DevicePtr> {
+        if tables.has_cut_rows { self.allocate(tables.n_groups * GROUP * 4) } else { Ok(0) }
     }
 
     fn table(&mut self, values: &[u32], stream: Stream) -> Result<DevicePtr> {
@@ -401,23 +402,23 @@ impl<T: Kernels> BalancedEncoder<T> {
                 let extents = blueprint.chunk(id).extents;
                 let Some(view) = view_on_device(&extents) else { continue };
                 let n_values: usize = extents.iter().product();
-                // The host compares payloads above half the size of the values with `fast`.
-                let room = RESERVE + (n_values * size_of::<T>() / 2).next_multiple_of(16) + 16;
-                let chunk = Chunk { payload: n_payload as u64, payload_bytes: room as u64, ..Chunk::default() };
-                n_payload += room;
+                // Payloads above half the size of the values are left to the host, which compares them with `fast`.
+                let capacity = RESERVE + (n_values * size_of::<T>() / 2).next_multiple_of(16) + 16;
+                let chunk = Chunk { payload: n_payload as u64, payload_bytes: capacity as u64, ..Chunk::default() };
+                n_payload += capacity;
                 gathered.push(ids.len(), &view, size_of::<T>());
                 tables.push(view.dims, chunk)?;
                 ids.push(id);
             }
         }
         let mut memory = Memory::new(runtime);
-        let payloads = memory.room(n_payload)?;
-        gathered.set_address(memory.room(gathered.n_values * size_of::<T>())?);
+        let payloads = memory.allocate(n_payload)?;
+        gathered.set_address(memory.allocate(gathered.n_values * size_of::<T>())?);
         tables.chunks.iter_mut().for_each(|chunk| chunk.payload += payloads);
         let (n_chunks, n_groups, n_slots) = (ids.len(), tables.n_groups, tables.n_slots);
         let n_symbols = n_chunks * N_BOOKS * MAX_SYMBOLS;
         let plane_bytes = n_groups * GROUP;
-        // Integers of f32 have 23 bits and a sign, so that low bits have 23.
+        // Integers of f32 have 23 bits and a sign, so there are at most 23 planes of low bits.
         let n_planes = if size_of::<T>() == 4 { 3 } else { 4 };
         let slot_states = Buffer::with(runtime, &vec![0; n_slots + n_slots / COUNT_SLOTS], stream)?;
         let table = Buffer::new(runtime, n_chunks)?;
@@ -427,23 +428,23 @@ impl<T: Kernels> BalancedEncoder<T> {
             states: states.at(),
             tile_chunks: memory.table(&tables.tile_chunks, stream)?,
             unit_chunks: memory.table(&tables.unit_chunks, stream)?,
-            sample_costs: memory.room(n_chunks * SAMPLE_BLOCKS * N_ORDERS * 4)?,
-            classes: memory.room(n_groups)?,
-            bytes: memory.room(plane_bytes)?,
-            low: memory.room(n_planes * plane_bytes)?,
+            sample_costs: memory.allocate(n_chunks * SAMPLE_BLOCKS * N_ORDERS * 4)?,
+            classes: memory.allocate(n_groups)?,
+            bytes: memory.allocate(plane_bytes)?,
+            low: memory.allocate(n_planes * plane_bytes)?,
             plane_bytes: plane_bytes as u64,
-            tiles: memory.room(tables.tile_chunks.len() * TILE_BYTES)?,
-            sorted: memory.room(n_groups * 4)?,
-            class_symbols: memory.room(n_groups)?,
-            rest: memory.room(plane_bytes)?,
-            counts: memory.room(n_symbols * 4)?,
-            codes: memory.room(n_symbols * 4)?,
-            packed: memory.room(n_chunks * N_BOOKS * PACKED_BYTES)?,
-            heads: memory.room(n_chunks * N_BOOKS * 4)?,
+            tiles: memory.allocate(tables.tile_chunks.len() * TILE_BYTES)?,
+            sorted: memory.allocate(n_groups * 4)?,
+            class_symbols: memory.allocate(n_groups)?,
+            rest: memory.allocate(plane_bytes)?,
+            counts: memory.allocate(n_symbols * 4)?,
+            codes: memory.allocate(n_symbols * 4)?,
+            packed: memory.allocate(n_chunks * N_BOOKS * PACKED_BYTES)?,
+            heads: memory.allocate(n_chunks * N_BOOKS * 4)?,
             rest_states: slot_states.at() + 8 * n_slots as u64,
             stream_states: slot_states.at(),
-            tickets: memory.room(8)?,
-            differences: memory.room_for_differences(&tables)?,
+            tickets: memory.allocate(8)?,
+            differences: memory.allocate_differences(&tables)?,
             n_chunks: n_chunks as u32,
             launch: 0,
             split_blocks: tables.split_blocks as u32,
@@ -465,7 +466,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         })
     }
 
-    /// Bytes of device memory that it holds.
+    /// Size of the device memory it holds, in bytes.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.memory.n_bytes() + 8 * self.slot_states.len() as u64
     }
@@ -497,7 +498,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         let n_slots = self.tables.n_slots as u32;
         let (samples, sums) = (n_chunks * SAMPLE_BLOCKS as u32, n_chunks * self.work.split_blocks);
         let to = Launcher { runtime: &*self.runtime, stream };
-        // SAFETY: the kernels take such jobs; all that they refer to was made for these chunks.
+        // SAFETY: the kernels take such jobs; their tables and buffers were allocated for these chunks.
         unsafe {
             self.gathered.copy(&to, false)?;
             to.run(of_type::<T>("balanced_sample_f32", "balanced_sample_f64"), samples, 256, &mut job)?;
@@ -538,7 +539,7 @@ impl<T: Kernels> BalancedEncoder<T> {
     }
 }
 
-/// A chunk to be decoded, and where all of it is on the device.
+/// A chunk to be decoded, and the addresses of its payload and values.
 #[derive(Debug)]
 pub(crate) struct Encoded<'a> {
     pub(crate) extents: &'a [usize],
@@ -549,7 +550,7 @@ pub(crate) struct Encoded<'a> {
     pub(crate) order: Option<u8>,
 }
 
-/// In the byte `order`: differences of differences.
+/// The bit of the byte `order` for second differences.
 const REPEATED: u8 = 1 << 4;
 
 /// The byte `order` of a payload that begins with these bytes, if only the origin precedes it.
@@ -559,13 +560,13 @@ pub(crate) fn order_of(front: &[u8]) -> Option<u8> {
     rest.get(end_of_origin + 1).copied()
 }
 
-/// Everything on the device to decode these chunks, any number of times.
+/// Decodes chunks any number of times; holds all device memory for it.
 #[derive(Debug)]
 pub(crate) struct BalancedDecoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
     coding: Coding<T>,
     tables: Tables,
-    /// The number of each chunk on the device among those given, and how many these are.
+    /// The index of each chunk on the device among those given, and the number of these.
     numbers: Vec<usize>,
     n_given: usize,
     gathered: Gathered,
@@ -601,7 +602,7 @@ impl<T: Kernels> BalancedDecoder<T> {
             numbers.push(number);
         }
         let mut memory = Memory::new(runtime);
-        gathered.set_address(memory.room(gathered.n_values * size_of::<T>())?);
+        gathered.set_address(memory.allocate(gathered.n_values * size_of::<T>())?);
         gathered.redirect(&mut tables.chunks);
         let (n_chunks, n_groups, n_slots) = (numbers.len(), tables.n_groups, tables.n_slots);
         let table = Buffer::with(runtime, &tables.chunks, stream)?;
@@ -610,31 +611,31 @@ impl<T: Kernels> BalancedDecoder<T> {
             chunks: table.at(),
             states: states.at(),
             tile_chunks: memory.table(&tables.tile_chunks, stream)?,
-            classes: memory.room(n_groups)?,
-            bytes: memory.room(n_groups * GROUP)?,
-            tiles: memory.room(tables.tile_chunks.len() * TILE_BYTES)?,
-            sorted: memory.room(n_groups * 4)?,
-            class_symbols: memory.room(n_groups)?,
-            rest: memory.room(n_groups * GROUP)?,
-            lengths: memory.room(n_chunks * N_BOOKS * MAX_SYMBOLS)?,
-            stream_at: memory.room(n_slots * STREAMS * 4)?,
-            sizes: memory.room(n_slots * STREAMS * 2)?,
-            escapes_of: memory.room(n_slots * STREAMS * 4)?,
-            apart_at: memory.room(n_slots * STREAMS * 4)?,
-            escapes: memory.room(n_groups * ESCAPES_PER_GROUP * 2)?,
-            group_low: memory.room(n_groups * 4)?,
-            group_wide: memory.room(n_groups * 4)?,
-            heads: memory.room(n_chunks * N_BOOKS * 4)?,
+            classes: memory.allocate(n_groups)?,
+            bytes: memory.allocate(n_groups * GROUP)?,
+            tiles: memory.allocate(tables.tile_chunks.len() * TILE_BYTES)?,
+            sorted: memory.allocate(n_groups * 4)?,
+            class_symbols: memory.allocate(n_groups)?,
+            rest: memory.allocate(n_groups * GROUP)?,
+            lengths: memory.allocate(n_chunks * N_BOOKS * MAX_SYMBOLS)?,
+            stream_at: memory.allocate(n_slots * STREAMS * 4)?,
+            sizes: memory.allocate(n_slots * STREAMS * 2)?,
+            escapes_of: memory.allocate(n_slots * STREAMS * 4)?,
+            apart_at: memory.allocate(n_slots * STREAMS * 4)?,
+            escapes: memory.allocate(n_groups * ESCAPES_PER_GROUP * 2)?,
+            group_low: memory.allocate(n_groups * 4)?,
+            group_wide: memory.allocate(n_groups * 4)?,
+            heads: memory.allocate(n_chunks * N_BOOKS * 4)?,
             n_chunks: n_chunks as u32,
             class_units: tables.max_class_units as u32,
             units: (tables.max_slots.div_ceil(UNIT_BLOCKS) + N_BOOKS) as u32,
             patch_blocks: tables.patch_blocks as u32,
             edge_blocks: EDGE_BLOCKS,
             reserved: 0,
-            columns: memory.room(tables.n_columns * 4)?,
-            edges: memory.room(tables.n_edges * 4)?,
-            edge_sums: memory.room(tables.n_edges * 4)?,
-            differences: memory.room_for_differences(&tables)?,
+            columns: memory.allocate(tables.n_columns * 4)?,
+            edges: memory.allocate(tables.n_edges * 4)?,
+            edge_sums: memory.allocate(tables.n_edges * 4)?,
+            differences: memory.allocate_differences(&tables)?,
         };
         let has_across =
             tables.chunks.iter().any(|chunk| chunk.dims[0] > 1 || !(chunk.has_whole_rows() || tables.has_cut_rows));
@@ -667,7 +668,7 @@ impl<T: Kernels> BalancedDecoder<T> {
         let (n_chunks, n_tiles) = (self.work.n_chunks, self.tables.tile_chunks.len() as u32);
         let (patches, edges, sums) = (n_chunks * work.patch_blocks, n_chunks * EDGE_BLOCKS, n_chunks * SUM_BLOCKS);
         let to = Launcher { runtime: &*self.runtime, stream };
-        // SAFETY: the kernels take such jobs; all that they refer to was made for these chunks.
+        // SAFETY: the kernels take such jobs; their tables and buffers were allocated for these chunks.
         unsafe {
             to.run("balanced_open", n_chunks, OPEN_THREADS, &mut work)?;
             to.run("balanced_classes", n_chunks * self.work.class_units, UNIT_THREADS, &mut work)?;

@@ -11,7 +11,7 @@ use crate::kernels::SOURCES;
 use crate::runtime::{DevicePtr, Runtime, Shape, Stream};
 use crate::staging::{PIECE, Pinned};
 
-/// A device, with its primary context and our kernels in it.
+/// A device with its primary context, in which the kernels are loaded.
 #[derive(Debug)]
 pub(crate) struct Cuda {
     ordinal: i32,
@@ -40,7 +40,7 @@ fn failed(what: &str) -> impl FnOnce(result::DriverError) -> Error + '_ {
 
 impl Cuda {
     pub(crate) fn new(ordinal: usize) -> Result<Self> {
-        // SAFETY: looks for a library and loads it.
+        // SAFETY: looks for the driver's library and loads it.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::device(
                 "there is no CUDA driver on this machine (libcuda.so was not found): install NVIDIA's driver, or use the CPU",
@@ -96,7 +96,7 @@ impl Cuda {
     fn attribute(&self, attribute: sys::CUdevice_attribute) -> Result<i32> {
         let device = result::device::get(self.ordinal).map_err(failed("be opened"))?;
         // SAFETY: the device is open.
-        unsafe { result::device::get_attribute(device, attribute) }.map_err(failed("say what it is"))
+        unsafe { result::device::get_attribute(device, attribute) }.map_err(failed("report its attributes"))
     }
 }
 
@@ -106,7 +106,7 @@ impl Drop for Cuda {
             return;
         }
         for pinned in self.pinned.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            // SAFETY: made by `take_pinned`, and given back.
+            // SAFETY: allocated by `take_pinned`, and returned.
             unsafe {
                 for (piece, mark) in pinned.pieces.iter().zip(pinned.marks) {
                     let _ = result::free_host(piece.cast());
@@ -115,7 +115,7 @@ impl Drop for Cuda {
             }
         }
         for module in &self.modules {
-            // SAFETY: loaded by `new`; buffers and launches hold the runtime, so that none is left.
+            // SAFETY: loaded by `new`; buffers and launches hold the runtime, so none remain.
             let _ = unsafe { result::module::unload(*module) };
         }
         if let Ok(device) = result::device::get(self.ordinal) {
@@ -129,7 +129,7 @@ fn raw(stream: Stream) -> sys::CUstream {
     stream.0.cast()
 }
 
-// SAFETY: CUDA does what the trait asks for.
+// SAFETY: CUDA accesses only the memory of copies and launches, in the order of streams.
 unsafe impl Runtime for Cuda {
     fn name(&self) -> String {
         let name = result::device::get(self.ordinal).and_then(result::device::get_name);
@@ -138,7 +138,7 @@ unsafe impl Runtime for Cuda {
 
     fn memory(&self) -> Result<(u64, u64)> {
         self.enter()?;
-        let (free, total) = result::mem_get_info().map_err(failed("say how much memory it has"))?;
+        let (free, total) = result::mem_get_info().map_err(failed("report its free memory"))?;
         Ok((free as u64, total as u64))
     }
 
@@ -147,7 +147,7 @@ unsafe impl Runtime for Cuda {
         let function = self.function(kernel)?;
         // SAFETY: the function is loaded.
         let blocks = unsafe { result::occupancy::max_active_block_per_multiprocessor(function, threads as i32, 0) }
-            .map_err(failed("say how it runs a kernel"))?;
+            .map_err(failed("report the occupancy of a kernel"))?;
         let multiprocessors = self.attribute(sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         Ok((blocks * multiprocessors).max(1) as u32)
     }
@@ -158,7 +158,7 @@ unsafe impl Runtime for Cuda {
 
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr> {
         self.enter()?;
-        // SAFETY: the memory is handed out unset.
+        // SAFETY: the memory is returned uninitialised, as the trait allows.
         unsafe { result::malloc_sync(n_bytes) }.map_err(failed(&format!("allocate {n_bytes} bytes of its memory")))
     }
 
@@ -225,8 +225,8 @@ unsafe impl Runtime for Cuda {
             return Ok(pinned);
         }
         self.enter()?;
-        // SAFETY: the memory is handed out unset.
-        let piece = || unsafe { result::malloc_host(PIECE, 0) }.map_err(failed("get memory of the host"));
+        // SAFETY: the memory is returned uninitialised, as the trait allows.
+        let piece = || unsafe { result::malloc_host(PIECE, 0) }.map_err(failed("allocate pinned memory on the host"));
         let new =
             || result::event::create(sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING).map_err(failed("be waited for"));
         Ok(Pinned { pieces: [piece()?.cast(), piece()?.cast()], marks: [new()?.cast(), new()?.cast()] })
@@ -252,7 +252,7 @@ unsafe impl Runtime for Cuda {
         self.enter()?;
         let new = || result::event::create(sys::CUevent_flags_enum::CU_EVENT_DEFAULT).map_err(failed("measure time"));
         let (start, end) = (new()?, new()?);
-        // SAFETY: both events were just made, and are destroyed once, whatever happens in between.
+        // SAFETY: both events were just created, and are destroyed once, also after errors.
         unsafe {
             let measured = (|| {
                 result::event::record(start, raw(stream)).map_err(failed("measure time"))?;

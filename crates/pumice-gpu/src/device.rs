@@ -1,4 +1,4 @@
-//! Arrays and streams of bytes, on the host or on the device.
+//! The public interface: encodes and decodes arrays and streams on the host or on the device.
 
 mod resident;
 
@@ -17,12 +17,12 @@ use crate::cuda::Cuda;
 use crate::fast::{Encoded, FastDecoder, FastEncoder, Outcome, chunk_offsets};
 use crate::hash::Hasher;
 use crate::kernels::{DeviceElement, Item};
-use crate::payloads::{self, Delivered, Placed};
+use crate::payloads::{self, Delivered, DevicePayload};
 use crate::runtime::{Buffer, DevicePtr, Runtime, Stream};
 use crate::scan::Scan;
 use crate::staging;
 
-/// Chunks of which only a part is wanted are decoded to temporary memory, in batches of up to this many bytes.
+/// Chunks that lie only partly in a region are decoded to temporary memory, in batches of up to this many bytes.
 const GATHERED_BYTES: usize = 256 << 20;
 
 /// A device that runs Pumice's kernels. Cheap to clone.
@@ -48,7 +48,7 @@ impl Device {
         Ok(Self { runtime: Arc::new(Cuda::new(ordinal)?) })
     }
 
-    /// The kernels on this machine's processor, for tests: blocks run in an order drawn from `seed`.
+    /// The emulator, which runs the kernels on the CPU, for tests: blocks run in a random order, drawn from `seed`.
     #[cfg(feature = "emulator")]
     #[must_use]
     pub fn emulated(seed: u64) -> Self {
@@ -61,13 +61,13 @@ impl Device {
         self.runtime.name()
     }
 
-    /// Bytes of device memory: free, and in all.
+    /// Bytes of device memory: free, and total.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.runtime.memory()
     }
 
-    /// Whether the device can encode this: an error of kind `Unsupported` says what it has no kernels for. Streams that
-    /// were encoded so can be decoded too. What is wrong with the arguments shows only where they meet an array.
+    /// Whether the device can encode with this configuration, and decode streams encoded with it; an error of kind
+    /// `Unsupported` says what it has no kernels for. The arguments are checked later, against an array.
     ///
     /// ```no_run
     /// use pumice::{Config, ErrorBound, Preset};
@@ -85,7 +85,7 @@ impl Device {
         self.runtime.synchronize(stream)
     }
 
-    /// The time in seconds, by the device's own clock, of what `work` enqueues in a stream.
+    /// The time in seconds, measured by the device, of the work that `work` enqueues in a stream.
     pub fn time(&self, stream: Stream, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
         self.runtime.time(stream, &mut work)
     }
@@ -123,7 +123,7 @@ impl Device {
         Blueprint::new(config, shape, &backend::scan(&passes, config)?)
     }
 
-    /// Compresses an array on the host with the device: gives the same bytes as `pumice::compress`.
+    /// Compresses an array on the host with the device; returns the same bytes as `pumice::compress`.
     pub fn compress<T: DeviceElement>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
         check_len(values.len(), shape)?;
         let stream = Stream::DEFAULT;
@@ -145,7 +145,7 @@ impl Device {
         Ok(Array { shape, data })
     }
 
-    /// The same for a region: decodes only the chunks that contain values of it, and of `fast` only such tiles.
+    /// The same for a region: decodes only the chunks that overlap it, and with `fast` only the tiles.
     pub fn decompress_region<T: DeviceElement>(
         &self,
         bytes: &[u8],
@@ -161,8 +161,8 @@ impl Device {
         Ok(Array { shape, data })
     }
 
-    /// Decodes a stream to an array in device memory. Chunks that the device has no kernels for are decoded on the host; returns how
-    /// many. Waits until all is done.
+    /// Decodes a stream to an array in device memory. The host decodes chunks that the device has no kernels for;
+    /// returns their number. Waits until all is done.
     pub fn decode<'a, T: DeviceElement>(
         &self,
         frames: impl Into<Stored<'a>>,
@@ -174,9 +174,9 @@ impl Device {
         decoder.finish(stream)
     }
 
-    /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. Besides the
-    /// payloads, takes 256 MiB of device memory or a chunk, whichever is more. Returns how many chunks were decoded on
-    /// the host. Waits until all is done.
+    /// Decodes a region of a stream's array to device memory, as [`Self::decompress_region`] does. In addition to the
+    /// payloads, takes 256 MiB of device memory or a chunk, whichever is more. Returns the number of chunks that the
+    /// host decoded. Waits until all is done.
     pub fn decode_region<'a, T: DeviceElement>(
         &self,
         frames: impl Into<Stored<'a>>,
@@ -210,7 +210,7 @@ fn check_len(len: usize, shape: &[usize]) -> Result<()> {
     if shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent)) == Some(len) {
         return Ok(());
     }
-    let message = format!("{len} values do not make an array of shape {shape:?}");
+    let message = format!("an array of shape {shape:?} does not have {len} values");
     Err(Error::new(pumice::ErrorKind::InvalidArgument, message))
 }
 
@@ -221,13 +221,13 @@ pub struct DeviceArray<T: Item> {
 }
 
 impl<T: Item> DeviceArray<T> {
-    /// All values, to be read.
+    /// All values, for reading.
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice { at: self.buffer.at(), len: self.buffer.len(), values: PhantomData }
     }
 
-    /// All values, to be written.
+    /// All values, for writing.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut { at: self.buffer.at(), len: self.buffer.len(), values: PhantomData }
@@ -241,7 +241,7 @@ impl<T: Item> DeviceArray<T> {
     }
 }
 
-/// Values in device memory, to be read.
+/// Values in device memory, for reading.
 ///
 /// Kernels may use them after a call has returned. Memory of a [`DeviceArray`] is freed only when they are done; for
 /// other memory see [`DeviceSlice::from_raw`].
@@ -253,9 +253,10 @@ pub struct DeviceSlice<'a, T> {
 }
 
 impl<T: Item> DeviceSlice<'_, T> {
-    /// Values at an address of the caller's.
+    /// Values at an address that the caller owns.
     ///
-    /// # Safety `at` is aligned and valid for `len` values until all work that uses them is done.
+    /// # Safety
+    /// `at` is aligned and valid for `len` values until all work that uses them is done.
     #[must_use]
     pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
         Self { at, len, values: PhantomData }
@@ -263,7 +264,8 @@ impl<T: Item> DeviceSlice<'_, T> {
 
     /// A part of these values: for example the stream that was written to a larger buffer.
     ///
-    /// # Panics If the range is not within these values.
+    /// # Panics
+    /// If the range is not within these values.
     #[must_use]
     pub fn slice(self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} is not within {} values", self.len);
@@ -277,7 +279,7 @@ impl<T: Item> DeviceSlice<'_, T> {
     }
 }
 
-/// Values in device memory, to be written; else as [`DeviceSlice`].
+/// Values in device memory, for writing; otherwise as [`DeviceSlice`].
 #[derive(Debug)]
 pub struct DeviceSliceMut<'a, T> {
     at: DevicePtr,
@@ -286,10 +288,10 @@ pub struct DeviceSliceMut<'a, T> {
 }
 
 impl<T: Item> DeviceSliceMut<'_, T> {
-    /// Memory for values at an address of the caller's.
+    /// Memory for values at an address that the caller owns.
     ///
-    /// # Safety `at` is aligned and valid for `len` values until all work that uses them is done, and nobody else uses
-    /// them.
+    /// # Safety
+    /// `at` is aligned and valid for `len` values until all work that uses them is done, and nothing else uses them.
     #[must_use]
     pub unsafe fn from_raw(at: DevicePtr, len: usize) -> Self {
         Self { at, len, values: PhantomData }
@@ -309,13 +311,13 @@ pub struct Encoder<'a, T: DeviceElement> {
     hasher: Hasher,
 }
 
-/// The payload of a chunk, and where it is.
-enum Made {
+/// The payload of a chunk, on the device or on the host.
+enum ChunkPayload {
     OnDevice(DevicePtr, usize),
     OnHost(Vec<u8>),
 }
 
-impl Made {
+impl ChunkPayload {
     fn n_bytes(&self) -> usize {
         match self {
             Self::OnDevice(_, n_bytes) => *n_bytes,
@@ -356,7 +358,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         Ok(Self { runtime, blueprint, boxes, offsets, gathered, coder, hasher })
     }
 
-    /// Bytes of device memory that the working space takes.
+    /// Size of the working space in device memory, in bytes.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {
         let coder = match &self.coder {
@@ -383,11 +385,11 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
             let array = Corner { array: values, shape: self.blueprint.shape(), start: &chunk.start };
             let run =
                 Corner { array: self.address(id, values), shape: &chunk.extents, start: &vec![0; chunk.start.len()] };
-            // SAFETY: a slice is valid; the room was made for the chunk.
+            // SAFETY: a slice is valid; the memory was allocated for the chunk.
             unsafe { boxes::copy(&self.runtime, array, run, &chunk.extents, size_of::<T>(), stream)? };
         }
         let at: Vec<DevicePtr> = (0..self.boxes.len()).map(|id| self.address(id, values)).collect();
-        // SAFETY: a slice is valid, and the chunks lie within it or the room made for them.
+        // SAFETY: a slice is valid, and the chunks lie within it or within the memory allocated for them.
         unsafe {
             match &mut self.coder {
                 ChunkEncoder::Fast(fast) => fast.encode(&at, stream),
@@ -411,20 +413,20 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         Ok(payloads.iter().filter(is_left).count())
     }
 
-    /// Waits, and copies what was encoded to the host as a complete stream. `values` must still be what was encoded: chunks
-    /// that do not shrink are stored as they are.
+    /// Waits, and copies the complete stream to the host. `values` must still be the encoded ones: chunks that do not
+    /// shrink are stored raw.
     pub fn finish(&self, values: DeviceSlice<'_, T>, stream: Stream) -> Result<Vec<u8>> {
         check_len(values.len, self.blueprint.shape())?;
         let mut assembler = Assembler::new(self.blueprint, Vec::new())?;
-        for made in self.made(values.at, stream)? {
-            let (codec, made) = made?;
-            assembler.chunk(codec, made.n_bytes(), |to| match &made {
-                Made::OnHost(bytes) => {
+        for payload in self.chunk_payloads(values.at, stream)? {
+            let (codec, payload) = payload?;
+            assembler.chunk(codec, payload.n_bytes(), |to| match &payload {
+                ChunkPayload::OnHost(bytes) => {
                     to.copy_from_slice(bytes);
                     Ok(())
                 }
-                // SAFETY: the payload is there, and so are values of a slice; `to` outlives the wait.
-                Made::OnDevice(from, n_bytes) => unsafe {
+                // SAFETY: the payload is in device memory or in a valid slice; `to` outlives the wait.
+                ChunkPayload::OnDevice(from, n_bytes) => unsafe {
                     staging::download(&*self.runtime, to.as_mut_ptr(), *from, *n_bytes, stream)
                 },
             })?;
@@ -433,12 +435,16 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
     }
 
     /// Waits, and returns codec and payload of each chunk; the host encodes those that the device left to it.
-    fn made(&self, values: DevicePtr, stream: Stream) -> Result<impl Iterator<Item = Result<(CodecId, Made)>>> {
+    fn chunk_payloads(
+        &self,
+        values: DevicePtr,
+        stream: Stream,
+    ) -> Result<impl Iterator<Item = Result<(CodecId, ChunkPayload)>>> {
         let (codec, payloads) = self.payloads(stream)?;
         Ok(payloads.into_iter().enumerate().map(move |(id, payload)| {
             let n_values = self.boxes[id].n_values();
             match payload {
-                Some((at, n_bytes)) => Ok((codec, Made::OnDevice(at, n_bytes))),
+                Some((at, n_bytes)) => Ok((codec, ChunkPayload::OnDevice(at, n_bytes))),
                 None if codec == CodecId::Balanced => {
                     let mut chunk = vec![T::default(); n_values];
                     let (to, n_bytes) = (chunk.as_mut_ptr().cast(), size_of_val(&chunk[..]));
@@ -447,19 +453,19 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
                     self.runtime.synchronize(stream)?;
                     let mut bytes = Vec::new();
                     let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
-                    Ok((codec, Made::OnHost(bytes)))
+                    Ok((codec, ChunkPayload::OnHost(bytes)))
                 }
-                None => Ok((CodecId::Raw, Made::OnDevice(self.address(id, values), n_values * size_of::<T>()))),
+                None => Ok((CodecId::Raw, ChunkPayload::OnDevice(self.address(id, values), n_values * size_of::<T>()))),
             }
         }))
     }
 }
 
-/// A stream to be decoded, and where its payloads are.
+/// A stream to be decoded, on the host or on the device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stored<'a> {
-    /// In memory of the host.
+    /// In host memory.
     OnHost(&'a Frames<'a>),
     /// In device memory.
     OnDevice(&'a FramesOnDevice<'a>),
@@ -491,7 +497,7 @@ impl<'a, 'b: 'a> From<&'a FramesOnDevice<'b>> for Stored<'a> {
 pub struct Decoder<'a, T: DeviceElement> {
     runtime: Arc<dyn Runtime>,
     frames: &'a Frames<'a>,
-    /// The part of the array that `values` has room for.
+    /// The part of the array that `values` receives.
     region: Vec<Range<usize>>,
     values: DeviceSliceMut<'a, T>,
     parts: Vec<Part>,
@@ -502,7 +508,7 @@ pub struct Decoder<'a, T: DeviceElement> {
     balanced: BalancedDecoder<T>,
     /// Raw chunks, whose payloads are their values, and their addresses.
     raw_parts: Vec<usize>,
-    raw: Vec<Placed>,
+    raw: Vec<DevicePayload>,
     /// Kept alive because the device reads and writes them.
     _payloads: Buffer<u8>,
     _gathered: Option<Buffer<T>>,
@@ -513,11 +519,11 @@ pub struct Decoder<'a, T: DeviceElement> {
 struct Part {
     id: usize,
     chunk: ChunkBox,
-    /// The box of its values that is wanted, relative to its start.
+    /// The box of its values that lies in the region, relative to the chunk's start.
     wanted: Vec<Range<usize>>,
-    /// Where they start in the region.
+    /// The position of that box in the region.
     start: Vec<usize>,
-    /// Where the chunk is decoded to, and whether that is its position in the region.
+    /// The address that the chunk is decoded to, and whether that is its final one in the region.
     at: DevicePtr,
     is_in_place: bool,
 }
@@ -539,8 +545,8 @@ impl Part {
 }
 
 impl<'a, T: DeviceElement> Decoder<'a, T> {
-    /// Verifies the stream's checksums and copies its payloads to the device, unless they are there; values will be written
-    /// to `values`.
+    /// Verifies the stream's checksums and copies its payloads to the device, unless they are there. [`Self::decode`]
+    /// will write to `values`.
     pub fn new(
         device: &Device,
         frames: impl Into<Stored<'a>>,
@@ -579,13 +585,13 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         }
         let on_device = fast_parts.iter().chain(&balanced_parts).chain(&raw_parts);
         let ids: Vec<usize> = on_device.map(|number| parts[*number].id).collect();
-        let Delivered { placed, room } = match stored {
+        let Delivered { payloads, memory } = match stored {
             Stored::OnHost(frames) => payloads::upload(&runtime, frames, &ids, stream)?,
             Stored::OnDevice(frames) => frames.deliver(&runtime, &ids, stream)?,
         };
-        let mut placed = placed.into_iter();
+        let mut payloads = payloads.into_iter();
         let mut encoded = Vec::with_capacity(fast_parts.len());
-        for (number, payload) in fast_parts.iter().zip(&mut placed) {
+        for (number, payload) in fast_parts.iter().zip(&mut payloads) {
             let part = &parts[*number];
             let candidate = FastCandidate::read_from(&payload.front, &part.chunk.extents)?;
             candidate.check_payload_bytes(payload.n_bytes)?;
@@ -593,17 +599,17 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
                 true => None,
                 false => Some(candidate.tiles_in(&part.chunk.extents, &part.wanted)?),
             };
-            let Placed { at: payload, n_bytes: payload_bytes, .. } = payload;
+            let DevicePayload { at: payload, n_bytes: payload_bytes, .. } = payload;
             encoded.push(Encoded { candidate, tiles, payload, payload_bytes, values: part.at });
         }
         let mut encoded_balanced = Vec::with_capacity(balanced_parts.len());
-        for (number, payload) in balanced_parts.iter().zip(&mut placed) {
-            let Placed { at: payload, n_bytes: payload_bytes, front } = payload;
+        for (number, payload) in balanced_parts.iter().zip(&mut payloads) {
+            let DevicePayload { at: payload, n_bytes: payload_bytes, front } = payload;
             let part = &parts[*number];
             let (extents, order) = (&part.chunk.extents, balanced::order_of(&front));
             encoded_balanced.push(balanced::Encoded { extents, payload, payload_bytes, values: part.at, order });
         }
-        let raw = placed.collect();
+        let raw = payloads.collect();
         let (step, fills) = (frames.step::<T>()?, frames.fills::<T>()?);
         let fast = FastDecoder::new(&runtime, (step, &fills), &encoded, stream)?;
         let balanced = BalancedDecoder::new(&runtime, (step, &fills), &encoded_balanced, stream)?;
@@ -619,14 +625,14 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
             balanced,
             raw_parts,
             raw,
-            _payloads: room,
+            _payloads: memory,
             _gathered: gathered,
         })
     }
 
     /// Enqueues the decoding of all chunks of codecs `fast` and `balanced`, which [`Decoder::finish`] completes.
     pub fn decode(&self, stream: Stream) -> Result<()> {
-        // SAFETY: the slice is valid, and held as long as this; payloads are held as well.
+        // SAFETY: the slice is valid, and this holds it and the payloads.
         unsafe {
             self.fast.decode(stream)?;
             self.balanced.decode(stream)?;
@@ -651,12 +657,13 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         let shape: Vec<usize> = self.region.iter().map(ExactSizeIterator::len).collect();
         let from = Corner { array: part.at, shape: &part.chunk.extents, start: &first };
         let to = Corner { array: self.values.at, shape: &shape, start: &part.start };
-        // SAFETY: the slice is valid; the chunk is there.
+        // SAFETY: the slice is valid; the chunk was decoded to `part.at`.
         unsafe { boxes::copy(&self.runtime, from, to, &extents, size_of::<T>(), stream) }
     }
 
-    /// Waits, checks, and adds the chunks that the device has no kernels for; returns how many. If integers have more
-    /// bits than expected, decodes once more with another kernel, which [`Decoder::decode`] uses from then on.
+    /// Waits, checks for errors, and decodes the chunks that the device has no kernels for on the host; returns their
+    /// number. If integers have more bits than expected, decodes once more with another kernel, which
+    /// [`Decoder::decode`] uses from then on.
     pub fn finish(&self, stream: Stream) -> Result<usize> {
         let mut outcome = self.fast.outcome(stream)?;
         if outcome == Outcome::Again {
@@ -668,7 +675,7 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
         let mut is_done = vec![false; self.parts.len()];
         self.fast_parts.iter().chain(&self.raw_parts).chain(done).for_each(|number| is_done[*number] = true);
         if outcome != Outcome::Done {
-            // The host reports what is wrong with it, or decodes it after all.
+            // The host reports the error, or decodes the chunk if only the device does not support it.
             is_done.fill(false);
         }
         let (mut n_on_host, mut values) = (0, Vec::new());
@@ -687,8 +694,8 @@ impl<'a, T: DeviceElement> Decoder<'a, T> {
     }
 }
 
-/// Finds where each chunk is decoded to: its position in the region if it is contiguous there, otherwise temporary
-/// memory.
+/// Sets the address that each chunk is decoded to: the final one if the chunk is contiguous in the region, otherwise
+/// temporary memory.
 fn place_parts<T: DeviceElement>(
     runtime: &Arc<dyn Runtime>,
     parts: &mut [Part],

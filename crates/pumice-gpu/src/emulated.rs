@@ -1,4 +1,4 @@
-//! The kernels on the host: memory is the host's, and blocks run in an order drawn from a seed.
+//! The emulator as a runtime: kernels run on the host, in host memory, with blocks in a random order drawn from a seed.
 
 use std::alloc::{self, Layout};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ unsafe extern "C" {
     ) -> *const c_char;
 }
 
-/// Where a buffer of device memory starts and ends.
+/// Start and end of a buffer of device memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Allocated {
@@ -33,15 +33,15 @@ struct Allocated {
     end: DevicePtr,
 }
 
-/// Device memory is aligned at least like this.
+/// The least alignment of device memory.
 const ALIGNMENT: usize = 256;
-/// Bytes on either side of a buffer that kernels must not reach into; as in `emulator.h`.
+/// Bytes on either side of a buffer that kernels must not access; as in `emulator.h`.
 const GUARD: usize = 256;
 
 /// Layout of a buffer and its guards.
 fn layout(n_bytes: usize) -> Result<Layout> {
     let guarded = n_bytes.checked_add(2 * GUARD).and_then(|n| Layout::from_size_align(n, ALIGNMENT).ok());
-    guarded.ok_or_else(|| Error::device("too much memory"))
+    guarded.ok_or_else(|| Error::device("the allocation is too large"))
 }
 
 /// Blocks that run at the same time.
@@ -62,7 +62,7 @@ impl Emulated {
     }
 }
 
-// SAFETY: everything is done at once, in the caller's memory.
+// SAFETY: copies and launches are synchronous, and access only the memory of their arguments.
 unsafe impl Runtime for Emulated {
     fn name(&self) -> String {
         "emulated device".into()
@@ -82,7 +82,7 @@ unsafe impl Runtime for Emulated {
 
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr> {
         let layout = layout(n_bytes)?;
-        // SAFETY: no allocation is of 0 bytes. Bytes that nobody sets show in results.
+        // SAFETY: no allocation has 0 bytes. The fill pattern makes reads of uninitialised memory visible in results.
         let at = unsafe {
             let at = alloc::alloc(layout);
             if at.is_null() {
@@ -97,7 +97,7 @@ unsafe impl Runtime for Emulated {
 
     unsafe fn free(&self, at: DevicePtr) {
         let n_bytes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner).remove(&at);
-        let n_bytes = n_bytes.expect("only what was allocated is freed, and once");
+        let n_bytes = n_bytes.expect("an allocation is freed once");
         let layout = layout(n_bytes).expect("it was allocated");
         // SAFETY: allocated with this layout.
         unsafe { alloc::dealloc((at as *mut u8).sub(GUARD), layout) }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_back_whatever_the_order_of_blocks() {
+    fn look_back_works_in_any_order_of_blocks() {
         for seed in 0..10 {
             let runtime = emulated(seed);
             let values = numbers(128 * 20 + 7, seed);
@@ -265,17 +265,17 @@ mod tests {
         let runtime = emulated(3);
         let (mut shape, values) = ([45_u32, 70], (0..45 * 70).map(f64::from).collect::<Vec<f64>>());
         let from = Buffer::with(&runtime, &values, STREAM).unwrap();
-        let turned = Buffer::<f64>::new(&runtime, values.len()).unwrap();
-        let (mut at, mut to) = (from.at(), turned.at());
+        let transposed = Buffer::<f64>::new(&runtime, values.len()).unwrap();
+        let (mut at, mut to) = (from.at(), transposed.at());
         let mut arguments = [(&raw mut shape).cast(), (&raw mut at).cast(), (&raw mut to).cast()];
         launch(&runtime, "self_test_transpose", (2 * 3, 256), &mut arguments).unwrap();
         let mut found = vec![0.0; values.len()];
-        turned.read(0, &mut found, STREAM).unwrap();
+        transposed.read(0, &mut found, STREAM).unwrap();
         assert!((0..45).all(|row| (0..70).all(|column| found[column * 45 + row] == values[row * 70 + column])));
     }
 
     #[test]
-    fn halves_of_a_warp_go_their_own_way() {
+    fn halves_of_a_warp_can_diverge() {
         let runtime = emulated(4);
         let values = numbers(128, 9);
         let from = Buffer::with(&runtime, &values, STREAM).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn misuse_ends_in_a_message() {
+    fn misuse_is_an_error() {
         for mut kind in 0..16_u32 {
             let runtime = emulated(u64::from(kind));
             let zero = Buffer::with(&runtime, &[0_u64], STREAM).unwrap();

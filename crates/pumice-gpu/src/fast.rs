@@ -20,7 +20,7 @@ const ALIGNMENT: u64 = 16;
 /// Tiles per run; the look-back reads the sum of sizes of each run.
 const TILES_PER_RUN: u32 = 32;
 
-/// Slots of each chunk, if all but the last have as many; otherwise 0.
+/// The number of slots of a chunk, if all but the last have the same number; otherwise 0.
 fn regular_slots(chunks: &[Chunk], n_slots: u32) -> u32 {
     let Some(second) = chunks.get(1) else { return n_slots.max(1) };
     let at = |i: usize| i as u64 * u64::from(second.first_slot);
@@ -28,7 +28,7 @@ fn regular_slots(chunks: &[Chunk], n_slots: u32) -> u32 {
     if regular && second.first_slot > 0 { second.first_slot } else { 0 }
 }
 
-/// Everything on the device to encode the chunks of an array, any number of times.
+/// Encodes the chunks of an array any number of times; holds all device memory for it.
 #[derive(Debug)]
 pub(crate) struct FastEncoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
@@ -103,7 +103,7 @@ impl<T: Kernels> FastEncoder<T> {
         })
     }
 
-    /// Bytes of device memory that it holds.
+    /// Size of the device memory it holds, in bytes.
     pub(crate) fn device_bytes(&self) -> u64 {
         let looks = self.sizes.len() + self.sums.len() + self.places.len();
         (self.payloads.len() + 8 * looks + size_of::<Chunk>() * self.table.len()) as u64
@@ -145,7 +145,7 @@ impl<T: Kernels> FastEncoder<T> {
             slots_per_chunk: self.slots_per_chunk,
             launch: self.launch,
         };
-        // SAFETY: the kernels take one such job each; tables and slots were made for these chunks.
+        // SAFETY: the kernels take one such job each; tables and slots were allocated for these chunks.
         unsafe {
             let shape = Shape { blocks: self.chunks.len() as u32, threads: CHOOSE_THREADS };
             self.runtime.launch(T::FAST_CHOOSE, shape, &mut [(&raw mut choose).cast()], stream)?;
@@ -174,18 +174,18 @@ fn to_device(sampling: &FastSampling, first_choice: usize) -> Sampling {
         first_choice: first_choice as u32,
         ..Sampling::default()
     };
-    assert!(sampling.candidates.len() <= MAX_CANDIDATES, "the kernel has room for fewer candidates");
+    assert!(sampling.candidates.len() <= MAX_CANDIDATES, "the kernel supports fewer candidates");
     to.starts.iter_mut().zip(&sampling.starts).for_each(|(to, start)| *to = *start);
     let across = sampling.candidates.iter().map(|c| c.across.map(|n| n as u64));
     to.across.iter_mut().zip(across).for_each(|(to, across)| *to = across);
     to
 }
 
-/// A chunk to be decoded: its box, the front of its payload, and where all of that is on the device.
+/// A chunk to be decoded: its box, the first bytes of its payload, and the addresses of payload and values.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) candidate: FastCandidate,
-    /// The tiles that are wanted; `None` for all.
+    /// The tiles to decode; `None` for all.
     pub(crate) tiles: Option<Vec<u32>>,
     pub(crate) payload: DevicePtr,
     pub(crate) payload_bytes: usize,
@@ -195,10 +195,10 @@ pub(crate) struct Encoded {
 /// The error code of success; kernels write the minimum of all error codes.
 const NO_ERROR: u64 = u64::MAX;
 
-/// The code for a tile whose integers have more bits than the kernel supports, which is no error.
+/// The code for a tile whose integers have more bits than the kernel supports; another kernel then decodes it.
 const NEEDS_WIDE: u64 = 5;
 
-/// From this average number of bits per code on, the kernel for narrow integers (19 bits) is not tried.
+/// With at least this many bits per code on average, the kernel for narrow integers (19 bits) is not tried.
 const EXPECTED_WIDE_BITS: u64 = 12;
 
 /// The outcome of decoding.
@@ -225,7 +225,7 @@ impl DecodeKernel {
     }
 }
 
-/// Everything on the device to decode these chunks, any number of times.
+/// Decodes chunks any number of times; holds all device memory for it.
 #[derive(Debug)]
 pub(crate) struct FastDecoder<T: Kernels> {
     runtime: Arc<dyn Runtime>,
@@ -240,12 +240,12 @@ pub(crate) struct FastDecoder<T: Kernels> {
     /// The kernel for integers of 32 bits, and the one for all others, if it differs.
     kernel: DecodeKernel,
     wide: Option<DecodeKernel>,
-    /// Whether the second one is needed.
+    /// Whether the second kernel is needed.
     is_wide: AtomicBool,
     table: Buffer<Chunk>,
     choices: Buffer<Choice>,
     errors: Buffer<u64>,
-    /// The slots that are wanted; `None` for all.
+    /// The slots to decode; `None` for all.
     slots: Option<Buffer<u32>>,
 }
 
@@ -345,14 +345,14 @@ impl<T: Kernels> FastDecoder<T> {
     }
 }
 
-/// How many tiles have bodies that take an eighth of the cache, on average: more would not stay there until they are needed,
-/// and fewer would mix reads with writes more often.
+/// The number of tiles whose bodies take an eighth of the cache on average. Bodies of more tiles would be evicted
+/// before they are needed; with fewer, reads and writes would alternate more often.
 fn tiles_at_once(n_bytes: u64, n_slots: u32, cache_bytes: u64) -> u32 {
     let share = u128::from(cache_bytes / 8) * u128::from(n_slots) / u128::from(n_bytes.max(1));
     (share.clamp(1, 1 << 20) as u32).next_multiple_of(TILES_PER_RUN)
 }
 
-/// The slots of all tiles that are wanted.
+/// The slots of all tiles to decode.
 fn wanted_slots(encoded: &[Encoded], chunks: &[Chunk]) -> Vec<u32> {
     let mut slots = Vec::new();
     for (chunk, encoded) in chunks.iter().zip(encoded) {

@@ -1,5 +1,5 @@
-//! Checksums of bytes in device memory: the device hashes whole blocks, and the host gets the hashes and the bytes
-//! after the last whole block.
+//! Checksums of bytes in device memory: the device hashes whole blocks, and the host combines these hashes with the
+//! bytes after the last whole block.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use pumice::backend::{self, HASH_BLOCK};
 use crate::runtime::{Buffer, DevicePtr, Plain, Runtime, Shape, Stream};
 
 const KERNEL: &str = "hash_blocks";
-/// Threads of a block, and how many of them work on one unit.
+/// Threads of a thread block, and the number of them that hash one unit.
 const THREADS: u32 = 256;
 const LANES: u32 = 8;
 
@@ -35,7 +35,7 @@ struct HashJob {
     n_units: u64,
 }
 
-/// Working space for a number of spans of device memory.
+/// Hashes spans of device memory; holds the working space.
 #[derive(Debug)]
 pub(crate) struct Hasher {
     runtime: Arc<dyn Runtime>,
@@ -56,7 +56,7 @@ pub(crate) struct Hashed {
 }
 
 impl Hasher {
-    /// For at most this many spans, which have at most this many bytes in all.
+    /// Allocates working space for at most this many spans with at most this many bytes in total.
     pub(crate) fn new(runtime: &Arc<dyn Runtime>, n_spans: usize, n_bytes: usize) -> Result<Self> {
         let n_rests = (n_spans * HASH_BLOCK).min(n_bytes + n_spans * size_of::<u64>());
         Ok(Self {
@@ -69,14 +69,15 @@ impl Hasher {
         })
     }
 
-    /// Bytes of device memory that it holds.
+    /// Size of the device memory it holds, in bytes.
     pub(crate) fn device_bytes(&self) -> u64 {
         (size_of::<Span>() * self.spans.len() + 8 * self.hashes.len() + self.rests.len()) as u64
     }
 
     /// Hashes spans of device memory, given by address and size. Waits.
     ///
-    /// # Safety The addresses are valid for these sizes.
+    /// # Safety
+    /// The addresses are valid for these sizes.
     pub(crate) unsafe fn hash(&self, at: &[(DevicePtr, usize)], stream: Stream) -> Result<Hashed> {
         let (mut n_units, mut n_rests) = (0, 0);
         let mut spans = Vec::with_capacity(at.len());
@@ -86,7 +87,7 @@ impl Hasher {
             n_units += n_bytes.div_ceil(HASH_BLOCK);
             n_rests += (n_bytes % HASH_BLOCK).next_multiple_of(size_of::<u64>());
         }
-        assert!(n_units <= self.hashes.len() && n_rests <= self.rests.len(), "room was made for them");
+        assert!(n_units <= self.hashes.len() && n_rests <= self.rests.len(), "the working space is too small");
         let (mut hashes, mut rests) = (vec![0; n_units], vec![0; n_rests]);
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if n_units > 0 {
@@ -100,7 +101,8 @@ impl Hasher {
             };
             let blocks = (n_units as u64 * u64::from(LANES)).div_ceil(u64::from(THREADS));
             let shape = Shape { blocks: blocks.min(u64::from(self.resident)) as u32, threads: THREADS };
-            // SAFETY: the kernel takes one such job; there is room for all units, and the spans are the caller's.
+            // SAFETY: the kernel takes one such job; the working space holds all units, and the caller guarantees the
+            // spans.
             unsafe { self.runtime.launch(KERNEL, shape, &mut [(&raw mut job).cast()], stream)? };
             self.hashes.read(0, &mut hashes, stream)?;
             self.rests.read(0, &mut rests, stream)?;
@@ -133,7 +135,7 @@ mod tests {
     fn hashes_are_those_of_the_host() {
         let runtime: Arc<dyn Runtime> = Arc::new(Emulated::new(1));
         let bytes: Vec<u8> = (0..70_000_u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect();
-        // At any offset, and up to the last byte.
+        // Spans at any offset, up to the last byte.
         let sizes = [0, 1, 7, 8, 9, 4095, 4096, 0, 4097, 8192, 12_300, 240, 17, 16, 4111, 4104, 9000];
         let starts = sizes.iter().scan(3, |at, n| Some(std::mem::replace(at, *at + n + 1)));
         let mut ranges: Vec<(usize, usize)> = starts.zip(sizes).collect();
@@ -141,7 +143,7 @@ mod tests {
         let memory = Buffer::with(&runtime, &bytes, Stream::DEFAULT).unwrap();
         let hasher = Hasher::new(&runtime, ranges.len(), ranges.iter().map(|(_, n)| n).sum()).unwrap();
         let spans: Vec<(DevicePtr, usize)> = ranges.iter().map(|(at, n)| (memory.at() + *at as u64, *n)).collect();
-        // SAFETY: all of them are in memory.
+        // SAFETY: all spans lie within the buffer.
         let hashed = unsafe { hasher.hash(&spans, Stream::DEFAULT).unwrap() };
         for (number, (at, n)) in ranges.iter().enumerate() {
             let span = &bytes[*at..at + n];

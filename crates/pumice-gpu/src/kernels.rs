@@ -1,4 +1,5 @@
-//! The kernels as PTX, and the types of their arguments. These have the layout of their namesakes in `kernels/*.cu`.
+//! The kernels as PTX, and the types of their arguments, which have the layout of the types of the same name in
+//! `kernels/*.cu`.
 
 use pumice::Element;
 use pumice::backend::{FastCandidate, Quantizer};
@@ -10,7 +11,7 @@ pub(crate) struct Source {
     pub(crate) ptx: &'static str,
 }
 
-/// All kernels. Made by `cargo xtask ptx`, which writes the hash of their sources into them.
+/// All kernels, compiled by `cargo xtask ptx`, which writes the hash of the sources into each file.
 pub(crate) const SOURCES: [Source; 9] = [
     Source { ptx: include_str!("../ptx/balanced_split.compute_80.ptx") },
     Source { ptx: include_str!("../ptx/balanced_encode.compute_80.ptx") },
@@ -49,14 +50,14 @@ pub(crate) trait Kernels: Element + Plain {
     const FAST_ENCODE: &'static str;
     /// Decodes tiles whose integers have 32 bits.
     const FAST_DECODE: &'static str;
-    /// Decodes all tiles, if the other kernel does not.
+    /// Decodes tiles with integers of any size; `None` if `FAST_DECODE` does.
     const FAST_DECODE_WIDE: Option<&'static str>;
     const SCAN: &'static str;
     const SAMPLE: &'static str;
     /// Threads that encode a tile of `fast`.
     const ENCODE_THREADS: u32;
     fn to_plain_bits(self) -> Self::Bits;
-    /// The inverse of the order of values that `scan.cu` maps them to.
+    /// The inverse of the order-preserving map from values to integers in `scan.cu`.
     fn of_rank(rank: u64) -> Self;
 }
 
@@ -145,7 +146,7 @@ pub(crate) struct Choice {
     merged: [u8; 3],
 }
 
-// SAFETY: numbers; 24 + 16 + 8 bytes without gaps.
+// SAFETY: numbers; 24 + 16 + 8 bytes without padding.
 unsafe impl Plain for Choice {}
 
 impl Choice {
@@ -179,13 +180,13 @@ pub(crate) struct Chunk {
     pub(crate) payload_bytes: u64,
 }
 
-// SAFETY: numbers; 16 + 16 + 8 bytes without gaps.
+// SAFETY: numbers; 16 + 16 + 8 bytes without padding.
 unsafe impl Plain for Chunk {}
 
-/// The most runs that are sampled of a chunk, and the most candidates.
+/// The largest number of sampled runs of a chunk, and of candidates.
 const MAX_RUNS: usize = pumice::backend::FAST_MAX_RUNS;
 pub(crate) const MAX_CANDIDATES: usize = 32;
-/// Threads that choose for a chunk.
+/// Threads that choose the predictor of a chunk.
 pub(crate) const CHOOSE_THREADS: u32 = 32 * 32;
 
 #[repr(C)]
@@ -212,7 +213,7 @@ impl Default for Sampling {
     }
 }
 
-// SAFETY: numbers; whole u64 and four u32 without gaps.
+// SAFETY: numbers; u64s and four u32s without padding.
 unsafe impl Plain for Sampling {}
 
 #[repr(C)]
@@ -242,7 +243,7 @@ pub(crate) struct EncodeJob<T: Kernels> {
     pub(crate) launch: u32,
 }
 
-/// The most payloads whose addresses are passed as launch parameters.
+/// The largest number of payloads whose addresses are passed as launch parameters.
 pub(crate) const N_NEAR: usize = 128;
 
 #[repr(C)]
@@ -299,7 +300,7 @@ pub(crate) struct ScanJob<T: Kernels> {
     pub(crate) skip: [T::Bits; 2],
 }
 
-/// Most axes of an array.
+/// The largest rank of an array.
 pub(crate) const MAX_RANK: usize = 8;
 
 #[repr(C)]

@@ -1,12 +1,12 @@
 //! Pumice on CUDA devices: the same streams, byte for byte, at the speed of device memory.
 //!
-//! Kernels are CUDA C++ in `kernels/`, embedded as PTX, and driven through the CUDA driver, which is loaded at run time:
-//! neither building nor installing needs a CUDA toolkit, and without a driver [`Device::cuda`] says so.
+//! The kernels are CUDA C++ in `kernels/`, embedded as PTX. The CUDA driver is loaded at run time: neither building nor
+//! installing needs a CUDA toolkit, and without a driver [`Device::cuda`] returns an error.
 //!
 //! [`Device::compress`] and [`Device::decompress`] take arrays on the host. For data on the device, use
-//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with a [`DeviceSlice`] of it and streams of their own; complete
-//! streams can be there as well ([`Encoder::finish_on_device`], [`Device::open_on_device`]).
-#![allow(unsafe_code, reason = "talks to a device")]
+//! [`Device::blueprint`], [`Encoder`] and [`Decoder`] with a [`DeviceSlice`] and a CUDA stream; complete compressed
+//! streams can be in device memory as well ([`Encoder::finish_on_device`], [`Device::open_on_device`]).
+#![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 mod balanced;
 mod boxes;

@@ -1,5 +1,5 @@
-//! What kernels run on: a CUDA device, or the emulator. The interface is small, so that everything above it can be
-//! tested without a device.
+//! The interface to a CUDA device or the emulator. It is small, so that everything above it can be tested without a
+//! device.
 
 use std::ffi::c_void;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use pumice::Result;
 
 use crate::staging::{self, Pinned};
 
-/// An order of execution on a device: work in it runs one after the other, and asynchronously to the host.
+/// A queue of work on a device: its work runs in order, asynchronously to the host.
 ///
 /// It wraps a `CUstream`; the default one is CUDA's default stream of the primary context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Stream {
     /// The default stream.
     pub const DEFAULT: Self = Self(std::ptr::null_mut());
 
-    /// A stream of the caller's.
+    /// A stream that the caller owns.
     ///
     /// # Safety
     /// `stream` is a `CUstream` of the primary context of the device it is used with, and stays valid.
@@ -48,10 +48,10 @@ pub(crate) struct Shape {
 /// A device, or the emulator. Copies and launches are enqueued in their stream.
 ///
 /// # Safety
-/// An implementation only touches the memory it is told to, in the order of streams.
+/// An implementation accesses only the memory of copies and launches, in the order of streams.
 pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     fn name(&self) -> String;
-    /// Bytes of device memory: free, and in all.
+    /// Bytes of device memory: free, and total.
     fn memory(&self) -> Result<(u64, u64)>;
     /// Blocks of a kernel that run at the same time.
     fn resident_blocks(&self, kernel: &'static str, threads: u32) -> Result<u32>;
@@ -59,7 +59,7 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     fn cache_bytes(&self) -> Result<u64>;
     fn allocate(&self, n_bytes: usize) -> Result<DevicePtr>;
     /// # Safety
-    /// `at` came from `allocate`, is freed once and not used any more.
+    /// `at` came from `allocate`, is freed only once, and is not used afterwards.
     unsafe fn free(&self, at: DevicePtr);
     /// # Safety
     /// Both sides are valid for `n_bytes`, the host's until the stream is synchronised.
@@ -74,7 +74,7 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     /// `to` is valid for `n_bytes`.
     unsafe fn fill(&self, to: DevicePtr, byte: u8, n_bytes: usize, stream: Stream) -> Result<()>;
     /// # Safety
-    /// The arguments are those of the kernel, and what they point to is valid for what it does.
+    /// The arguments are those of the kernel, and their addresses are valid for its accesses.
     unsafe fn launch(
         &self,
         kernel: &'static str,
@@ -82,9 +82,9 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
         arguments: &mut [*mut c_void],
         stream: Stream,
     ) -> Result<()>;
-    /// Waits until all that was enqueued is done.
+    /// Waits until all work enqueued in the stream is done.
     fn synchronize(&self, stream: Stream) -> Result<()>;
-    /// Pinned host memory, for asynchronous copies; the caller must free it.
+    /// Pinned host memory, for asynchronous copies; the caller returns it by `give_pinned`.
     fn take_pinned(&self) -> Result<Pinned>;
     fn give_pinned(&self, pinned: Pinned);
     /// Records the mark of pinned memory after all work now in the stream.
@@ -95,8 +95,8 @@ pub(crate) unsafe trait Runtime: Debug + Send + Sync {
     fn time(&self, stream: Stream, work: &mut dyn FnMut() -> Result<()>) -> Result<f64>;
 }
 
-/// Device memory for values of a type that is plain data. Freed when dropped; whoever drops it must have synchronised
-/// the streams that use it (CUDA's own `cuMemFree` waits for the device).
+/// Device memory for values of plain data, freed when dropped. Streams that use it must be synchronised before (CUDA's
+/// own `cuMemFree` waits for the device).
 #[derive(Debug)]
 pub(crate) struct Buffer<V> {
     runtime: Arc<dyn Runtime>,
@@ -125,8 +125,8 @@ unsafe impl Plain for f64 {}
 impl<V: Plain> Buffer<V> {
     /// Memory for `len` values, not initialised.
     pub(crate) fn new(runtime: &Arc<dyn Runtime>, len: usize) -> Result<Self> {
-        let n_bytes = len.checked_mul(size_of::<V>()).ok_or_else(|| pumice::Error::device("array is too large"))?;
-        // Even for no values some bytes are allocated, so that there is always an address.
+        let n_bytes = len.checked_mul(size_of::<V>()).ok_or_else(|| pumice::Error::device("the array is too large"))?;
+        // An empty buffer has an address too.
         let at = runtime.allocate(n_bytes.max(16))?;
         Ok(Self { runtime: Arc::clone(runtime), at, len, values: PhantomData })
     }
@@ -165,7 +165,7 @@ impl<V: Plain> Buffer<V> {
 
 impl<V> Drop for Buffer<V> {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`, and nobody else has it.
+        // SAFETY: allocated by `new`, and owned by this buffer alone.
         unsafe { self.runtime.free(self.at) }
     }
 }

@@ -1,4 +1,4 @@
-//! Statistics of an array that the plan needs, computed on the device.
+//! Computes the statistics of an array that the plan needs, on the device.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl<T: Kernels> Scan<'_, T> {
         let blocks = self.n_values.div_ceil(SCAN_THREADS as usize * 16) as u32;
         let blocks = blocks.clamp(1, self.runtime.resident_blocks(T::SCAN, SCAN_THREADS)?);
         let shape = Shape { blocks, threads: SCAN_THREADS };
-        // SAFETY: the kernel takes one such job; the caller has the values, and the result is there.
+        // SAFETY: the kernel takes one such job; the values are valid, and the result is allocated.
         unsafe { self.runtime.launch(T::SCAN, shape, &mut [(&raw mut job).cast()], self.stream)? };
         let mut found = [ScanResult::default()];
         result.read(0, &mut found, self.stream)?;
@@ -49,7 +49,7 @@ impl<T: Kernels> Scan<'_, T> {
         let mut arguments =
             [(&raw mut values).cast(), (&raw mut n_values).cast(), (&raw mut stride).cast(), (&raw mut to).cast()];
         let shape = Shape { blocks: (samples.len() as u32).div_ceil(SCAN_THREADS), threads: SCAN_THREADS };
-        // SAFETY: these are the kernel's arguments, and there is room for all samples.
+        // SAFETY: these are the kernel's arguments, and the buffer holds all samples.
         unsafe { self.runtime.launch(T::SAMPLE, shape, &mut arguments, self.stream)? };
         buffer.read(0, &mut samples, self.stream)?;
         samples.retain(|value| value.is_finite());

@@ -14,15 +14,15 @@ const SHARE: usize = 256 << 10;
 /// Smaller copies are not staged.
 const LARGE: usize = 4 * PIECE;
 
-/// Two pieces of pinned memory, each with a mark that tells when the device is done with it. The runtime keeps them for
-/// the next copy. After a failed copy they are not used again, since the device may still access them.
+/// Two pieces of pinned memory, each with an event that marks when the device is done with it. The runtime keeps them
+/// for the next copy. After a failed copy they are not reused, since the device may still access them.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pub(crate) pieces: [*mut u8; 2],
     pub(crate) marks: [*mut std::ffi::c_void; 2],
 }
 
-// SAFETY: whoever has it is the only one who uses what it refers to.
+// SAFETY: the owner is the only user of the memory and events.
 unsafe impl Send for Pinned {}
 
 /// Copies to the device, and waits.
@@ -49,10 +49,10 @@ pub(crate) unsafe fn upload(
         if i >= 2 {
             runtime.wait(mark)?;
         }
-        // SAFETY: a piece has so many bytes, and the device is done with it.
+        // SAFETY: a piece has at least that many bytes, and the device is done with it.
         let staged = unsafe { std::slice::from_raw_parts_mut(piece, part.len()) };
         copy(staged, part);
-        // SAFETY: as the caller says; the piece is left alone until its mark is reached.
+        // SAFETY: the caller's contract; the piece is not used until its mark is reached.
         unsafe { runtime.copy_in(to + (i * PIECE) as u64, piece, part.len(), stream)? };
         runtime.mark(mark, stream)?;
     }
@@ -83,7 +83,7 @@ pub(crate) unsafe fn download(
     let n_pieces = n_bytes.div_ceil(PIECE);
     let fetch = |i: usize| {
         let n = PIECE.min(n_bytes - i * PIECE);
-        // SAFETY: as the caller says; what the piece held before was copied on.
+        // SAFETY: the caller's contract; the previous contents of the piece have been copied.
         unsafe { runtime.copy_out(pinned.pieces[i % 2], from + (i * PIECE) as u64, n, stream)? };
         runtime.mark(pinned.marks[i % 2], stream)
     };
@@ -93,7 +93,7 @@ pub(crate) unsafe fn download(
             fetch(i + 1)?;
         }
         runtime.wait(pinned.marks[i % 2])?;
-        // SAFETY: a piece has so many bytes, which the device has written.
+        // SAFETY: a piece has at least that many bytes, which the device has written.
         copy(part, unsafe { std::slice::from_raw_parts(pinned.pieces[i % 2], part.len()) });
     }
     runtime.give_pinned(pinned);

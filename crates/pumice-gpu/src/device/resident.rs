@@ -1,26 +1,25 @@
-//! Complete streams in device memory. Payloads stay there in both directions. The host writes and checks everything
-//! between them; of the payloads it reads little but hashes.
+//! Complete streams in device memory. Payloads stay there, in encoding and in decoding. The host writes and checks
+//! everything between them; of the payloads it reads only hashes and a few bytes.
 
 use std::sync::{Arc, OnceLock};
 
 use pumice::backend::{self, CodecId, Frames, Payload};
 use pumice::{DecodeOptions, Error, ErrorKind, ReadAt, Result};
 
-use super::{Device, DeviceSlice, DeviceSliceMut, Encoder, Made, check_len};
+use super::{ChunkPayload, Device, DeviceSlice, DeviceSliceMut, Encoder, check_len};
 use crate::hash::{Hashed, Hasher};
 use crate::kernels::DeviceElement;
-use crate::payloads::{self, Delivered, FRONT_BYTES, Placed};
+use crate::payloads::{self, Delivered, DevicePayload, FRONT_BYTES};
 use crate::runtime::{DevicePtr, Runtime, Stream};
 
-/// First bytes of each frame that are read at once: everything that can precede a payload, and its first bytes.
+/// How many bytes at the start of each frame are read together: all that can precede a payload, and its first bytes.
 const HEAD_BYTES: usize = 64;
 /// Kernels read words of this many bytes, and the payloads of `fast` must start at a multiple of it.
 const WORD_BYTES: u64 = 4;
 
 impl<T: DeviceElement> Encoder<'_, T> {
-    /// Waits, and writes what was encoded to device memory as a complete stream, of which it returns the size.
-    /// [`pumice::max_compressed_bytes`] says how much room is enough; if there is too little, the error says how much
-    /// is needed. Otherwise as [`Encoder::finish`].
+    /// Waits, and writes the complete stream to device memory; returns its size. [`pumice::max_compressed_bytes`] bytes
+    /// are always enough; if there are too few, the error says how many are needed. Otherwise as [`Encoder::finish`].
     ///
     /// ```no_run
     /// use pumice::{ErrorBound, Config, DecodeOptions, Preset};
@@ -45,34 +44,34 @@ impl<T: DeviceElement> Encoder<'_, T> {
         stream: Stream,
     ) -> Result<usize> {
         check_len(values.len, self.blueprint.shape())?;
-        let made = self.made(values.at, stream)?.collect::<Result<Vec<(CodecId, Made)>>>()?;
-        let spans = made.iter().map(|(_, made)| match made {
-            Made::OnDevice(at, n_bytes) => (*at, *n_bytes),
-            Made::OnHost(_) => (0, 0),
+        let encoded = self.chunk_payloads(values.at, stream)?.collect::<Result<Vec<(CodecId, ChunkPayload)>>>()?;
+        let spans = encoded.iter().map(|(_, payload)| match payload {
+            ChunkPayload::OnDevice(at, n_bytes) => (*at, *n_bytes),
+            ChunkPayload::OnHost(_) => (0, 0),
         });
-        // SAFETY: payloads are there, and so are values of a slice.
+        // SAFETY: payloads are in device memory or in a valid slice.
         let hashed = unsafe { self.hasher.hash(&spans.collect::<Vec<_>>(), stream)? };
-        let known = made.iter().enumerate().map(|(id, (codec, made))| {
-            let hash = match made {
-                Made::OnDevice(..) => hashed.payload_hash(id),
-                Made::OnHost(bytes) => backend::payload_hash(&[], bytes),
+        let known = encoded.iter().enumerate().map(|(id, (codec, payload))| {
+            let hash = match payload {
+                ChunkPayload::OnDevice(..) => hashed.payload_hash(id),
+                ChunkPayload::OnHost(bytes) => backend::payload_hash(&[], bytes),
             };
-            Payload { codec: *codec, n_bytes: made.n_bytes(), hash }
+            Payload { codec: *codec, n_bytes: payload.n_bytes(), hash }
         });
         let outline = self.blueprint.outline(&known.collect::<Vec<_>>())?;
         if out.len < outline.n_bytes {
             let message = format!("the stream has {} bytes, but there is room for {}", outline.n_bytes, out.len);
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
-        // SAFETY: the outline is within the room; what is on the host outlives the wait, what is on the device is there.
+        // SAFETY: the outline fits into `out`; data on the host outlives the wait, data on the device is valid.
         unsafe {
             let put =
                 |at: usize, bytes: &[u8]| self.runtime.copy_in(out.at + at as u64, bytes.as_ptr(), bytes.len(), stream);
-            for (range, (_, made)) in outline.payloads.iter().zip(&made) {
-                match made {
-                    Made::OnHost(bytes) => put(range.start, bytes)?,
-                    Made::OnDevice(_, 0) => {}
-                    Made::OnDevice(from, n_bytes) => {
+            for (range, (_, payload)) in outline.payloads.iter().zip(&encoded) {
+                match payload {
+                    ChunkPayload::OnHost(bytes) => put(range.start, bytes)?,
+                    ChunkPayload::OnDevice(_, 0) => {}
+                    ChunkPayload::OnDevice(from, n_bytes) => {
                         self.runtime.copy_within(out.at + range.start as u64, *from, *n_bytes, stream)?;
                     }
                 }
@@ -84,7 +83,7 @@ impl<T: DeviceElement> Encoder<'_, T> {
     }
 }
 
-/// A complete stream in device memory, of which header, index and heads of frames have been read and checked.
+/// A complete stream in device memory, whose header, index and frame heads have been read and checked.
 #[derive(Debug)]
 pub struct FramesOnDevice<'a> {
     pub(super) frames: Frames<'a>,
@@ -93,13 +92,13 @@ pub struct FramesOnDevice<'a> {
 }
 
 impl<'a> FramesOnDevice<'a> {
-    /// What was read. Its own methods that verify and decode copy frames to the host.
+    /// Header, index and frame heads. Methods of `Frames` that verify and decode copy frames to the host.
     #[must_use]
     pub fn frames(&self) -> &Frames<'a> {
         &self.frames
     }
 
-    /// Verifies payloads, and copies those within the device that are not aligned as kernels require.
+    /// Verifies payloads, and copies those that are not aligned as kernels require within device memory.
     pub(super) fn deliver(&self, runtime: &Arc<dyn Runtime>, ids: &[usize], stream: Stream) -> Result<Delivered> {
         let frames = ids.iter().map(|id| self.frames.frame(*id)).collect::<Result<Vec<_>>>()?;
         let at = |offset: usize| self.bytes.at + offset as u64;
@@ -108,26 +107,26 @@ impl<'a> FramesOnDevice<'a> {
         let hashed = unsafe { self.hasher.hash(&spans, stream)? };
         (0..).zip(ids).try_for_each(|(number, id)| self.frames.verify_hash(*id, hashed.payload_hash(number)))?;
         let end = at(self.bytes.len);
-        // Kernels may read the whole word in which a payload ends, so that word must be within the memory.
+        // Kernels may read the whole word in which a payload ends, so that word must lie within the stream.
         let stays = |(from, n_bytes): (DevicePtr, usize), codec: CodecId| {
             let is_aligned = codec != CodecId::Fast || from.is_multiple_of(WORD_BYTES);
             codec == CodecId::Raw || is_aligned && (from + n_bytes as u64).next_multiple_of(WORD_BYTES) <= end
         };
         let stays: Vec<bool> = spans.iter().zip(&frames).map(|(span, frame)| stays(*span, frame.codec)).collect();
         let copied = spans.iter().zip(&stays).map(|((_, n_bytes), stays)| if *stays { 0 } else { *n_bytes });
-        let (room, starts) = payloads::room(runtime, &copied.collect::<Vec<_>>())?;
-        let mut placed = Vec::with_capacity(ids.len());
+        let (memory, starts) = payloads::allocate(runtime, &copied.collect::<Vec<_>>())?;
+        let mut payloads = Vec::with_capacity(ids.len());
         for (number, &(from, n_bytes)) in spans.iter().enumerate() {
             let start = frames[number].payload.start;
             let front = self.frames.read(start..start + n_bytes.min(FRONT_BYTES))?.into_owned();
             let at = if stays[number] { from } else { starts[number] };
             if at != from {
-                // SAFETY: as above, and the room was made for it.
+                // SAFETY: as above, and memory was allocated for the copy.
                 unsafe { runtime.copy_within(at, from, n_bytes, stream)? };
             }
-            placed.push(Placed { at, n_bytes, front });
+            payloads.push(DevicePayload { at, n_bytes, front });
         }
-        Ok(Delivered { placed, room })
+        Ok(Delivered { payloads, memory })
     }
 }
 
@@ -155,20 +154,20 @@ impl Device {
     }
 }
 
-/// Bytes in device memory, of which the host reads few.
+/// A stream in device memory, of which the host reads only small parts.
 struct Source {
     runtime: Arc<dyn Runtime>,
     at: DevicePtr,
     len: usize,
     stream: Stream,
-    /// The bytes read of all frames, once their offsets are known.
+    /// The first bytes of all frames, read together once their offsets are known.
     heads: Arc<OnceLock<Heads>>,
 }
 
 struct Heads {
     /// Their offsets in the stream, ascending.
     starts: Vec<u64>,
-    /// They are all shorter than a block, so none of their bytes are hashed.
+    /// The heads are shorter than a block, so all their bytes are the rest after the last whole block.
     hashed: Hashed,
 }
 

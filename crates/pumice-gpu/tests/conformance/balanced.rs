@@ -81,7 +81,8 @@ fn all_orders_of_differences() {
         vec![6, 9, 288],
         vec![37, 416],
         vec![40_064],
-        // Several stacks of patches in each of a few planes, more in one plane than a block takes, and rows of many strips.
+        // Several stacks of patches in each of a few planes, more in one plane than a block takes, and rows of many
+        // strips.
         vec![3, 70, 160],
         vec![290, 544],
         vec![3, 33_024],

@@ -5,8 +5,8 @@ use pumice::{Config, DecodeOptions, Result};
 use pumice_gpu::{Device, DeviceElement};
 use pumice_testkit::{Float, Rng};
 
-/// Forges `n_cases` payloads of an array, half of them within the first `front` bytes. The device must give the CPU's values, or
-/// an error of the CPU's kind. Returns how many were refused.
+/// Forges `n_cases` payloads of an array, half of them within the first `front` bytes. The device must give the CPU's
+/// values, or an error of the CPU's kind. Returns how many were refused.
 pub(crate) fn throw<T: DeviceElement + Float>(
     device: &Device,
     values: &[T],
