@@ -1,5 +1,6 @@
-// Shared by the kernels of codec `balanced`: chunks, walks, groups, books and alphabets (docs/format.md, section 9). The CPU's side is
-// crates/pumice/src/codec/{balanced,differences,groups,alphabet}.rs; both must give the same bytes.
+// Shared by the kernels of codec `balanced`: chunks, orders, groups, codebooks and alphabets (docs/format.md, section
+// 9). The CPU's side is crates/pumice/src/codec/{balanced,differences,groups,alphabet}.rs; both must give the same
+// bytes.
 #pragma once
 
 #include "values.cuh"
@@ -11,9 +12,9 @@ constexpr uint32_t N_CLASSES = 65;
 constexpr uint32_t WIDE = 0;
 constexpr uint32_t ZERO = 128;
 constexpr uint32_t MAX_MAGNITUDE = 1u << 26;
-// The class of a group that has wide differences has this bit as well, in memory only.
+// Flag in the stored class of a group with wide differences; in memory only.
 constexpr uint32_t HAS_WIDE = 128;
-// Integers lie within this of the origin.
+// Integers differ from the origin by less than this.
 constexpr uint64_t MAX_INTEGER = 1u << 29;
 
 // Codebooks of a chunk: one for classes, books 1 to 64, and one for literals.
@@ -27,35 +28,36 @@ constexpr uint32_t MAX_SYMBOLS = 256;
 constexpr uint32_t MAX_BITS = 12;
 constexpr uint32_t NO_CODE = 255;
 
-// Packed lengths of a codebook: room for all that an encoder writes, and how many bits there are, below its alphabet.
+// Packed code lengths of a codebook: capacity for all that an encoder writes, and the bits that hold their size, below
+// the alphabet.
 constexpr uint32_t PACKED_BYTES = 512;
 constexpr uint32_t SIZE_BITS = 13;
 
-// Symbols of a block, and its streams.
+// Symbols of a block, and the number of its streams.
 constexpr uint32_t BLOCK = 4096;
 constexpr uint32_t STREAMS = 4;
 
-// Blocks whose streams a block of threads decodes, a thread a stream.
+// Blocks of symbols that a thread block decodes, one thread per stream.
 constexpr uint32_t UNIT_BLOCKS = 16;
-// Of classes: so few that all of a device work on them, since there are not many.
+// The same for symbols of classes, of which there are few: a smaller number, so that they occupy the whole device.
 constexpr uint32_t CLASS_BLOCKS = 8;
 
-// Groups of a tile, which one block of threads sorts.
+// Groups of a tile, which one thread block sorts.
 constexpr uint32_t TILE = 4096;
 constexpr uint32_t TILE_THREADS = 256;
 constexpr uint32_t PER_THREAD = TILE / TILE_THREADS;
 
-// Planes of low bits, each a byte of each value.
+// Planes of low bits; each has a byte of each value.
 constexpr uint32_t PLANES = 4;
 
-// Payloads have at least a byte for so many values, and never less than three.
+// A payload has at least one byte for this many values, and at least three bytes.
 constexpr uint32_t VALUES_PER_BYTE = 1 << 14;
 
 struct Axis {
     uint32_t extent, stride, n_repeats;
 };
 
-// A chunk along the axes of an order.
+// The axes along which an order takes differences of a chunk.
 struct Walk {
     Axis row;
     uint32_t n_along;
@@ -63,52 +65,52 @@ struct Walk {
     uint32_t n_across;
 };
 
-// A chunk that is one run of memory. The host writes it.
+// A chunk, contiguous in memory. The host writes it.
 struct Chunk {
     uint64_t values;
-    // Encoding: room for the payload, whose body begins RESERVE bytes from its start. Decoding: the payload.
+    // Encoding: memory for the payload, whose body has offset RESERVE in it. Decoding: the payload.
     uint64_t payload;
     uint64_t payload_bytes;
-    // Among the groups of all chunks; a multiple of 32.
+    // Its first group among those of all chunks; a multiple of 32.
     uint64_t first_group;
     uint32_t dims[4];
     uint32_t n_values, n_groups;
     uint32_t first_tile, n_tiles;
-    // Room for its blocks of symbols among those of all chunks.
+    // Slots for its blocks of symbols among those of all chunks.
     uint32_t first_slot, n_slots;
-    // Decoding: room for sums of columns and of rows among those of all chunks.
+    // Decoding: offsets of its sums of columns and of rows among those of all chunks.
     uint64_t first_column, first_edge;
 };
 
-// Groups of a chunk, at most: then no sum overflows.
+// The largest number of groups in a chunk, so that no sum overflows.
 constexpr uint32_t MAX_GROUPS = 1u << 22;
 
-// What the device computes about a chunk.
+// What the device computes for a chunk.
 struct State {
     int64_t origin;
     // Not 0 if the host has to code this chunk.
-    uint32_t is_odd;
-    // Encoding: where in its room the payload starts, and how long it is.
+    uint32_t needs_host;
+    // Encoding: offset of the payload in its memory, and its size.
     uint32_t payload_start;
     uint32_t payload_bytes;
     uint32_t order;
     Walk walk;
     uint32_t n_class_symbols;
     uint32_t n_rest;
-    // Decoding: as the payload says.
+    // Decoding: read from the payload.
     uint32_t n_blocks, n_codebooks;
     uint32_t low_bytes;
     uint32_t n_wide;
     uint32_t stream_bytes;
     uint32_t book_of[N_CLASSES];
-    // Among the sorted groups: of book b from starts[b] up to starts[b + 1].
+    // The sorted groups of book b start at starts[b] and end at starts[b + 1].
     uint32_t starts[N_BOOKS + 1];
     uint32_t alphabets[N_BOOKS];
     uint32_t n_symbols[N_BOOKS];
-    // Blocks of symbols before those of a codebook.
+    // The number of blocks of symbols before those of a codebook.
     uint32_t first_block[N_BOOKS + 1];
-    // Decoding: the number of a codebook among those stored; units of UNIT_BLOCKS blocks before those of a codebook; places
-    // in the payload.
+    // Decoding: the index of a codebook among the stored ones; the number of units of UNIT_BLOCKS blocks before those
+    // of a codebook; offsets in the payload.
     uint32_t codebooks[N_BOOKS];
     uint32_t first_unit[N_BOOKS + 1];
     uint32_t low_at, wide_at;
@@ -118,22 +120,22 @@ struct State {
     uint32_t reserved[16];
 };
 
-// The host knows where one begins.
+// The host reads the first fields.
 constexpr uint32_t STATE_BYTES = 2048;
 static_assert(sizeof(State) == STATE_BYTES, "as in src/balanced.rs");
 
-// What a tile adds to the sequences of its chunk; the second half is the sum of all tiles before it.
+// What a tile contributes to the sequences of its chunk; the second half holds the sums over all previous tiles.
 struct Tile {
-    // Symbols of classes, without the run of empty groups that ends at its first other one.
+    // The number of class symbols, without the run of empty groups before its first group that is not empty.
     uint32_t n_symbols;
-    // Empty groups at its start, and at its end.
+    // The numbers of empty groups at its start and at its end.
     uint32_t n_leading, n_trailing;
-    // 0 if all are empty.
+    // The class of its last group that is not empty; 0 if all are empty.
     uint32_t last_class;
     uint32_t low_bytes, n_wide;
 
     uint32_t symbols_before;
-    // Empty groups next to its start, and the class before them.
+    // The number of empty groups right before the tile, and the class before them.
     uint32_t empty_before, class_before;
     uint32_t low_before, wide_before;
     uint32_t counts[N_CLASSES];
@@ -148,18 +150,19 @@ DEVICE uint32_t n_low_bits(uint32_t group_class) {
 
 DEVICE uint32_t low_bytes(uint32_t group_class) { return 4 * n_low_bits(group_class); }
 
-// A byte is 0 if neither its low bits nor its top bit are set.
+// Counts the bytes of a word that are 0.
 DEVICE uint32_t n_zero_bytes(uint32_t word) {
     return __popc(~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word) & 0x80808080);
 }
 
-// Not 0 if a byte is 0.
+// Nonzero if some byte of the word is 0.
 DEVICE uint32_t has_zero_byte(uint32_t word) { return (word - 0x01010101) & ~word & 0x80808080; }
 
-// Digits of the length of a run of empty groups.
+// The number of digits that encode the length of a run of empty groups.
 DEVICE uint32_t n_digits(uint32_t n_empty) { return bit_length(n_empty + 1) - 1; }
 
-// Sum over the threads before this one; `all` becomes the sum over all. `sums` has an element for each warp and one more.
+// Exclusive prefix sum over the threads of a block; `all` becomes the total. `sums` has one element more than there are
+// warps.
 template <uint32_t THREADS>
 DEVICE uint32_t prefix_of_block(uint32_t value, uint32_t* sums, uint32_t& all) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -177,7 +180,7 @@ DEVICE uint32_t prefix_of_block(uint32_t value, uint32_t* sums, uint32_t& all) {
     return before + upto - value;
 }
 
-// The largest value of the threads before this one, 0 for the first.
+// The maximum over the threads before this one; 0 for the first.
 template <uint32_t THREADS>
 DEVICE uint32_t max_before_in_block(uint32_t value, uint32_t* sums) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -201,7 +204,8 @@ DEVICE uint32_t max_before_in_block(uint32_t value, uint32_t* sums) {
 
 // ---- Differences ----
 
-// Orders of differences by number: first the sets of axes, then twice along the fastest. As stored.
+// Orders of differences by number: first the sets of axes, then second differences along the fastest axis. `order_bits`
+// gives the stored byte.
 constexpr uint32_t N_ORDERS = 16;
 
 DEVICE uint32_t order_bits(uint32_t number) { return number == 15 ? 24 : number + 1; }
@@ -241,21 +245,21 @@ DEVICE Walk make_walk(const uint32_t (&dims)[4], uint32_t order) {
     return walk;
 }
 
-// How far back the neighbour along an axis is; 0 if there is none.
-DEVICE uint32_t way_back(const Axis& axis, uint32_t at) {
+// The distance to the previous neighbour along an axis; 0 if there is none.
+DEVICE uint32_t distance_back(const Axis& axis, uint32_t at) {
     uint32_t line = at / axis.stride;
     if (line % axis.extent > 0) return axis.stride;
     return line / axis.extent % axis.n_repeats > 0 ? axis.stride * axis.extent : 0;
 }
 
-// The difference at an index, of integers that a function gives.
+// The difference at an index; the function `integer` gives the integer of any index.
 template <class F>
 DEVICE uint32_t difference_at(const Walk& walk, uint32_t at, F integer) {
     if (walk.n_along == 2 && at % walk.row.extent >= 2) return integer(at) - 2 * integer(at - 1) + integer(at - 2);
-    uint32_t ways[4];
-    ways[0] = walk.n_along > 0 ? way_back(walk.row, at) : 0;
+    uint32_t distances[4];
+    distances[0] = walk.n_along > 0 ? distance_back(walk.row, at) : 0;
 #pragma unroll
-    for (uint32_t a = 0; a < 3; ++a) ways[1 + a] = a < walk.n_across ? way_back(walk.across[a], at) : 0;
+    for (uint32_t a = 0; a < 3; ++a) distances[1 + a] = a < walk.n_across ? distance_back(walk.across[a], at) : 0;
     uint32_t sum = 0;
 #pragma unroll 1
     for (uint32_t set = 0; set < 16; ++set) {
@@ -264,8 +268,8 @@ DEVICE uint32_t difference_at(const Walk& walk, uint32_t at, F integer) {
 #pragma unroll
         for (uint32_t a = 0; a < 4; ++a) {
             if (set >> a & 1) {
-                exists = exists && ways[a] > 0;
-                back += ways[a];
+                exists = exists && distances[a] > 0;
+                back += distances[a];
                 is_negative = !is_negative;
             }
         }
@@ -274,7 +278,7 @@ DEVICE uint32_t difference_at(const Walk& walk, uint32_t at, F integer) {
     return sum;
 }
 
-// The integer of a value, less the origin; false if it has none.
+// Sets the integer of a value minus the origin; returns false if the value cannot be quantised.
 template <class T>
 DEVICE bool integer_of(const Coding<T>& coding, T x, int64_t origin, uint32_t& q) {
     typename Real<T>::Int found = 0;
@@ -288,7 +292,7 @@ DEVICE bool integer_of(const Coding<T>& coding, T x, int64_t origin, uint32_t& q
     return is_fine;
 }
 
-// As `integer_of`, where it is not called often.
+// As `integer_of`, for code that is rarely executed.
 template <class T>
 DEVICE_CALL uint32_t integer_at(const Coding<T>& coding, T x, int64_t origin) {
     uint32_t q;
@@ -300,15 +304,15 @@ DEVICE uint32_t magnitude_of(uint32_t difference) {
     return int32_t(difference) < 0 ? 0 - difference : difference;
 }
 
-// Values of a row that a warp works on, four a lane.
+// Values of a row that a warp processes, four per lane.
 constexpr uint32_t STRIP = 128;
 
-// A plain chunk: at most three axes, whose rows are whole groups, and differences at most once along each. Where they are
-// taken along the fastest only, the others are as one. If there are no others, the line is folded into rows of a strip
-// each, which go on where the one before ends.
+// The dimensions of a plain chunk: at most three axes, with first differences only. If differences are taken along the
+// fastest axis only, the other axes are merged. A chunk of one axis is folded to rows of one strip each, where each row
+// continues the previous one.
 struct Plain {
     uint32_t nz, ny, nx, n_strips;
-    // Values of a plane: the last row of a line may be cut short.
+    // Number of values in a plane; the last row of a folded line may be incomplete.
     uint32_t n_plane;
     bool has_x, has_y, has_z, is_line;
 
@@ -334,15 +338,16 @@ struct Plain {
         n_strips = (nx + STRIP - 1) / STRIP;
     }
 
-    // How many of the four values from a position of a plane on exist in its row. Row -1 wraps to far beyond the last.
+    // How many of the four values at a position of a plane exist in its row. Row -1 wraps around to far beyond the last
+    // row.
     DEVICE uint32_t n_at(uint32_t y, uint32_t x) const {
         const uint32_t at = y * nx + x;
         return x < nx && at < n_plane ? min(4u, min(nx - x, n_plane - at)) : 0;
     }
 };
 
-// Whether a chunk is plain in an order. Where groups run on from row to row, differences are kept apart between rows and
-// groups, if there is room for that.
+// Whether a chunk is plain in an order. If groups cross the ends of rows (CUT_ROWS), differences are stored as an array
+// in between, for which memory must have been allocated (`has_room`).
 constexpr uint32_t NOT_PLAIN = 0, WHOLE_ROWS = 1, CUT_ROWS = 2;
 
 DEVICE uint32_t plain_kind(const Chunk& chunk, uint32_t order, bool has_room) {
@@ -358,7 +363,7 @@ constexpr uint32_t SINGLES = 0, PAIRS = 1, FOURS = 2, EIGHTS = 3, ONES = 4;
 
 DEVICE uint32_t width_log2(uint32_t alphabet) { return alphabet == ONES ? 5 : alphabet; }
 
-// How many symbols there are.
+// The number of symbols of an alphabet.
 DEVICE uint32_t alphabet_size(uint32_t alphabet) {
     return alphabet == SINGLES ? 256 : alphabet == PAIRS ? 50 : alphabet == FOURS ? 82 : alphabet == EIGHTS ? 130 : 65;
 }
@@ -366,7 +371,7 @@ DEVICE uint32_t alphabet_size(uint32_t alphabet) {
 // The escape symbol; 256 if there is none.
 DEVICE uint32_t escape_of(uint32_t alphabet) { return alphabet == SINGLES ? 256 : alphabet_size(alphabet) - 1; }
 
-// Adds to each byte, each wrapping for itself.
+// Adds bytes separately, each modulo 256.
 DEVICE uint32_t add_bytes(uint32_t bytes, uint32_t summand) {
     return ((bytes & 0x7F7F7F7F) + summand) ^ (bytes & 0x80808080);
 }
@@ -389,7 +394,7 @@ DEVICE uint32_t four_of(uint32_t bytes) {
     return is_over ? 81 : (x * (27u << 24 | 9 << 16 | 3 << 8 | 1)) >> 24;
 }
 
-// The lowest bit of each byte.
+// Collects the lowest bit of each byte into four bits.
 DEVICE uint32_t collect(uint32_t bits) { return (bits & 0x01010101) * 0x01020408 >> 24; }
 
 // One symbol of eight bytes.
@@ -408,25 +413,25 @@ DEVICE uint32_t eight_of(uint32_t low, uint32_t high) {
 
 // One symbol of a group.
 DEVICE uint32_t one_of(const uint32_t (&words)[8]) {
-    uint32_t n = 0, place = 0, rest = 0;
+    uint32_t n = 0, position = 0, rest = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) {
         uint32_t x = words[i] ^ 0x80808080;
         if (x != 0) {
             ++n;
-            place = 4 * i;
+            position = 4 * i;
             rest = x;
         }
     }
     if (n != 1) return 64;
     uint32_t byte = (__ffs(int(rest)) - 1) / 8;
     rest >>= 8 * byte;
-    return rest == 1 ? 2 * (place + byte) + 1 : rest == 0xFF ? 2 * (place + byte) : 64;
+    return rest == 1 ? 2 * (position + byte) + 1 : rest == 0xFF ? 2 * (position + byte) : 64;
 }
 
 // ---- Streams ----
 
-// Groups of 32 symbols before stream `stream` of a block of `n_symbols`.
+// The number of groups of 32 symbols before stream `stream` of a block of `n_symbols`.
 DEVICE uint32_t stream_start(uint32_t n_symbols, uint32_t stream) {
     return (n_symbols + 31) / 32 * stream / STREAMS;
 }
@@ -442,9 +447,9 @@ DEVICE uint32_t book_of_block(const State& state, uint32_t block, uint32_t n_boo
     return book;
 }
 
-// ---- Order among blocks ----
+// ---- Look-back ----
 
-// States for look-back: flag in bits 0 and 1, the launch in bits 2 to 31, a sum above.
+// States for look-back: a flag in bits 0 and 1, the number of the launch in bits 2 to 31, a sum above.
 constexpr uint32_t OWN_SUM = 1;
 constexpr uint32_t SUM_OF_ALL = 2;
 
@@ -453,7 +458,7 @@ DEVICE void publish(uint64_t* states, uint32_t index, uint32_t launch, uint32_t 
     store_relaxed(states + index, uint64_t(sum) << 32 | launch << 2 | flag);
 }
 
-// Look-back: returns the sum that all predecessors published, and publishes it plus its own. By one warp.
+// Look-back: returns the sum over all predecessors, and publishes it plus the block's own. By one warp.
 DEVICE uint32_t look_back(uint64_t* states, uint32_t index, uint32_t launch, uint32_t own) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t before = 0, end = index;
@@ -463,7 +468,7 @@ DEVICE uint32_t look_back(uint64_t* states, uint32_t index, uint32_t launch, uin
         bool is_own = uint32_t(state) == (launch << 2 | OWN_SUM), is_all = uint32_t(state) == (launch << 2 | SUM_OF_ALL);
         uint32_t all = __ballot_sync(ALL_LANES, is_all);
         uint32_t known = __ballot_sync(ALL_LANES, is_own || is_all);
-        // Lanes up to the first that knows everything before it.
+        // Lanes up to the first with a sum over all predecessors.
         uint32_t needed = all != 0 ? (all & (0 - all)) * 2 - 1 : ALL_LANES;
         if ((known & needed) != needed) {
             spin_pause();

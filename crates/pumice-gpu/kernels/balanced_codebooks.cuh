@@ -1,4 +1,4 @@
-// Codec `balanced`, encoding: the lengths of codes from the counts of symbols, a block a codebook, and their packing.
+// Codec `balanced`, encoding: code lengths from the counts of symbols, and their packing; one block per codebook.
 #pragma once
 
 #include "balanced_encode.cuh"
@@ -19,7 +19,7 @@ struct CodebookShared {
     uint32_t sums[MAX_SYMBOLS / 32 + 1];
 };
 
-// The first index in ascending numbers whose number is at least `x`, or above it.
+// The first index in ascending numbers whose number is at least `x`, or with `is_above` greater than `x`.
 DEVICE uint32_t lower_bound(const uint32_t* numbers, uint32_t n, uint32_t x, bool is_above) {
     uint32_t from = 0;
     while (n > 0) {
@@ -35,7 +35,7 @@ DEVICE uint32_t lower_bound(const uint32_t* numbers, uint32_t n, uint32_t x, boo
     return from;
 }
 
-// Bits that a thread adds to others.
+// The bits that a thread contributes to a packed codebook.
 struct Bits {
     uint32_t bits, n;
 
@@ -43,12 +43,12 @@ struct Bits {
         bits |= more << n;
         n += n_more;
     }
-    // Ones, as many as asked, and a zero.
+    // Appends `n_ones` ones and a zero.
     DEVICE void put_ones(uint32_t n_ones) { put((1u << n_ones) - 1, n_ones + 1); }
 };
 
-// Packs the lengths of a codebook as docs/format.md, 9.2, says; `length` is that of symbol t, and `has_code` whether it has
-// one. A thread a symbol.
+// Packs the code lengths of a codebook (docs/format.md, section 9.2), one thread per symbol; `length` is that of symbol
+// t, and `has_code` whether it has a code.
 DEVICE void pack_lengths(const Work& job, CodebookShared& s, uint32_t alphabet, uint32_t length, bool has_code) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     const uint32_t mask = __ballot_sync(ALL_LANES, has_code);
@@ -56,7 +56,7 @@ DEVICE void pack_lengths(const Work& job, CodebookShared& s, uint32_t alphabet, 
     s.lengths[t] = uint8_t(length);
     if (t < PACKED_BYTES / 4) s.words[t] = 0;
     __syncthreads();
-    // The next symbol after t that has a code, or has none; 256 if there is no such.
+    // The next symbol after t that has a code, or that has none; 256 if there is no such symbol.
     auto next = [&](bool is_used) {
         uint32_t of = warp, word = (is_used ? s.used[of] : ~s.used[of]) & (lane == 31 ? 0 : ~0u << (lane + 1));
         while (word == 0 && of + 1 < MAX_SYMBOLS / 32) {
@@ -65,7 +65,7 @@ DEVICE void pack_lengths(const Work& job, CodebookShared& s, uint32_t alphabet, 
         }
         return word == 0 ? MAX_SYMBOLS : 32 * of + __ffs(int(word)) - 1;
     };
-    // The last one before t that has a code; 256 if there is none.
+    // The last symbol before t that has a code; 256 if there is none.
     uint32_t before = MAX_SYMBOLS;
     {
         uint32_t of = warp, word = mask & ((1u << lane) - 1);
@@ -81,7 +81,7 @@ DEVICE void pack_lengths(const Work& job, CodebookShared& s, uint32_t alphabet, 
         own.put(t, 8);
         own.put(length, 4);
     }
-    // Runs begin where it changes whether symbols have codes; one without codes at the end has no name.
+    // A run begins between symbols with codes and symbols without; a last run without codes is not stored.
     const bool begins = has_code ? before == MAX_SYMBOLS || before + 1 < t : before + 1 == t && next(true) < MAX_SYMBOLS;
     if (begins && !(has_code && length == 0)) {
         const uint32_t run = next(!has_code) - t, n = bit_length(run) - 1;
@@ -105,8 +105,8 @@ DEVICE void pack_lengths(const Work& job, CodebookShared& s, uint32_t alphabet, 
     if (t == 0) job.heads[blockIdx.x] = n_bits | alphabet << SIZE_BITS;
 }
 
-// Lengths and codes for the counts of one codebook: package-merge as in crates/pumice/src/codec/huffman/lengths.rs, whose
-// levels are merged by searches. A thread a symbol.
+// Code lengths and codes for the counts of one codebook: package-merge as in
+// crates/pumice/src/codec/huffman/lengths.rs, with binary searches to merge levels. One thread per symbol.
 DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     const uint32_t number = blockIdx.x / N_BOOKS, book = blockIdx.x % N_BOOKS;
@@ -140,8 +140,8 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
     }
     __syncthreads();
     // Index of leaf `t` at each level, the deepest first.
-    uint32_t places[MAX_BITS];
-    places[0] = t;
+    uint32_t indices[MAX_BITS];
+    indices[0] = t;
     uint32_t n_items = n;
     const uint32_t leaf = t < n ? s.leaves[t] : 0;
 #pragma unroll
@@ -154,7 +154,7 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
             pair = below[2 * t] + below[2 * t + 1];
             items[t + lower_bound(s.leaves, n, pair, true)] = pair;
         }
-        // Pairs before the leaf are those below it: their number is that of pairs whose sum is less.
+        // The leaf comes after all pairs whose sum is smaller; a binary search counts them.
         uint32_t from = 0, left = n_pairs;
         while (left > 0) {
             uint32_t half = left / 2, middle = from + half;
@@ -165,7 +165,7 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
                 left = half;
             }
         }
-        places[level] = t + from;
+        indices[level] = t + from;
         if (t < n) items[t + from] = leaf;
         n_items = n + n_pairs;
         __syncthreads();
@@ -173,7 +173,7 @@ DEVICE void fit_codebook(const Work& job, CodebookShared& s) {
     uint32_t depth = 0, n_bought = 2 * n - 2;
 #pragma unroll
     for (uint32_t level = MAX_BITS; level-- > 0;) {
-        bool is_bought = t < n && places[level] < n_bought;
+        bool is_bought = t < n && indices[level] < n_bought;
         depth += is_bought;
         uint32_t n_leaves = __syncthreads_count(is_bought);
         n_bought = 2 * (n_bought - n_leaves);

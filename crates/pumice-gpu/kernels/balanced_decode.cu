@@ -1,20 +1,20 @@
-// Codec `balanced`, decoding: payloads in device memory to values in device memory, by a fixed sequence of launches over all
-// chunks.
+// Codec `balanced`, decoding: payloads in device memory to values in device memory, by a fixed sequence of launches
+// over all chunks.
 //
-//   open        a block a chunk: lengths of codes, a thread a codebook, and where streams are
-//   classes     a thread a stream: symbols of classes
-//   runs        a block a tile of 4096 such symbols: how many groups they stand for
-//   spread      a block a tile: the class of each group
-//   tally, books, place: groups sorted by book, as in balanced_encode.cu, and which streams each book has
-//   streams     a thread a stream: bytes of groups, at their offsets; literals
-//   apart       a block a chunk: which literals belong to each stream
-//   patch       a thread a symbol: literals, at their offsets
-//   ends        a block a chunk: wide differences, and whether the payload ends where it should
-//   offsets     a block a tile: where low bits and wide differences of each group are
-//   then differences are summed up along all axes (balanced_sums.cu).
+//   open        a block per chunk: code lengths, by a thread per codebook, and offsets of streams
+//   classes     a thread per stream: decodes symbols of classes
+//   runs        a block per tile of 4096 such symbols: counts their groups
+//   spread      a block per tile: the class of each group
+//   tally, books, place: sort groups by book, as in balanced_encode.cu, and find the streams of each book
+//   streams     a thread per stream: decodes bytes of groups to their positions, and literals
+//   apart       a block per chunk: the offsets of the literals of each stream
+//   patch       a thread per escape: copies literals to their positions
+//   ends        a block per chunk: sums the numbers of wide differences; checks the end of the payload
+//   offsets     a block per tile: offsets of the low bits and wide differences of each group
+//   then differences are summed along all axes (balanced_sums.cu).
 //
-// No byte is trusted: every size and offset is checked, and a chunk with anything unusual, even if only exceptions, is marked as odd and
-// left to the host, which then finds the proper error, if it is one.
+// No byte is trusted: every size and offset is checked. A chunk that is damaged, or that has exceptions, is left to the
+// host (`needs_host`), which reports the error or decodes it.
 #include "balanced_runs.cuh"
 #include "balanced_sort.cuh"
 #include "balanced_streams.cuh"
@@ -23,15 +23,15 @@ namespace balanced {
 
 DEVICE uint32_t read_u16(const uint8_t* from) { return from[0] | uint32_t(from[1]) << 8; }
 
-// Sizes of `n` streams from `at` of a payload on, and where they are. Returns the end of the streams, or 0 if that is not in
-// the payload. By a block.
+// Reads the sizes of `n` streams at offset `at` of a payload, and computes their offsets. Returns the end of the
+// streams, or 0 if that is outside of the payload. By a block.
 template <uint32_t THREADS>
 DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32_t* stream_at, uint16_t* sizes,
                              uint32_t* sums) {
     if (2 * n > chunk.payload_bytes - at) return 0;
     const uint8_t* table = in_device_memory((const uint8_t*)chunk.payload) + at;
     at += 2 * n;
-    // A thread the streams of a block.
+    // One thread reads the sizes of all streams of a block.
     for (uint32_t first = 0; first < n; first += THREADS * STREAMS) {
         const uint32_t i = first + threadIdx.x * STREAMS;
         uint32_t size[STREAMS], sum = 0, all;
@@ -57,18 +57,18 @@ DEVICE uint32_t find_streams(const Chunk& chunk, uint32_t at, uint32_t n, uint32
 
 // ---- open ----
 
-// Many, so that each warp has few codebooks: its lanes would wait for each other.
+// Many threads, so that each warp has few codebooks, whose lanes would wait for each other.
 constexpr uint32_t OPEN_THREADS = 1024;
 
 struct OpenShared {
     alignas(16) uint8_t packed[N_BOOKS * PACKED_BYTES];
     uint32_t sums[OPEN_THREADS / 32 + 1];
-    uint32_t is_odd, at, n_streams, n_codebooks;
-    // Of each codebook.
+    uint32_t needs_host, at, n_streams, n_codebooks;
+    // For each codebook.
     uint32_t heads[N_BOOKS], packed_at[N_BOOKS];
 };
 
-// A number of the format's variable-length integers; false if it is not one.
+// Reads a varint; returns false if it is not valid.
 DEVICE bool take_varint(const Chunk& chunk, uint32_t& at, uint64_t& number) {
     number = 0;
     for (uint32_t i = 0; i < 10; ++i) {
@@ -83,7 +83,7 @@ DEVICE bool take_varint(const Chunk& chunk, uint32_t& at, uint64_t& number) {
     return false;
 }
 
-// Reads everything before the codebooks; by one thread. False if the chunk is left to the host.
+// Reads everything before the codebooks; by one thread. Returns false if the chunk is left to the host.
 DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
     const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
     if (chunk.n_groups > MAX_GROUPS || chunk.payload_bytes < 3 || chunk.payload_bytes >> 31 != 0) return false;
@@ -105,7 +105,7 @@ DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
     state.n_rest = uint32_t(n_rest);
     if (!take_varint(chunk, at, n_blocks) || n_blocks > chunk.n_slots || at >= chunk.payload_bytes) return false;
     state.n_blocks = uint32_t(n_blocks);
-    // Those of classes are among them.
+    // The blocks of class symbols are included.
     if ((n_symbols + BLOCK - 1) / BLOCK > n_blocks) return false;
     s.n_codebooks = payload[at];
     ++at;
@@ -115,35 +115,36 @@ DEVICE bool open_numbers(const Chunk& chunk, State& state, OpenShared& s) {
     return s.n_codebooks > 0 && s.n_codebooks <= N_BOOKS && 2 * s.n_codebooks <= chunk.payload_bytes - at;
 }
 
-// The bits of packed lengths, from bit `at` of some words up to bit `end`.
+// Reads packed lengths from bit `at` to bit `end` of some words.
 struct PackedReader {
     const uint32_t* words;
     uint32_t at, end;
 
-    // The next 32 bits; beyond the end there may be anything: `at` tells.
+    // The next 32 bits; those beyond the end are arbitrary, and a check of `at` finds that they were used.
     DEVICE uint32_t next() const { return __funnelshift_r(words[at / 32], words[at / 32 + 1], at); }
     DEVICE uint32_t take(uint32_t n) {
         const uint32_t bits = next() & ((1u << n) - 1);
         at += n;
         return bits;
     }
-    // How many symbols a run has. A run that is too long does not end within the alphabet.
+    // Takes the number of symbols of a run; if it is too large, the run ends outside of the alphabet.
     DEVICE uint32_t take_run() {
         const uint32_t bits = next(), n = n_ones(bits);
         at += 2 * n + 1;
         return n > 8 ? MAX_SYMBOLS + 1 : (1u << n) + (bits >> (n + 1) & ((1u << n) - 1));
     }
-    // The difference of a length from the previous one.
+    // Takes the difference of a length from the previous one.
     DEVICE int32_t take_rise() {
         const uint32_t bits = next(), n = n_ones(bits);
         at += n + (n > 0 ? 2 : 1);
         return bits >> (n + 1) & 1 ? -int32_t(n) : int32_t(n);
     }
-    // Ones before the first zero; more than 15 are 15.
+    // The number of ones before the first zero, at most 15.
     DEVICE static uint32_t n_ones(uint32_t bits) { return __ffs(int(~bits | 1u << 15)) - 1; }
 };
 
-// Unpacks the lengths of a codebook; `lengths` are all without code before. By one thread; false if they are damaged.
+// Unpacks the code lengths of a codebook; `lengths` must be initialised with NO_CODE. By one thread; returns false if
+// they are damaged.
 DEVICE bool unpack_lengths(PackedReader from, uint32_t n_symbols, uint8_t* lengths) {
     const uint32_t first = from.take(8);
     uint32_t at = first;
@@ -160,12 +161,12 @@ DEVICE bool unpack_lengths(PackedReader from, uint32_t n_symbols, uint8_t* lengt
             lengths[at] = uint8_t(length);
         }
         if (from.at >= from.end) break;
-        // One without codes, which is not the last.
+        // A run without codes, which is not the last one.
         const uint32_t n_without = from.take_run();
         if (n_without >= n_symbols - at || from.at >= from.end) return false;
         at += n_without;
     }
-    // The rest of the last byte is 0.
+    // The remaining bits of the last byte must be 0.
     return from.at == from.end && (from.next() & ((1u << ((0 - from.end) & 7)) - 1)) == 0;
 }
 
@@ -174,12 +175,12 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
     if (t == 0) {
-        s.is_odd = !open_numbers(chunk, state, s);
-        state.is_odd = s.is_odd;
+        s.needs_host = !open_numbers(chunk, state, s);
+        state.needs_host = s.needs_host;
         state.has_escapes = 0;
         state.is_plain = 0;
     }
-    // Groups are empty unless something else is said, and symbols have no codes. There is room for whole pieces.
+    // Initially, all groups are empty and no symbol has a code. The buffers have padding for whole pieces.
     Piece<uint32_t>* classes = (Piece<uint32_t>*)(work.classes + chunk.first_group);
     for (uint32_t i = t; i < (chunk.n_groups + 15) / 16; i += OPEN_THREADS) classes[i] = Piece<uint32_t>{};
     uint8_t* lengths = work.lengths + uint64_t(number) * N_BOOKS * MAX_SYMBOLS;
@@ -187,7 +188,7 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
         ((Piece<uint32_t>*)lengths)[i] = Piece<uint32_t>{{~0u, ~0u, ~0u, ~0u}};
     }
     __syncthreads();
-    if (s.is_odd) return;
+    if (s.needs_host) return;
 
     const uint32_t n_codebooks = s.n_codebooks;
     const uint8_t* payload = in_device_memory((const uint8_t*)chunk.payload);
@@ -226,13 +227,13 @@ DEVICE void open(const DecodeWork& work, OpenShared& s) {
     }
     if (t == 0) {
         state.low_at = end;
-        if (end == 0) state.is_odd = 1;
+        if (end == 0) state.needs_host = 1;
     }
 }
 
 // ---- books ----
 
-// Alphabets, streams and codebooks of books, once their groups are known; by a block.
+// Finds alphabet, streams and codebook of each book, once its groups are known; by a block.
 DEVICE void find_codebooks(const DecodeWork& work, BooksShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
@@ -248,7 +249,7 @@ DEVICE void find_codebooks(const DecodeWork& work, BooksShared& s) {
         if (t == REST_BOOK) n_symbols = state.n_rest;
     }
     const uint32_t own_blocks = (n_symbols + BLOCK - 1) / BLOCK;
-    // Those of classes are decoded already.
+    // Class symbols are already decoded.
     const uint32_t own_units = t == CLASS_BOOK ? 0 : (own_blocks + UNIT_BLOCKS - 1) / UNIT_BLOCKS;
     const uint32_t first_block = prefix_of_block<BOOKS_THREADS>(own_blocks, s.sums, n_blocks);
     const uint32_t first_unit = prefix_of_block<BOOKS_THREADS>(own_units, s.sums, n_units);
@@ -265,7 +266,7 @@ DEVICE void find_codebooks(const DecodeWork& work, BooksShared& s) {
         state.wide_at = state.low_at + state.low_bytes;
         const bool is_fine = n_codebooks == state.n_codebooks && n_blocks == state.n_blocks && n_units <= work.units &&
                              state.low_bytes <= chunk.payload_bytes - state.low_at;
-        if (!is_fine) state.is_odd = 1;
+        if (!is_fine) state.needs_host = 1;
     }
 }
 
@@ -277,12 +278,12 @@ struct ApartShared {
     uint32_t sums[APART_THREADS / 32 + 1];
 };
 
-// Computes where the literals of each stream begin, from the numbers of escapes.
+// Computes the offsets of the literals of each stream, from the numbers of escapes.
 DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    if (is_odd(state) || (state.n_rest == 0 && !state.has_escapes)) return;
+    if (needs_host(state) || (state.n_rest == 0 && !state.has_escapes)) return;
     const uint32_t n_streams = state.first_block[REST_BOOK] * STREAMS;
     const uint32_t* escapes_of = work.escapes_of + uint64_t(chunk.first_slot) * STREAMS;
     uint32_t* apart_at = work.apart_at + uint64_t(chunk.first_slot) * STREAMS;
@@ -307,19 +308,19 @@ DEVICE void find_apart(const DecodeWork& work, ApartShared& s) {
         }
         at += all;
     }
-    if (t == 0 && at != state.n_rest) state.is_odd = 1;
+    if (t == 0 && at != state.n_rest) state.needs_host = 1;
 }
 
 constexpr uint32_t PATCH_THREADS = 256;
-// Blocks that patch a chunk.
+// Thread blocks that patch a chunk.
 constexpr uint32_t PATCH_BLOCKS = 64;
 
-// A warp a stream.
+// Copies literals to the positions of escapes; one warp per stream.
 DEVICE void patch(const DecodeWork& work) {
     const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / PATCH_BLOCKS;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (is_odd(state) || !state.has_escapes) return;
+    if (needs_host(state) || !state.has_escapes) return;
     const uint8_t* rest = work.rest + chunk.first_group * GROUP;
     const uint32_t first = (blockIdx.x % PATCH_BLOCKS * PATCH_THREADS + threadIdx.x) / 32;
     const uint32_t n_streams = state.first_block[REST_BOOK] * STREAMS;
@@ -329,7 +330,7 @@ DEVICE void patch(const DecodeWork& work) {
         if (n_escapes == 0) continue;
         const uint32_t block = i / STREAMS, book = book_of_block(state, block, REST_BOOK);
         const uint32_t width = width_log2(state.alphabets[book]);
-        // Where the stream wrote its symbols: as in `decode_groups`.
+        // The position at which the stream wrote its symbols, as in `decode_groups`.
         const uint32_t in_book = (block - state.first_block[book]) * BLOCK;
         const uint32_t start = in_book + stream_start(min(state.n_symbols[book] - in_book, BLOCK), i % STREAMS) * 32;
         const uint64_t first_sorted = chunk.first_group + state.starts[book] + (start << width) / GROUP;
@@ -352,13 +353,13 @@ DEVICE void patch(const DecodeWork& work) {
 
 // ---- ends, offsets ----
 
-// By one warp.
+// Sums the numbers of wide differences over tiles, and checks the end of the payload; by one warp.
 DEVICE void find_ends(const DecodeWork& work) {
     const uint32_t lane = threadIdx.x, number = blockIdx.x;
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
-    if (is_odd(state)) return;
-    // No more than there are values.
+    if (needs_host(state)) return;
+    // Cannot overflow: at most the number of values.
     uint32_t n_wide = 0;
     for (uint32_t i = 0; i < chunk.n_tiles; i += 32) {
         Tile& tile = work.tiles[chunk.first_tile + i + lane];
@@ -372,12 +373,12 @@ DEVICE void find_ends(const DecodeWork& work) {
     state.is_plain = plain_kind(chunk, state.order, work.differences != 0);
     const uint64_t end = state.wide_at + 4 * uint64_t(n_wide);
     if (end != chunk.payload_bytes) {
-        // Unless it was filled up with zeros.
+        // The payload may be padded with zeros up to its least size.
         bool is_padded = end < chunk.payload_bytes && chunk.payload_bytes == max(chunk.n_values / VALUES_PER_BYTE, 3u);
         for (uint64_t i = end; is_padded && i < chunk.payload_bytes; ++i) {
             is_padded = ((const uint8_t*)chunk.payload)[i] == 0;
         }
-        if (!is_padded) state.is_odd = 1;
+        if (!is_padded) state.needs_host = 1;
     }
 }
 
@@ -390,7 +391,7 @@ DEVICE void find_offsets(const DecodeWork& work, OffsetsShared& s) {
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
     const Tile& tile = work.tiles[blockIdx.x];
-    if (is_odd(state) || (tile.low_bytes == 0 && tile.n_wide == 0)) return;
+    if (needs_host(state) || (tile.low_bytes == 0 && tile.n_wide == 0)) return;
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE, n = min(TILE, chunk.n_groups - first);
     const uint64_t at = chunk.first_group + first;
     auto n_wide_at = [&](uint32_t i) {
@@ -442,12 +443,12 @@ KERNEL_BOUNDED(256, 2, balanced_spread)(const __grid_constant__ DecodeWork work)
 
 KERNEL_BOUNDED(256, 2, balanced_decode_tally)(const __grid_constant__ DecodeWork work) {
     SHARED(SortShared, shared);
-    if (!is_odd(work.states[work.tile_chunks[blockIdx.x]])) tally(work, shared);
+    if (!needs_host(work.states[work.tile_chunks[blockIdx.x]])) tally(work, shared);
 }
 
 KERNEL_BOUNDED(128, 1, balanced_decode_books)(const __grid_constant__ DecodeWork work) {
     SHARED(BooksShared, shared);
-    if (is_odd(work.states[blockIdx.x])) return;
+    if (needs_host(work.states[blockIdx.x])) return;
     find_books(work, shared);
     __syncthreads();
     find_codebooks(work, shared);
@@ -455,7 +456,7 @@ KERNEL_BOUNDED(128, 1, balanced_decode_books)(const __grid_constant__ DecodeWork
 
 KERNEL_BOUNDED(256, 2, balanced_decode_place)(const __grid_constant__ DecodeWork work) {
     SHARED(SortShared, shared);
-    if (!is_odd(work.states[work.tile_chunks[blockIdx.x]])) place<false>(work, shared);
+    if (!needs_host(work.states[work.tile_chunks[blockIdx.x]])) place<false>(work, shared);
 }
 
 KERNEL_BOUNDED(64, 10, balanced_streams)(const __grid_constant__ DecodeWork work) {

@@ -1,21 +1,22 @@
-// Codec `balanced`, encoding: chunks in device memory to payloads in device memory, by a fixed sequence of launches over
-// all chunks. Nothing goes back to the host in between: sizes stay on the device, and grids are as large as can be needed.
+// Codec `balanced`, encoding: chunks in device memory to payloads in device memory, by a fixed sequence of launches
+// over all chunks. The host reads nothing in between: sizes stay on the device, and grids have the largest size that
+// may be needed.
 //
-//   sample     a warp a sampled run: the cost of its differences in every order
-//   order      a block a chunk: the order, the origin
-//   split      a warp strips of 128 values of four rows, plane after plane: differences, classes, bytes and low bits. This is
-//              the only pass over the values. Chunks that are not plain are split a warp a group.
-//   tally      a block a tile of 4096 groups: counts of classes, lengths of runs
-//   books      a block a chunk: which book a class has, and where the groups of each tile go
-//   place      a block a tile: groups sorted by book; symbols of classes
-//   alphabets  a block a book: the alphabet, by a sample
-//   layout     a warp a chunk: blocks of symbols
-//   count      a warp a stream: histograms of symbols, and the literals
-//   codebooks  a block a codebook: lengths of codes, packed, and codes
-//   write      a warp a stream: its size, and its bits at an offset found by look-back
-//   finish     a block a tile: low bits and wide differences; everything before the sizes of streams
+//   sample     a warp per sampled run: the cost of its differences in every order
+//   order      a block per chunk: chooses the order and the origin
+//   split      a warp per strip of 128 values of four rows, plane after plane: differences, classes, bytes and low bits. This
+//              is the only pass over the values. Chunks that are not plain are split by a warp per group.
+//   tally      a block per tile of 4096 groups: counts of classes, lengths of runs
+//   books      a block per chunk: the book of each class, and the offsets of the groups of each tile
+//   place      a block per tile: sorts groups by book; symbols of classes
+//   alphabets  a block per book: chooses the alphabet by a sample
+//   layout     a warp per chunk: blocks of symbols
+//   count      a warp per stream: histograms of symbols, and literals
+//   codebooks  a block per codebook: code lengths, packed, and codes
+//   write      a warp per stream: its size, and its bits at an offset found by look-back
+//   finish     a block per tile: low bits and wide differences; everything before the sizes of streams
 //
-// A chunk that needs more (fill values, values that cannot be quantised) is marked as odd and left to the host.
+// A chunk with fill values or with values that cannot be quantised is left to the host (`needs_host`).
 #include "balanced_codebooks.cuh"
 #include "balanced_sort.cuh"
 
@@ -25,7 +26,7 @@ namespace balanced {
 
 constexpr uint32_t COST_BITS = 16;
 
-// log2 of a number that is not 0, as crates/pumice/src/codec/histogram.rs has it in a table.
+// log2 of a number that is not 0, equal to the table in crates/pumice/src/codec/histogram.rs.
 DEVICE uint32_t log2_of(uint32_t x) {
     constexpr uint32_t INDEX_BITS = 12;
     uint32_t zeros = __clz(int(x));
@@ -118,7 +119,7 @@ DEVICE void choose_alphabet(const Work& job, ChooseShared& s) {
     }
 }
 
-// Blocks of the symbols of classes and books; by one warp.
+// Divides the symbols of classes and books into blocks; by one warp.
 DEVICE void lay_out(const Work& job) {
     const uint32_t lane = threadIdx.x;
     State& state = job.states[blockIdx.x];
@@ -147,7 +148,7 @@ DEVICE void lay_out(const Work& job) {
 
 // ---- count ----
 
-// The symbols of a lane: 32 consecutive ones of a book, or fewer at its end.
+// The symbols of a lane: 32 consecutive symbols of a book, or fewer at its end.
 struct Symbols {
     uint32_t words[8];
     uint32_t n;
@@ -161,60 +162,60 @@ struct Symbols {
     }
 };
 
-// Where a block of symbols lies.
-struct Place {
+// The book of a lane's symbols, and their position in it.
+struct SymbolRange {
     uint32_t book, alphabet;
     // The lane's first symbol in its book.
     uint32_t first;
 };
 
-// A lane's part of stream `stream` of block `block` of a chunk.
-DEVICE Place load_symbols(const Work& job, const Chunk& chunk, const State& state, uint32_t book, uint32_t block,
+// Loads a lane's part of stream `stream` of block `block` of a chunk.
+DEVICE SymbolRange load_symbols(const Work& job, const Chunk& chunk, const State& state, uint32_t book, uint32_t block,
                           uint32_t stream, uint32_t lane, Symbols& symbols) {
-    Place place;
-    place.book = book;
-    place.alphabet = book == CLASS_BOOK || book == REST_BOOK ? SINGLES : state.alphabets[book];
+    SymbolRange range;
+    range.book = book;
+    range.alphabet = book == CLASS_BOOK || book == REST_BOOK ? SINGLES : state.alphabets[book];
     const uint32_t start = (block - state.first_block[book]) * BLOCK;
     const uint32_t n_symbols = min(state.n_symbols[book] - start, BLOCK);
     const uint32_t first = stream_start(n_symbols, stream) + lane;
     const bool exists = first < stream_start(n_symbols, stream + 1);
-    place.first = start + first * 32;
+    range.first = start + first * 32;
     symbols.n = exists ? min(n_symbols - first * 32, 32u) : 0;
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) symbols.words[i] = 0;
-    if (!exists) return place;
+    if (!exists) return range;
     if (book == CLASS_BOOK) {
-        load_group(job.class_symbols + chunk.first_group + place.first, 0, symbols.words);
-        return place;
+        load_group(job.class_symbols + chunk.first_group + range.first, 0, symbols.words);
+        return range;
     }
     if (book == REST_BOOK) {
-        load_group(job.rest + chunk.first_group * GROUP + place.first, 0, symbols.words);
-        return place;
+        load_group(job.rest + chunk.first_group * GROUP + range.first, 0, symbols.words);
+        return range;
     }
     const uint32_t* sorted = job.sorted + chunk.first_group + state.starts[book];
     const uint8_t* bytes = job.bytes + chunk.first_group * GROUP;
     uint32_t words[8];
-    switch (place.alphabet) {
+    switch (range.alphabet) {
         case SINGLES:
-            load_group(bytes, sorted[place.first / 32], symbols.words);
+            load_group(bytes, sorted[range.first / 32], symbols.words);
             break;
         case PAIRS:
 #pragma unroll
             for (uint32_t j = 0; j < 2; ++j) {
                 if (16 * j >= symbols.n) break;
-                load_group(bytes, sorted[place.first / 16 + j], words);
+                load_group(bytes, sorted[range.first / 16 + j], words);
 #pragma unroll
                 for (uint32_t i = 0; i < 4; ++i) {
                     symbols.words[4 * j + i] = pairs_of(words[2 * i]) | pairs_of(words[2 * i + 1]) << 16;
                 }
             }
             break;
-        // From here on loops that would be long are not unrolled, so words are selected by comparison.
+        // The loops below would be long and are not unrolled, so `put` selects words by comparison.
         case FOURS:
 #pragma unroll 2
             for (uint32_t j = 0; j < 4; ++j) {
                 if (8 * j >= symbols.n) break;
-                load_group(bytes, sorted[place.first / 8 + j], words);
+                load_group(bytes, sorted[range.first / 8 + j], words);
                 uint32_t low = 0, high = 0;
 #pragma unroll
                 for (uint32_t i = 0; i < 4; ++i) {
@@ -229,7 +230,7 @@ DEVICE Place load_symbols(const Work& job, const Chunk& chunk, const State& stat
 #pragma unroll 2
             for (uint32_t j = 0; j < 8; ++j) {
                 if (4 * j >= symbols.n) break;
-                load_group(bytes, sorted[place.first / 4 + j], words);
+                load_group(bytes, sorted[range.first / 4 + j], words);
                 uint32_t word = 0;
 #pragma unroll
                 for (uint32_t i = 0; i < 4; ++i) word |= eight_of(words[2 * i], words[2 * i + 1]) << i * 8;
@@ -243,17 +244,17 @@ DEVICE Place load_symbols(const Work& job, const Chunk& chunk, const State& stat
 #pragma unroll
                 for (uint32_t i = 0; i < 4; ++i) {
                     if (4 * j + i >= symbols.n) break;
-                    load_group(bytes, sorted[place.first + 4 * j + i], words);
+                    load_group(bytes, sorted[range.first + 4 * j + i], words);
                     word |= one_of(words) << i * 8;
                 }
                 symbols.put(j, word);
             }
     }
-    return place;
+    return range;
 }
 
 constexpr uint32_t COUNT_THREADS = 128;
-// Copies of the histogram, so that lanes do not meet.
+// Copies of the histogram, to avoid conflicts between lanes.
 constexpr uint32_t COPIES = 16;
 
 struct CountShared {
@@ -266,15 +267,15 @@ struct CountShared {
     uint32_t has_rest[COUNT_SLOTS];
 };
 
-// Which of a lane's symbols are escapes.
-DEVICE uint32_t escapes_of(const Place& place, const Symbols& symbols) {
-    if (place.alphabet == SINGLES) return 0;
-    const uint32_t escape = escape_of(place.alphabet) * 0x01010101;
+// A bit for each of a lane's symbols that is an escape.
+DEVICE uint32_t escapes_of(const SymbolRange& range, const Symbols& symbols) {
+    if (range.alphabet == SINGLES) return 0;
+    const uint32_t escape = escape_of(range.alphabet) * 0x01010101;
     uint32_t escapes = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) {
         const uint32_t x = symbols.words[i] ^ escape;
-        // Bytes that are 0 now. Products of four bits of a word do not meet.
+        // The bytes that are 0 are escapes.
         const uint32_t is_zero = ~(((x & 0x7F7F7F7F) + 0x7F7F7F7F) | x) & 0x80808080;
         escapes |= collect(is_zero >> 7) << 4 * i;
     }
@@ -303,7 +304,7 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
             uint32_t count = 0;
 #pragma unroll
             for (uint32_t k = 0; k < COPIES; ++k) {
-                // Lanes start at different copies, and so in different banks.
+                // Lanes start with different copies, which are in different banks.
                 uint32_t copy = (k + lane) % COPIES;
                 count += s.counts[i][copy];
                 s.counts[i][copy] = 0;
@@ -319,8 +320,8 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
             book = book_of_block(state, block, REST_BOOK);
         }
         Symbols symbols;
-        const Place place = load_symbols(job, chunk, state, book, block, stream, lane, symbols);
-        const uint32_t n_here = __popc(escapes_of(place, symbols)) << width_log2(place.alphabet);
+        const SymbolRange range = load_symbols(job, chunk, state, book, block, stream, lane, symbols);
+        const uint32_t n_here = __popc(escapes_of(range, symbols)) << width_log2(range.alphabet);
         n_rest += n_here;
         if (n_here > 0) s.has_rest[block - first] = 1;
 #pragma unroll
@@ -330,7 +331,7 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
     }
     flush(book);
 
-    // Literals: first their offset, then the bytes.
+    // Literals: finds their offset, then copies the bytes.
     uint64_t* states = job.rest_states + chunk.first_slot / COUNT_SLOTS;
     uint32_t all;
     prefix_of_block<COUNT_THREADS>(n_rest, s.sums, all);
@@ -351,13 +352,13 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
         if (!s.has_rest[block - first]) continue;
         Symbols symbols;
         book = book_of_block(state, block, REST_BOOK);
-        const Place place = load_symbols(job, chunk, state, book, block, stream, lane, symbols);
-        const uint32_t width = width_log2(place.alphabet);
-        uint32_t here, escapes = escapes_of(place, symbols);
+        const SymbolRange range = load_symbols(job, chunk, state, book, block, stream, lane, symbols);
+        const uint32_t width = width_log2(range.alphabet);
+        uint32_t here, escapes = escapes_of(range, symbols);
         uint32_t to = at + prefix_of_block<COUNT_THREADS>(__popc(escapes) << width, s.sums, here);
         at += here;
         for (; escapes != 0; escapes &= escapes - 1) {
-            uint32_t from = (place.first + __ffs(int(escapes)) - 1) << width;
+            uint32_t from = (range.first + __ffs(int(escapes)) - 1) << width;
             uint32_t group = job.sorted[chunk.first_group + state.starts[book] + from / GROUP];
             const uint8_t* bytes = job.bytes + (chunk.first_group + group) * GROUP + from % GROUP;
             for (uint32_t k = 0; k < 1u << width; ++k) {
@@ -376,7 +377,7 @@ DEVICE void count_symbols(const Work& job, CountShared& s) {
 // ---- write ----
 
 constexpr uint32_t WRITE_THREADS = 32 * STREAMS;
-// Words of a block: all codes at their longest, and the padding of four streams.
+// Capacity of a block in words: codes of the largest length, and the padding of four streams.
 constexpr uint32_t BLOCK_WORDS = BLOCK * MAX_BITS / 32 + STREAMS + 4;
 
 struct WriteShared {
@@ -387,10 +388,10 @@ struct WriteShared {
     uint32_t slot;
 };
 
-// Copies words to bytes that are not aligned to words; by a block.
+// Copies words to an unaligned address; by a block.
 DEVICE void copy_unaligned(uint8_t* to, const uint32_t* words, uint32_t n_bytes) {
     const uint32_t t = threadIdx.x;
-    // Up to the first word of the target, whole words, the rest.
+    // Bytes up to the first aligned word of the target, then whole words, then the rest.
     const uint32_t n_head = min(uint32_t(0 - uint64_t(to)) & 3, n_bytes);
     const uint32_t n_words = (n_bytes - n_head) / 4;
     uint32_t* aligned = (uint32_t*)(to + n_head);
@@ -431,7 +432,7 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     const uint32_t upto = prefix_of_warp(n_bits);
     if (lane == 31) s.stream_bits[stream] = upto;
     __syncthreads();
-    // Streams are whole bytes.
+    // Each stream starts at a byte.
     uint32_t first = 0, n_bytes = 0;
 #pragma unroll
     for (uint32_t i = 0; i < STREAMS; ++i) {
@@ -440,13 +441,13 @@ DEVICE void write_streams(const Work& job, WriteShared& s) {
     }
     uint64_t* states = job.stream_states + chunk.first_slot;
     if (t == 0) publish(states, block, job.launch, n_bytes);
-    // Sizes of all streams come before the first.
+    // The sizes of all streams precede the first stream.
     const uint64_t body = RESERVE + 2 * STREAMS * uint64_t(n_blocks);
     if (lane == 0 && body <= chunk.payload_bytes) {
         ((uint16_t*)(chunk.payload + RESERVE))[block * STREAMS + stream] = uint16_t((s.stream_bits[stream] + 7) / 8);
     }
 
-    // Whole words are stored; the first and the last may be shared with other lanes.
+    // A lane stores whole words; it may share the first and the last with other lanes.
     const uint32_t at = 8 * first + upto - n_bits;
     uint32_t word = at / 32, n_held = at % 32;
     uint64_t held = 0;
@@ -488,7 +489,7 @@ struct FinishShared {
     alignas(16) uint8_t classes[TILE];
 };
 
-// Appends a number as the format's variable-length integer.
+// Appends a varint.
 DEVICE uint8_t* put_varint(uint8_t* to, uint64_t number) {
     for (; number >= 0x80; number >>= 7) *to++ = uint8_t(number) | 0x80;
     *to++ = uint8_t(number);
@@ -522,7 +523,7 @@ DEVICE void write_front(const Work& job, const Chunk& chunk, uint32_t number, Fi
     }
     if (t == 0) {
         const uint32_t n_blocks = state.first_block[N_BOOKS];
-        // Numbers are put together first, since the first of them says where they start.
+        // The numbers are assembled first, since their total size determines the start of the payload.
         uint8_t front[40];
         uint8_t* end = front;
         *end++ = 0;
@@ -543,7 +544,7 @@ DEVICE void write_front(const Work& job, const Chunk& chunk, uint32_t number, Fi
     __syncthreads();
 }
 
-// The low bits of a group; by eight lanes, of which this is number `part`.
+// Writes the low bits of a group; by eight lanes, of which this is lane `part`.
 DEVICE void write_low(const Work& job, uint64_t group, uint32_t k, uint8_t* to, uint32_t part) {
     const uint8_t* from = job.low + group * GROUP;
     for (; k >= 8; k -= 8) {
@@ -552,7 +553,7 @@ DEVICE void write_low(const Work& job, uint64_t group, uint32_t k, uint8_t* to, 
         to += GROUP;
         from += job.plane_bytes;
     }
-    // Fields of eight differences take k bytes; two lanes have them, of which one writes.
+    // Fields of eight differences take k bytes; two lanes hold them, and one of these writes.
     if (k == 0 || part % 2 == 1) return;
     const uint32_t first = *(const uint32_t*)(from + 4 * part), second = *(const uint32_t*)(from + 4 * part + 4);
     uint64_t fields = 0;
@@ -574,8 +575,8 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
     const uint64_t n_streams = 2 * STREAMS * uint64_t(state.first_block[N_BOOKS]) + state.stream_bytes;
     const uint64_t n_body = n_streams + state.low_bytes + 4 * uint64_t(state.n_wide);
     if (RESERVE + n_body > chunk.payload_bytes) {
-        // Too long to be worth it.
-        if (t == 0) state.is_odd = 1;
+        // The payload is too long to be worthwhile.
+        if (t == 0) state.needs_host = 1;
         return;
     }
     if (blockIdx.x == chunk.first_tile) write_front(job, chunk, number, s);
@@ -626,8 +627,8 @@ DEVICE void finish(const EncodeJob<T>& job, FinishShared& s) {
         const bool is_wide = job.bytes[group * GROUP + lane] == WIDE;
         const uint32_t wide = __ballot_sync(ALL_LANES, is_wide);
         if (is_wide) {
-            const uint32_t d = difference_at(state.walk, (first + i) * GROUP + lane, [&](uint32_t place) {
-                return integer_at(job.coding, values[place], state.origin);
+            const uint32_t d = difference_at(state.walk, (first + i) * GROUP + lane, [&](uint32_t index) {
+                return integer_at(job.coding, values[index], state.origin);
             });
             uint8_t* to = to_wide + 4 * uint64_t(s.wide[i] + __popc(wide & ((1u << lane) - 1)));
             for (uint32_t b = 0; b < 4; ++b) to[b] = uint8_t(d >> 8 * b);

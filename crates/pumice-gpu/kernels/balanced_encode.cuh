@@ -8,9 +8,9 @@ namespace balanced {
 constexpr uint32_t SAMPLE_GROUPS = 384;
 constexpr uint32_t SAMPLE_WARPS = 8;
 constexpr uint32_t SAMPLE_BLOCKS = SAMPLE_GROUPS / SAMPLE_WARPS;
-// Blocks that split a chunk that is not plain.
+// Thread blocks that split a chunk that is not plain.
 constexpr uint32_t SPLIT_BLOCKS = 64;
-// Blocks of symbols that a block of threads counts.
+// Blocks of symbols that a thread block counts.
 constexpr uint32_t COUNT_SLOTS = 8;
 // Bytes reserved for everything before the body of a payload.
 constexpr uint32_t RESERVE = 32768;
@@ -21,7 +21,7 @@ constexpr uint32_t REST_BITS = 7;
 struct Work {
     const Chunk* chunks;
     State* states;
-    // Chunk of each tile, and of each unit of COUNT_SLOTS slots.
+    // The chunk of each tile, and of each unit of COUNT_SLOTS slots.
     const uint32_t* tile_chunks;
     const uint32_t* unit_chunks;
     uint32_t* sample_costs;
@@ -35,17 +35,17 @@ struct Work {
     uint8_t* rest;
     uint32_t* counts;
     uint32_t* codes;
-    // Of each codebook: its packed lengths, and what stands for it in front of those of all.
+    // For each codebook: its packed lengths, and the head that precedes them: their size in bits and the alphabet.
     uint8_t* packed;
     uint32_t* heads;
     uint64_t* rest_states;
     uint64_t* stream_states;
     uint32_t* tickets;
-    // Of chunks with CUT_ROWS, by value; 0 if there are none.
+    // For chunks with CUT_ROWS: the difference of each value; null if there are no such chunks.
     uint32_t* differences;
     uint32_t n_chunks;
     uint32_t launch;
-    // Blocks that split a plain chunk.
+    // Thread blocks that split a plain chunk.
     uint32_t split_blocks;
     uint32_t reserved;
 };

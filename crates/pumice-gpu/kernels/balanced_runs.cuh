@@ -1,26 +1,26 @@
-// Codec `balanced`, decoding: the class of each group, from symbols that partly stand for runs.
+// Codec `balanced`, decoding: the class of each group, from class symbols, some of which are digits of run lengths.
 #pragma once
 
 #include "balanced_decode.cuh"
 
 namespace balanced {
 
-// The meaning of symbols of classes: an associative operation.
+// A summary of a sequence of class symbols, for a scan: `join` is associative.
 struct Runs {
-    // Groups, but for leading digits, and the sum of steps.
+    // The number of groups without those of leading digits, and the sum of steps.
     uint32_t n_groups;
     int32_t steps;
-    // Leading digits: how many, and what they stand for by themselves.
+    // The number of leading digits, and their value if no digits precede them.
     uint32_t n_leading, leading;
-    // Digits at the end; all of them, if there is nothing else.
+    // The number of trailing digits; of all, if there is nothing else.
     uint32_t n_trailing;
     uint32_t is_all_digits;
 };
 
-// More groups than any chunk has: larger sums are taken as this.
+// More groups than any chunk has; sums saturate at this.
 constexpr uint32_t TOO_MANY = 2 * MAX_GROUPS;
 
-// The value of digits after `n_before` others.
+// The value of digits that follow `n_before` other digits.
 DEVICE uint32_t shifted(uint32_t digits, uint32_t n_before) {
     return digits == 0 ? 0 : n_before >= 24 ? TOO_MANY : uint32_t(min(uint64_t(digits) << n_before, uint64_t(TOO_MANY)));
 }
@@ -51,7 +51,7 @@ struct RunsShared {
     Runs before;
 };
 
-// What another lane has, by a function that fetches a number from there.
+// Fetches the summary of another lane; `number` fetches one field.
 template <class F>
 DEVICE Runs fetch(const Runs& runs, F number) {
     return Runs{number(runs.n_groups),   number(runs.steps),      number(runs.n_leading),
@@ -66,7 +66,7 @@ DEVICE Runs shuffle(const Runs& runs, uint32_t lane) {
     return fetch(runs, [=](auto number) { return __shfl_sync(ALL_LANES, number, lane); });
 }
 
-// Those of all lanes up to this one.
+// Inclusive scan over the lanes of a warp.
 DEVICE Runs join_lanes(Runs runs) {
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
         Runs other = shuffle_up(runs, distance);
@@ -75,7 +75,7 @@ DEVICE Runs join_lanes(Runs runs) {
     return runs;
 }
 
-// The runs of a tile of symbols before this thread's, and of all its symbols.
+// The summary of the symbols of a tile before this thread's; `all` becomes that of the whole tile.
 DEVICE Runs runs_before(const DecodeWork& work, const Chunk& chunk, uint32_t first, uint32_t n, RunsShared& s, Runs& all) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     const Piece<uint8_t>* from = (const Piece<uint8_t>*)(work.class_symbols + chunk.first_group + first);
@@ -101,7 +101,7 @@ DEVICE Runs runs_before(const DecodeWork& work, const Chunk& chunk, uint32_t fir
     return join(warps_before, before);
 }
 
-// Where the runs of a tile are kept until its own fields are set.
+// The summary of a tile, stored in the memory of its fields until these are set.
 DEVICE Runs* runs_of_tile(const DecodeWork& work, uint32_t tile) { return (Runs*)&work.tiles[tile]; }
 
 DEVICE void sum_runs(const DecodeWork& work, RunsShared& s) {
@@ -109,7 +109,7 @@ DEVICE void sum_runs(const DecodeWork& work, RunsShared& s) {
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
-    if (is_odd(state) || first >= state.n_class_symbols) return;
+    if (needs_host(state) || first >= state.n_class_symbols) return;
     Runs all;
     runs_before(work, chunk, first, min(TILE, state.n_class_symbols - first), s, all);
     if (threadIdx.x == 0) *runs_of_tile(work, blockIdx.x) = all;
@@ -120,10 +120,10 @@ DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
     const Chunk& chunk = work.chunks[number];
     State& state = work.states[number];
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
-    if (is_odd(state) || first >= state.n_class_symbols) return;
+    if (needs_host(state) || first >= state.n_class_symbols) return;
     const uint32_t n = min(TILE, state.n_class_symbols - first);
     if (t < 32) {
-        // Digits at the start do not belong to a run.
+        // No symbols precede the chunk, so its leading digits are a complete run length.
         Runs before = Runs{0, 0, 0, 0, 0, 0};
         for (uint32_t tile = chunk.first_tile; tile < blockIdx.x; tile += 32) {
             Runs runs = tile + t < blockIdx.x ? *runs_of_tile(work, tile + t) : no_runs();
@@ -148,10 +148,10 @@ DEVICE void spread_classes(const DecodeWork& work, RunsShared& s) {
             else classes[at] = uint8_t(group_class);
         }
     }
-    // Who has the last symbol knows how many groups there are.
+    // The thread with the last symbol knows the number of groups.
     const uint32_t last = n - 1;
     if (first + n == state.n_class_symbols && t == last / PER_THREAD && runs.n_groups != chunk.n_groups) is_wrong = true;
-    if (is_wrong) state.is_odd = 1;
+    if (is_wrong) state.needs_host = 1;
 }
 
 }  // namespace balanced

@@ -1,5 +1,5 @@
-// Groups of `balanced` sorted by the book of their class, stably: the same in encoders and decoders, whose jobs both have
-// the fields used here.
+// Codec `balanced`: a stable sort of groups by the book of their class. Encoder and decoder share it; the jobs of both
+// have the fields used here.
 #pragma once
 
 #include "balanced.cuh"
@@ -14,7 +14,7 @@ struct SortShared {
     uint32_t sums[TILE_THREADS / 32 + 1];
 };
 
-// The classes of a tile, and from where on there are none.
+// Loads the classes of a tile; returns the number of its groups.
 template <class Job>
 DEVICE uint32_t load_classes(const Job& job, const Chunk& chunk, uint32_t first, SortShared& s) {
     const uint32_t t = threadIdx.x, n = min(TILE, chunk.n_groups - first);
@@ -25,7 +25,8 @@ DEVICE uint32_t load_classes(const Job& job, const Chunk& chunk, uint32_t first,
     return n;
 }
 
-// Counts the groups of a tile by class or book, for each warp's part of the tile. `key` is 0 for groups that do not count.
+// Counts the groups of a tile by class or book, for each warp's part of the tile. `key` is 0 for groups that are not
+// counted.
 template <class F>
 DEVICE void count_keys(SortShared& s, F key) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -45,7 +46,7 @@ DEVICE void tally(const Job& job, SortShared& s) {
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
     const uint32_t n = load_classes(job, chunk, first, s);
     Tile& tile = job.tiles[blockIdx.x];
-    // Beyond the end there are no groups: neither empty ones.
+    // Positions beyond the end are not groups, not even empty ones.
     count_keys(s, [&](uint32_t i) { return i < n ? s.classes[i] & (HAS_WIDE - 1) : 0u; });
 
     uint32_t last = 0, low = 0, n_wide = 0, first_full = 0xFFFFFFFF;
@@ -105,14 +106,14 @@ struct BooksShared {
     uint32_t n_of_class[N_CLASSES];
     uint32_t book_of[N_CLASSES];
     uint32_t starts[N_BOOKS + 1];
-    // Of some of the tiles: symbols, empty groups at both ends, last class.
+    // For some of the tiles: number of symbols, empty groups at both ends, last class.
     uint32_t tiles[BOOKS_THREADS][4];
     uint32_t sums[BOOKS_THREADS / 32 + 1];
 };
 
-// Numbers of tiles become sums over the tiles before; a thread a class.
+// Replaces the counts of tiles by sums over the previous tiles; one thread per class.
 DEVICE uint32_t sum_counts(Tile* tiles, uint32_t n_tiles, uint32_t group_class) {
-    // Several at once, since each takes its time to come.
+    // Several loads at a time, to hide their latency.
     constexpr uint32_t AT_ONCE = 8;
     uint32_t before = 0;
     for (uint32_t i = 0; i < n_tiles; i += AT_ONCE) {
@@ -206,7 +207,7 @@ DEVICE void place(const Job& job, SortShared& s) {
     const uint32_t first = (blockIdx.x - chunk.first_tile) * TILE;
     const uint32_t n = load_classes(job, chunk, first, s);
 
-    // Groups by book.
+    // Sorts groups by book.
     if (t < N_CLASSES) {
         s.bases[t] = state.starts[t];
         s.book_of[t] = state.book_of[t];
@@ -239,7 +240,7 @@ DEVICE void place(const Job& job, SortShared& s) {
 
     if (!WITH_SYMBOLS) return;
 
-    // Symbols of classes.
+    // Writes symbols of classes.
     uint32_t last = 0;
     for (uint32_t i = t * PER_THREAD; i < min((t + 1) * PER_THREAD, n); ++i) {
         uint32_t group_class = s.classes[i] & (HAS_WIDE - 1);
@@ -256,7 +257,7 @@ DEVICE void place(const Job& job, SortShared& s) {
             each(is_first ? tile.empty_before + i : i - (at >> 8), is_first ? tile.class_before : at & 0xFF, group_class);
             at = (i + 1) << 8 | group_class;
         }
-        // The end of the chunk ends a run as well.
+        // The end of the chunk also ends a run.
         if (t == TILE_THREADS - 1 && first + n == chunk.n_groups) {
             each(at == 0 ? tile.empty_before + n : n - (at >> 8), 0u, 0u);
         }
@@ -266,7 +267,7 @@ DEVICE void place(const Job& job, SortShared& s) {
     uint8_t* to = job.class_symbols + chunk.first_group + tile.symbols_before;
     to += prefix_of_block<TILE_THREADS>(n_symbols, s.sums, all);
     for_runs([&](uint32_t n_empty, uint32_t class_before, uint32_t group_class) {
-        // Digits 1 and 2 of base 2, least significant first.
+        // Bijective base 2: digits 1 and 2, least significant first.
         for (; n_empty > 0; n_empty = (n_empty - 1) / 2) *to++ = n_empty % 2 == 0;
         if (group_class != 0) {
             int32_t rise = int32_t(group_class) - int32_t(class_before);

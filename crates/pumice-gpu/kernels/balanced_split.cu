@@ -1,4 +1,5 @@
-// Codec `balanced`, encoding: values to groups of differences. The first launches of those listed in balanced_encode.cu.
+// Codec `balanced`, encoding: from values to groups of differences, the first launches of those listed in
+// balanced_encode.cu.
 #include "balanced_encode.cuh"
 
 namespace balanced {
@@ -11,7 +12,7 @@ DEVICE uint32_t cost_of_run(uint32_t difference) {
     const uint64_t low = __reduce_add_sync(ALL_LANES, size & 0xFFFF), high = __reduce_add_sync(ALL_LANES, size >> 16);
     const uint64_t scaled = (high << 16) + low + 8;
     const uint32_t exponent = bit_length(scaled) - 1;
-    // Linear between powers of two, and near 0.
+    // The logarithm is linear between powers of two, and near 0.
     return (exponent << 4 | (uint32_t(scaled << 4 >> exponent) & 15)) - 48;
 }
 
@@ -29,15 +30,16 @@ DEVICE void sample(const EncodeJob<T>& job, uint32_t* costs) {
         typename Real<T>::Int first = 0;
         job.coding.quantize(values[0], first);
         const int64_t origin = typename Real<T>::Signed(first);
-        auto integer = [&](uint32_t place) { return integer_at(job.coding, values[place], origin); };
-        // Away from all edges, the neighbours along any axes are the same in all orders.
+        auto integer = [&](uint32_t index) { return integer_at(job.coding, values[index], origin); };
+        // Away from all edges, the neighbours along an axis are the same in all orders.
         const uint32_t nx = chunk.dims[3], ny = chunk.dims[2], nz = chunk.dims[1];
         const uint32_t x = at % nx, y = at / nx % ny, z = at / nx / ny % nz, b = at / nx / ny / nz;
         const bool is_inside = x >= 2 && (y > 0 || ny == 1) && (z > 0 || nz == 1) && (b > 0 || chunk.dims[0] == 1);
         uint32_t own = 0;
         if (__all_sync(ALL_LANES, is_inside)) {
             const uint32_t strides[4] = {nx * ny * nz, nx * ny, nx, 1};
-            // Integers at the corners of a box, by the axes along which they lie back; then differences along those.
+            // Integers at the corners of a box, indexed by the set of axes along which they are one step back; then
+            // differences.
             uint32_t corners[16];
 #pragma unroll
             for (uint32_t set = 0; set < 16; ++set) {
@@ -106,14 +108,14 @@ DEVICE void choose_order(const EncodeJob<T>& job, OrderShared& s) {
         typename Real<T>::Int first = 0;
         bool is_fine = job.coding.quantize(*in_device_memory((const T*)chunk.values), first);
         state.origin = typename Real<T>::Signed(first);
-        state.is_odd = !is_fine || job.coding.is_lossless;
+        state.needs_host = !is_fine || job.coding.is_lossless;
         state.is_plain = plain_kind(chunk, state.order, job.differences != 0);
     }
 }
 
 // ---- split ----
 
-// Writes the parts of a group whose differences a warp holds. Returns whether all values had integers.
+// Writes class, bytes and low bits of a group, whose differences a warp holds.
 template <class T>
 DEVICE void take_apart(const EncodeJob<T>& job, uint64_t group, uint32_t difference, uint32_t lane) {
     const int32_t d = int32_t(difference);
@@ -134,26 +136,26 @@ DEVICE void take_apart(const EncodeJob<T>& job, uint64_t group, uint32_t differe
     }
 }
 
-// Division of indices in a chunk, which are below 2^27, by multiplication.
+// Divides indices in a chunk, which are below 2^27, by multiplication.
 struct Divisor {
     uint32_t by, multiplier, shift;
 
     DEVICE explicit Divisor(uint32_t by) : by(by) {
-        // 2^shift is 2^27 times as much as `by` at least, so that rounding the multiplier up adds less than 1 to a quotient's fraction.
+        // 2^shift is at least 2^27 `by`, so that the rounded-up multiplier increases a quotient by less than 1 / `by`.
         shift = 27 + (by > 1 ? bit_length(by - 1) : 0);
         multiplier = uint32_t((uint64_t(1) << shift) / by) + 1;
     }
 
     DEVICE uint32_t divide(uint32_t number) const { return uint32_t(uint64_t(number) * multiplier >> shift); }
 };
-static_assert(MAX_GROUPS * GROUP == 1u << 27, "places are below that");
+static_assert(MAX_GROUPS * GROUP == 1u << 27, "indices are below that");
 
-// As `way_back`, for many indices.
-struct WayBack {
+// As `distance_back`, for many indices.
+struct DistanceBack {
     Divisor stride, extent;
     uint32_t n_repeats;
 
-    DEVICE explicit WayBack(const Axis& axis) : stride(axis.stride), extent(axis.extent), n_repeats(axis.n_repeats) {}
+    DEVICE explicit DistanceBack(const Axis& axis) : stride(axis.stride), extent(axis.extent), n_repeats(axis.n_repeats) {}
 
     DEVICE uint32_t from(uint32_t at) const {
         const uint32_t line = stride.divide(at), round = extent.divide(line);
@@ -162,10 +164,10 @@ struct WayBack {
     }
 };
 
-// The sum of the integers at the corners of a box, those an odd number of steps back with the other sign. All values are under way before
-// the first is waited for. `is_fine` says whether the value at `at` has an integer.
+// The sum of the integers at the corners of a box, with a negative sign for an odd number of steps back. All loads are
+// issued before the first result is used. `is_fine` becomes whether the value at `at` can be quantised.
 template <class T>
-DEVICE uint32_t sum_corners(const Coding<T>& coding, const T* values, uint32_t at, const uint32_t (&ways)[3], int64_t origin,
+DEVICE uint32_t sum_corners(const Coding<T>& coding, const T* values, uint32_t at, const uint32_t (&distances)[3], int64_t origin,
                             bool& is_fine) {
     T corners[8];
     bool exists[8];
@@ -176,8 +178,8 @@ DEVICE uint32_t sum_corners(const Coding<T>& coding, const T* values, uint32_t a
 #pragma unroll
         for (uint32_t a = 0; a < 3; ++a) {
             if (set >> a & 1) {
-                exists[set] = exists[set] && ways[a] > 0;
-                back += ways[a];
+                exists[set] = exists[set] && distances[a] > 0;
+                back += distances[a];
             }
         }
         corners[set] = exists[set] ? values[at - back] : T(0);
@@ -204,35 +206,35 @@ DEVICE void split(const EncodeJob<T>& job) {
     const T* values = in_device_memory((const T*)chunk.values);
     const Walk walk = state.walk;
     const uint32_t n_along = walk.n_along, n_across = walk.n_across;
-    const WayBack along(walk.row);
-    // Axes that do not exist have an extent of 1, and no neighbour.
+    const DistanceBack along(walk.row);
+    // Missing axes have extent 1, and so no neighbours.
     const Axis none{1, 1, 1};
-    const WayBack across[3] = {WayBack(n_across > 0 ? walk.across[0] : none), WayBack(n_across > 1 ? walk.across[1] : none),
-                               WayBack(n_across > 2 ? walk.across[2] : none)};
+    const DistanceBack across[3] = {DistanceBack(n_across > 0 ? walk.across[0] : none), DistanceBack(n_across > 1 ? walk.across[1] : none),
+                               DistanceBack(n_across > 2 ? walk.across[2] : none)};
     const int64_t origin = state.origin;
-    bool is_odd = false;
+    bool needs_host = false;
     const uint32_t first = blockIdx.x % SPLIT_BLOCKS * n_warps + threadIdx.x / 32;
     for (uint32_t group = first; group < chunk.n_groups; group += SPLIT_BLOCKS * n_warps) {
         const uint32_t at = group * GROUP + lane;
         uint32_t difference = 0;
         if (at < chunk.n_values) {
-            uint32_t ways[3] = {n_along > 0 ? along.from(at) : 0, across[0].from(at), across[1].from(at)};
-            const uint32_t way = across[2].from(at);
+            uint32_t distances[3] = {n_along > 0 ? along.from(at) : 0, across[0].from(at), across[1].from(at)};
+            const uint32_t distance = across[2].from(at);
             bool is_fine, is_other_fine;
             if (n_along == 2 && at - along.extent.divide(at) * along.extent.by >= 2) {
-                // Second differences: twice along this axis.
-                ways[1] = ways[0];
+                // Second differences: takes differences twice along this axis.
+                distances[1] = distances[0];
             }
-            difference = sum_corners(job.coding, values, at, ways, origin, is_fine);
-            if (way > 0) difference -= sum_corners(job.coding, values, at - way, ways, origin, is_other_fine);
-            is_odd = !is_fine || is_odd;
+            difference = sum_corners(job.coding, values, at, distances, origin, is_fine);
+            if (distance > 0) difference -= sum_corners(job.coding, values, at - distance, distances, origin, is_other_fine);
+            needs_host = !is_fine || needs_host;
         }
         take_apart(job, chunk.first_group + group, difference, lane);
     }
-    if (is_odd) job.states[number].is_odd = 1;
+    if (needs_host) job.states[number].needs_host = 1;
 }
 
-// Rows that a warp works on at the same time.
+// Rows that a warp processes at the same time.
 constexpr uint32_t SPLIT_ROWS = 4;
 
 struct CarefulFour {
@@ -249,7 +251,7 @@ DEVICE_CALL CarefulFour quantize_carefully(const Coding<T>& coding, T a, T b, T 
     return all;
 }
 
-// The integers of a lane's four values, less the origin; false if one of them has none.
+// The integers of a lane's four values minus the origin; returns false if one of them cannot be quantised.
 template <class T>
 DEVICE bool quantize_four(const Coding<T>& coding, const T (&x)[4], int64_t origin, uint32_t (&q)[4]) {
     using R = Real<T>;
@@ -259,7 +261,7 @@ DEVICE bool quantize_four(const Coding<T>& coding, const T (&x)[4], int64_t orig
     for (uint32_t k = 0; k < 4; ++k) {
         T t = mul_rn(x[k], coding.inv_step);
         T s = add_rn(t, R::MAGIC);
-        // Without branches; unusual values are handled afterwards.
+        // Without branches; values that fail are handled afterwards.
         is_fine = is_fine & (magnitude(sub_rn(x[k], coding.restored(s))) <= coding.tolerance);
         is_fine = is_fine & (magnitude(t) < R::MAX_QUANTUM);
         Int from_origin = Int(bits_of(s)) - (R::MAGIC_BITS + Int(origin));
@@ -288,7 +290,8 @@ DEVICE uint32_t pack_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 
-// Where the groups of a chunk are written. Separate from the job, so that nothing is loaded again after each store.
+// Addresses to write the groups of a chunk to. Copied from the job, since the compiler would reload them after each
+// store.
 struct Target {
     uint8_t* bytes;
     uint8_t* classes;
@@ -304,18 +307,19 @@ struct Target {
           differences(work.differences + chunk.first_group * GROUP) {}
 };
 
-// Writes the parts of a lane's four differences; eight lanes have a group. `at` is their index in the chunk.
+// Writes class, bytes and low bits of a lane's four differences; eight lanes have a group. `at` is their index in the
+// chunk.
 template <class T>
 DEVICE void take_four_apart(const Target& target, uint32_t at, const uint32_t (&d)[4], bool exists, uint32_t lane) {
     uint32_t sum = 0;
 #pragma unroll
     for (uint32_t k = 0; k < 4; ++k) {
-        // Eight integers of f32, of 23 bits each, make no more than that.
+        // A difference of eight integers of f32, of 23 bits each, does not exceed MAX_MAGNITUDE.
         sum += sizeof(T) == 4 ? magnitude_of(d[k]) : min(magnitude_of(d[k]), MAX_MAGNITUDE);
     }
 #pragma unroll
     for (uint32_t distance = 1; distance < 8; distance *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-    // 1 + 2 e + the bit below the highest, which is at e.
+    // 1 + 2 e + the bit below the highest one, whose position is e.
     const uint32_t zeros = __clz(int(sum)), exponent = 31 - zeros;
     uint32_t group_class = sum == 0 ? 0 : 2 * exponent - 1 + ((sum << (zeros & 31)) >> 30);
     const uint32_t k_low = sum < 256 ? 0 : exponent - 7;
@@ -342,17 +346,19 @@ DEVICE void take_four_apart(const Target& target, uint32_t at, const uint32_t (&
     }
 }
 
-// Differences of rows `y0` on, a strip wide, of all planes; by one warp. They are split at once if groups do not cross rows.
+// The differences of one strip of SPLIT_ROWS rows from `y0` on, in all planes; by one warp. They are split at once
+// unless groups cross the ends of rows.
 template <class T, bool HAS_WHOLE_ROWS>
 DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& target, const Plain& plain, int64_t origin,
                         uint32_t y0, uint32_t x0) {
     const uint32_t lane = threadIdx.x % 32, nx = plain.nx, ny = plain.ny;
     const bool has_y = plain.has_y, has_z = plain.has_z;
     const uint32_t x = x0 + 4 * lane;
-    // Whether there are values at the lane's position in a row.
+    // Whether a row has values at the lane's position.
     auto exists = [&](uint32_t y) { return plain.n_at(y, x) > 0; };
-    // Along z, differences along y of the plane before: of the lane's values, and in lane r of the one left of row r. If
-    // there are none along z, the first row's integers, from which those of its first row are taken along y.
+    // From the previous plane, with differences along z: differences along y of the lane's values, and in lane r that
+    // of the value left of row r. Without differences along z: the integers of the first row, to which the next plane's
+    // first row refers.
     uint32_t before[SPLIT_ROWS][4], first_before[4] = {0, 0, 0, 0};
     uint32_t left_before = 0;
     bool is_fine = true;
@@ -363,7 +369,7 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
     }
     for (uint32_t z = 0; z < plain.nz; ++z) {
         const T* plane = values + z * ny * nx;
-        // The row above and those of the warp: row y0 - 1 + r is r.
+        // The row above and the rows of the warp: index r is row y0 - 1 + r.
         T x_of[SPLIT_ROWS + 1][4];
 #pragma unroll
         for (uint32_t r = 0; r <= SPLIT_ROWS; ++r) {
@@ -375,7 +381,7 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
                 if constexpr (HAS_WHOLE_ROWS) {
                     load_four(from, x_of[r]);
                 } else {
-                    // Those that are not there are like the last.
+                    // Missing values are copies of the last one.
                     const uint32_t last = plain.n_at(y, x) - 1;
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) x_of[r][k] = from[min(k, last)];
@@ -394,7 +400,7 @@ DEVICE bool split_patch(const Coding<T>& coding, const T* values, const Target& 
             left_difference = has_z ? left_along - left_before : left_along;
             left_before = has_z ? left_along : left;
         } else if (plain.has_x && !has_y) {
-            // The start of a row comes after that of the row before.
+            // The first value of a row is predicted from that of the previous row.
             if (lane <= SPLIT_ROWS && lane > 0 && y0 + lane - 1 < ny && y0 + lane > 1) {
                 const T* start = plane + (y0 + lane - 2) * nx;
                 left_difference = integer_at(coding, *start, origin);
@@ -473,7 +479,7 @@ DEVICE void split_plain(const EncodeJob<T>& job) {
         const uint32_t y0 = unit / plain.n_strips * SPLIT_ROWS, x0 = unit % plain.n_strips * STRIP;
         is_fine = split_patch<T, KIND == WHOLE_ROWS>(job.coding, values, target, plain, origin, y0, x0) && is_fine;
     }
-    if (!is_fine) state.is_odd = 1;
+    if (!is_fine) state.needs_host = 1;
 }
 
 // Splits the differences that `split_plain` stored, of chunks whose groups cross rows.

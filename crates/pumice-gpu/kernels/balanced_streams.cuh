@@ -1,4 +1,4 @@
-// Codec `balanced`, decoding: symbols of classes and bytes of groups from their streams, which are Huffman-coded, a thread a
+// Codec `balanced`, decoding: symbols of classes and bytes of groups from their Huffman-coded streams, one thread per
 // stream.
 #pragma once
 
@@ -8,14 +8,14 @@ namespace balanced {
 
 constexpr uint32_t UNIT_THREADS = UNIT_BLOCKS * STREAMS;
 
-// Symbols for which a thread asks for bytes of its stream at a time, and the bytes that it has room for: those of the symbols
-// that it decodes, and of those for which bytes are under way.
+// Symbols that a thread decodes between requests for bytes of its stream, and the size of its ring buffer: bytes of the
+// symbols that it decodes, and requested bytes of later ones.
 constexpr uint32_t ROUND = 32;
 constexpr uint32_t RING_BYTES = 128;
 constexpr uint32_t PIECE_BYTES = sizeof(Piece<uint32_t>);
 static_assert(RING_BYTES >= 2 * ROUND * MAX_BITS / 8 + PIECE_BYTES, "a round is there when the next is asked for");
 
-// Groups whose numbers a thread loads at a time.
+// The largest number of groups whose indices a thread loads at a time.
 constexpr uint32_t MAX_ROUND_GROUPS = 8;
 
 // Bytes of a symbol of alphabet EIGHTS; of ONES, those of the word that is not all zeros.
@@ -23,16 +23,16 @@ struct alignas(8) Eight {
     uint32_t low, high;
 };
 
-// Symbols of EIGHTS; ONES have fewer.
+// The number of symbols of EIGHTS; ONES has fewer.
 constexpr uint32_t MAX_EIGHTS = 130;
 
 struct StreamsShared {
-    // By the next bits: a symbol, or how to make its bytes, above the length of its code.
+    // Look-up table, indexed with the next bits: a symbol, or digits that give its bytes, above the length of its code.
     uint16_t table[1 << MAX_BITS];
     Eight eights[MAX_EIGHTS];
-    // Of each thread the next bytes of its stream.
+    // For each thread: a ring buffer with the next bytes of its stream.
     alignas(16) uint8_t ring[UNIT_THREADS * RING_BYTES];
-    // And the numbers of the groups of this round and of the next.
+    // For each thread: the indices of the groups of this round and of the next.
     uint32_t groups[2][MAX_ROUND_GROUPS][UNIT_THREADS];
     uint8_t order[MAX_SYMBOLS];
     uint32_t counts[MAX_SYMBOLS / 32][MAX_BITS + 1];
@@ -41,8 +41,8 @@ struct StreamsShared {
 
 constexpr uint32_t LENGTH_BITS = 8;
 
-// What the table has for a symbol. Symbols of two bytes are two digits of four bits, the numbers of their bytes among 125 to 131, and of
-// four bytes four digits of two bits, among 127 to 129; digits of escapes are all ones.
+// The entry of a symbol in the table, without the code length. A symbol of PAIRS is two digits of four bits, which
+// count its bytes from 125; one of FOURS is four digits of two bits, from 127. An escape has all bits set.
 DEVICE uint32_t in_table(uint32_t alphabet, uint32_t symbol) {
     const bool is_escape = symbol == escape_of(alphabet);
     if (alphabet == PAIRS) return is_escape ? 0x77 : symbol / 7 | symbol % 7 << 4;
@@ -50,14 +50,14 @@ DEVICE uint32_t in_table(uint32_t alphabet, uint32_t symbol) {
     return symbol;
 }
 
-// Bytes of two symbols of PAIRS, and of one of FOURS; those of escapes are 0.
+// The bytes of two symbols of PAIRS, and of one of FOURS; those of escapes are 0.
 DEVICE uint32_t bytes_of_pairs(uint32_t a, uint32_t b) { return __byte_perm(0x807F7E7D, 0x00838281, a | b << 8); }
 DEVICE uint32_t bytes_of_four(uint32_t digits) {
     digits = (digits | digits << 4) & 0x0F0F;
     return __byte_perm(0x0081807F, 0, (digits | digits << 2) & 0x3333);
 }
 
-// The table of a codebook; false if its code is not complete. By a block.
+// Builds the look-up table of a codebook; returns false if its code is not complete. By a block.
 DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths, uint32_t alphabet) {
     const uint32_t t = threadIdx.x, lane = t % 32, warp = t / 32;
     constexpr uint32_t PARTS = MAX_SYMBOLS / 32, ROUNDS = MAX_SYMBOLS / UNIT_THREADS;
@@ -74,7 +74,7 @@ DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths, uint32_t alphab
     }
     __syncthreads();
     if (warp == 0) {
-        // A lane a length; of no bits is the code of a symbol that is alone.
+        // One lane per code length; length 0 is that of the only symbol of a codebook.
         const bool is_length = lane <= MAX_BITS;
         const uint32_t n_free = is_length ? MAX_BITS - lane : 0;
         uint32_t n[PARTS], sum = 0;
@@ -83,12 +83,12 @@ DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths, uint32_t alphab
             n[i] = is_length ? s.counts[i][lane] : 0;
             sum += n[i];
         }
-        // Symbols of all lengths up to this one, and which part of all codes they have.
+        // The number of symbols of all lengths up to this one, and the number of table entries they take.
         const uint32_t upto = prefix_of_warp(sum), limit = prefix_of_warp(sum << n_free);
         if (is_length) {
             s.limits[lane] = limit;
             s.offsets[lane] = upto - sum - ((limit - (sum << n_free)) >> n_free);
-            // From here on: where symbols of a length and a part begin in their order.
+            // Replaces the counts by the offsets at which the symbols of a length and a part start in `order`.
             uint32_t at = upto - sum;
 #pragma unroll
             for (uint32_t i = 0; i < PARTS; ++i) {
@@ -123,53 +123,54 @@ DEVICE bool make_table(StreamsShared& s, const uint8_t* lengths, uint32_t alphab
 // The symbol of an entry of the table.
 DEVICE uint32_t symbol_of(uint32_t entry) { return entry >> LENGTH_BITS; }
 
-// The bits of a stream. A thread loads bytes to shared memory long before it needs them. Lanes of a warp are at different offsets of their
-// streams, so all of them would wait for each load from device memory.
+// Reads the bits of a stream. A thread loads bytes to shared memory long before it needs them: the lanes of a warp load
+// at different times, and all of them would wait for each load from device memory.
 struct BitReader {
     StreamsShared& shared;
-    // Bytes requested and taken are counted from here on, and so are those up to the end of the payload.
+    // Requested and taken bytes are counted from here, as are those available up to the end of the payload.
     const uint8_t* from;
-    uint32_t n_there;
+    uint32_t n_available;
     uint32_t ring;
-    uint32_t n_asked, n_taken;
+    uint32_t n_requested, n_taken;
     uint32_t n_bits_before;
-    // Words of the stream, and from which bit of the first on the next code begins, less one: so bits that are taken from there are
-    // twice the number of an entry, which is where it is.
+    // Words of the stream, and the bit position of the next code in them minus one: the bits taken from there are twice
+    // the index of an entry, which is its offset in bytes.
     uint32_t low, high, ahead;
     uint32_t shift;
 
-    // Behind the end of the payload there are zeros.
+    // After the end of the payload, the reader returns zeros.
     DEVICE BitReader(StreamsShared& s, const uint8_t* at, const uint8_t* end) : shared(s) {
-        // Threads begin at different offsets of their rings, which are then in different banks.
-        n_asked = threadIdx.x * PIECE_BYTES % RING_BYTES;
+        // Threads start at different offsets of their rings, and so in different banks.
+        n_requested = threadIdx.x * PIECE_BYTES % RING_BYTES;
         ring = threadIdx.x * RING_BYTES;
         const uint32_t n_skipped = uint32_t(uint64_t(at) % PIECE_BYTES);
-        from = at - n_skipped - n_asked;
-        n_there = uint32_t(end - from);
-        n_bits_before = 8 * (n_asked + n_skipped);
-        n_taken = (n_asked + n_skipped) / 4 * 4;
-        ask();
+        from = at - n_skipped - n_requested;
+        n_available = uint32_t(end - from);
+        n_bits_before = 8 * (n_requested + n_skipped);
+        n_taken = (n_requested + n_skipped) / 4 * 4;
+        request();
         await_batches<0>();
         low = 0;
         high = take();
         ahead = take();
         shift = n_bits_before % 32 + 31;
     }
-    // Requests as many bytes as there is room for. Must be called before every ROUND symbols.
-    DEVICE void ask() {
-        while (n_asked + PIECE_BYTES <= n_taken + RING_BYTES) {
-            uint8_t* to = shared.ring + (ring | n_asked % RING_BYTES);
-            if (n_asked + PIECE_BYTES <= n_there) {
-                copy_piece(to, in_device_memory(from + n_asked));
+    // Requests bytes until the ring is full. Must be called before every ROUND symbols.
+    DEVICE void request() {
+        while (n_requested + PIECE_BYTES <= n_taken + RING_BYTES) {
+            uint8_t* to = shared.ring + (ring | n_requested % RING_BYTES);
+            if (n_requested + PIECE_BYTES <= n_available) {
+                copy_piece(to, in_device_memory(from + n_requested));
             } else {
-                // The last piece may be at the end of memory: words that have a byte of the payload, and zeros for all others.
+                // The last piece may extend beyond the end of memory: copies words that have a byte of the payload, and
+                // zeros.
 #pragma unroll
                 for (uint32_t k = 0; k < PIECE_BYTES; k += 4) {
-                    if (n_asked + k < n_there) copy_word((uint32_t*)(to + k), (const uint32_t*)(from + n_asked + k));
+                    if (n_requested + k < n_available) copy_word((uint32_t*)(to + k), (const uint32_t*)(from + n_requested + k));
                     else *(uint32_t*)(to + k) = 0;
                 }
             }
-            n_asked += PIECE_BYTES;
+            n_requested += PIECE_BYTES;
         }
         end_batch();
         await_batches<1>();
@@ -191,11 +192,11 @@ struct BitReader {
     DEVICE uint32_t entry(uint32_t window) const {
         return *(const uint16_t*)((const uint8_t*)shared.table + (window & ((2u << MAX_BITS) - 2)));
     }
-    // The entries of two symbols.
+    // Takes the entries of two symbols.
     DEVICE void take_two(uint32_t& a, uint32_t& b) {
         const uint32_t both = window();
         a = entry(both);
-        // Shifts count by five bits.
+        // The funnel shift uses only the low five bits of an entry, which hold the code length.
         b = entry(__funnelshift_r(both, 0, a));
         shift += (a + b) & 31;
     }
@@ -204,14 +205,14 @@ struct BitReader {
         shift += a & 31;
         return a;
     }
-    // Four symbols that are bytes.
+    // Takes four symbols that are bytes.
     DEVICE uint32_t take_bytes() {
         uint32_t a, b, c, d;
         take_two(a, b);
         take_two(c, d);
         return __byte_perm(__byte_perm(a, b, 0x0051), __byte_perm(c, d, 0x0051), 0x5410);
     }
-    // Whether just these bytes were used, and the rest of the last is 0.
+    // Whether exactly this many bytes were used, and the remaining bits of the last one are 0.
     DEVICE bool is_used_up(uint32_t n_bytes) {
         await_batches<0>();
         const uint32_t next = window() >> 1;
@@ -221,10 +222,10 @@ struct BitReader {
 };
 static_assert(LENGTH_BITS == 8 && 2 * MAX_BITS < 32, "entries of two symbols are added, and their symbols are bytes");
 
-// Symbols that are bytes, one after the other; `to` is aligned to 16 bytes.
+// Decodes symbols that are bytes; `to` is aligned to 16 bytes.
 DEVICE void decode_bytes(BitReader& reader, uint32_t n_symbols, uint8_t* to) {
     for (uint32_t first = 0; first < n_symbols; first += ROUND) {
-        reader.ask();
+        reader.request();
         const uint32_t n = min(ROUND, n_symbols - first);
         uint32_t at = first;
         for (; at + PIECE_BYTES <= first + n; at += PIECE_BYTES) {
@@ -244,7 +245,8 @@ DEVICE void mark_wide(const DecodeWork& work, const Chunk& chunk, uint32_t group
     atomicAdd(&work.tiles[chunk.first_tile + group / TILE].n_wide, n_wide);
 }
 
-// Symbols of a stream of a book, from its symbol `first` on, to the bytes of groups. Returns how many are escapes.
+// Decodes a stream of a book, whose first symbol has index `first` in the book, to the bytes of groups. Returns the
+// number of escapes.
 template <uint32_t ALPHABET>
 DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State& state, BitReader& reader,
                               StreamsShared& s, uint32_t book, uint32_t first, uint32_t n_symbols) {
@@ -268,7 +270,7 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
     for (uint32_t i = 0; i < n_groups; ++i) {
         if (i % PER_ROUND == 0) {
             ask_for_groups(i + PER_ROUND);
-            reader.ask();
+            reader.request();
         }
         const uint32_t group = s.groups[i / PER_ROUND % 2][i % PER_ROUND][threadIdx.x];
         uint32_t words[8], n_wide = 0, escapes = 0;
@@ -290,7 +292,7 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
 #pragma unroll
             for (uint32_t w = 0; w < 8; ++w) words[w] = a / 8 == w ? s.eights[a].low : 0x80808080;
         } else {
-            // Bytes of escapes, and no others, are 0 until they are patched.
+            // Until they are patched, the bytes of escapes are 0, and no other bytes are.
             uint32_t has_escapes = 0;
 #pragma unroll
             for (uint32_t w = 0; w < 8;) {
@@ -329,16 +331,16 @@ DEVICE uint32_t decode_groups(const DecodeWork& work, const Chunk& chunk, State&
         to[0] = Piece<uint32_t>{{words[0], words[1], words[2], words[3]}};
         to[1] = Piece<uint32_t>{{words[4], words[5], words[6], words[7]}};
         while (escapes != 0) {
-            uint32_t place = __ffs(int(escapes)) - 1;
+            uint32_t position = __ffs(int(escapes)) - 1;
             escapes &= escapes - 1;
-            escaped[n_escapes] = uint16_t(i * PER_GROUP + place);
+            escaped[n_escapes] = uint16_t(i * PER_GROUP + position);
             ++n_escapes;
         }
     }
     return n_escapes;
 }
 
-// Bytes of the symbols of EIGHTS or ONES. By a block.
+// Computes the bytes of the symbols of EIGHTS or ONES. By a block.
 DEVICE void make_eights(StreamsShared& s, uint32_t alphabet) {
     for (uint32_t symbol = threadIdx.x; symbol < alphabet_size(alphabet); symbol += UNIT_THREADS) {
         uint32_t low = 0x80808080, high = 0x80808080;
@@ -354,13 +356,13 @@ DEVICE void make_eights(StreamsShared& s, uint32_t alphabet) {
                 first = pair - second * (second - 1) / 2;
                 signs = (symbol - 17) % 4;
             }
-            // 127 or 129 where there is 128 otherwise.
+            // The byte is 127 or 129; all others are 128.
             uint64_t all = uint64_t(signs & 1 ? 0x01 : 0xFF) << 8 * first;
             if (second < 8) all |= uint64_t(signs & 2 ? 0x01 : 0xFF) << 8 * second;
             low ^= uint32_t(all);
             high ^= uint32_t(all >> 32);
         } else if (alphabet == ONES) {
-            // The word that is not all zeros.
+            // Only the word that is not all zeros is stored.
             low ^= (symbol % 2 == 1 ? 0x01u : 0xFFu) << 8 * (symbol / 2 % 4);
         }
         s.eights[symbol] = Eight{low, high};
@@ -368,7 +370,7 @@ DEVICE void make_eights(StreamsShared& s, uint32_t alphabet) {
     __syncthreads();
 }
 
-// Decodes up to N_BLOCKS blocks of a codebook, from block N_BLOCKS `unit` of its own on. By a block.
+// Decodes up to N_BLOCKS blocks of symbols of a codebook, from its block N_BLOCKS * `unit` on. By a thread block.
 template <uint32_t N_BLOCKS>
 DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, uint32_t unit, StreamsShared& s) {
     static_assert(N_BLOCKS <= UNIT_BLOCKS, "a thread a stream");
@@ -379,7 +381,7 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     const bool is_plain = book == CLASS_BOOK || book == REST_BOOK;
     const uint32_t alphabet = is_plain ? SINGLES : state.alphabets[book];
     if (!make_table(s, work.lengths + (uint64_t(number) * N_BOOKS + codebook) * MAX_SYMBOLS, alphabet)) {
-        if (t == 0) state.is_odd = 1;
+        if (t == 0) state.needs_host = 1;
         return;
     }
     if (alphabet == EIGHTS || alphabet == ONES) make_eights(s, alphabet);
@@ -410,20 +412,20 @@ DEVICE void decode_unit(const DecodeWork& work, uint32_t number, uint32_t book, 
     }
     work.escapes_of[in_all] = n_escapes;
     if (n_escapes > 0) state.has_escapes = 1;
-    if (!reader.is_used_up(work.sizes[in_all])) state.is_odd = 1;
+    if (!reader.is_used_up(work.sizes[in_all])) state.needs_host = 1;
 }
 
 DEVICE void decode_classes(const DecodeWork& work, StreamsShared& s) {
     const uint32_t number = blockIdx.x / work.class_units, unit = blockIdx.x % work.class_units;
     const State& state = work.states[number];
-    if (is_odd(state) || unit * CLASS_BLOCKS * BLOCK >= state.n_class_symbols) return;
+    if (needs_host(state) || unit * CLASS_BLOCKS * BLOCK >= state.n_class_symbols) return;
     decode_unit<CLASS_BLOCKS>(work, number, CLASS_BOOK, unit, s);
 }
 
 DEVICE void decode_books(const DecodeWork& work, StreamsShared& s) {
     const uint32_t number = blockIdx.x / work.units, unit = blockIdx.x % work.units;
     const State& state = work.states[number];
-    if (is_odd(state) || unit >= state.first_unit[N_BOOKS]) return;
+    if (needs_host(state) || unit >= state.first_unit[N_BOOKS]) return;
     uint32_t book = 0, end = N_BOOKS;
     while (end - book > 1) {
         uint32_t middle = (book + end) / 2;

@@ -1,17 +1,18 @@
-// Codec `balanced`, decoding: differences to values, by sums along the axes of an order.
+// Codec `balanced`, decoding: from differences to values, by prefix sums along the axes of an order.
 //
-// Plain chunks (balanced.cuh) are taken in patches of 8 rows of 128 values, and stacks of four patches above each other:
-//   edges       a block a stack, a warp a patch: sums of columns of the stack, and of rows
-//   columns     a thread four columns: sums of all stacks above
-//   strips      a thread a row, or a block where rows are long: sums of all strips before
-//   lines       a block a strip of all rows of a plane: sums of all rows above, or before in a line
-//   sum         a block a stack, a warp a patch, plane after plane: along z in registers, along y from row to row and between
-//               warps, along x between lanes; what is outside of the stack is in the sums made before. Values are written once.
+// Plain chunks (balanced.cuh) are divided into patches of 8 rows of 128 values, and stacks of four patches:
+//   edges       a block per stack, a warp per patch: sums of columns of the stack, and of rows
+//   columns     a thread per four columns: sums over all stacks above
+//   strips      a thread per row, or a block if rows are long: sums over all previous strips
+//   lines       a block per strip of all rows of a plane: sums over all rows above, or over all previous rows of a line
+//   sum         a block per stack, a warp per patch, plane after plane: sums along z in registers, along y from row to row and
+//               between warps, along x between lanes; the sums above give what is outside of the stack. Values are written once.
 //
-// Where rows cut groups, differences are put in order before (part), and taken from there.
+// If groups cross the ends of rows, differences are first stored as an array (part).
 //
-// Any order of any chunk: the differences are put where the values go (join), and summed up there along one axis after the
-// other: starts of rows (starts), rows (rows), and the axes across them (across). Then they become values (restore).
+// Other chunks, and any order: differences are stored at the positions of the values (join) and summed there along one
+// axis after the other: starts of rows (starts), rows (rows), and the axes across them (across). Then they become
+// values (restore).
 #include "balanced_decode.cuh"
 
 namespace balanced {
@@ -24,7 +25,7 @@ struct DecodeJob : DecodeWork {
 };
 
 constexpr uint32_t SUM_THREADS = 256;
-// Blocks that work on a chunk.
+// Thread blocks per chunk.
 constexpr uint32_t SUM_BLOCKS = 64;
 
 struct SumShared {
@@ -36,7 +37,7 @@ DEVICE void join_groups(const DecodeJob<T>& job) {
     const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (is_odd(state) || state.is_plain) return;
+    if (needs_host(state) || state.is_plain) return;
     typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const uint32_t first = (blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x) / 32;
     for (uint32_t group = first; group < chunk.n_groups; group += SUM_BLOCKS * SUM_THREADS / 32) {
@@ -45,13 +46,13 @@ DEVICE void join_groups(const DecodeJob<T>& job) {
     }
 }
 
-// Sums from the start of one row to that of the next; a warp a chain of rows.
+// Sums over the starts of rows; one warp per chain of rows.
 template <class T>
 DEVICE void sum_starts(const DecodeJob<T>& job) {
     const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (is_odd(state) || state.is_plain || state.walk.n_along == 0 || state.walk.row.n_repeats == 1) return;
+    if (needs_host(state) || state.is_plain || state.walk.n_along == 0 || state.walk.row.n_repeats == 1) return;
     typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const uint32_t n_repeats = state.walk.row.n_repeats, extent = state.walk.row.extent;
     const uint32_t n_chains = chunk.n_values / extent / n_repeats;
@@ -68,13 +69,13 @@ DEVICE void sum_starts(const DecodeJob<T>& job) {
     }
 }
 
-// Sums along rows, once or twice; a block a row.
+// Sums along rows, once or twice; one block per row.
 template <class T>
 DEVICE void sum_rows(const DecodeJob<T>& job, SumShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (is_odd(state) || state.is_plain || state.walk.n_along == 0) return;
+    if (needs_host(state) || state.is_plain || state.walk.n_along == 0) return;
     typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const uint32_t extent = state.walk.row.extent, n_rows = chunk.n_values / extent;
     constexpr uint32_t EACH = 4;
@@ -85,7 +86,7 @@ DEVICE void sum_rows(const DecodeJob<T>& job, SumShared& s) {
             uint32_t d[EACH], sum = 0, all;
             const uint32_t at = first + t * EACH;
             for (uint32_t k = 0; k < EACH; ++k) d[k] = at + k < extent ? uint32_t(values[at + k]) : 0;
-            // Where differences were taken twice, the start of the row is not part of the first sums.
+            // With second differences, the first sums exclude the start of the row.
             const uint32_t start = d[0];
             if (state.walk.n_along == 2) {
                 if (at == 0) d[0] = 0;
@@ -114,13 +115,13 @@ DEVICE void sum_rows(const DecodeJob<T>& job, SumShared& s) {
 
 constexpr uint32_t ACROSS_AT_ONCE = 8;
 
-// Sums along an axis across rows; a thread a column.
+// Sums along an axis across rows; one thread per column.
 template <class T>
 DEVICE void sum_across(const DecodeJob<T>& job) {
     const uint32_t number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (is_odd(state) || state.is_plain || job.axis >= state.walk.n_across) return;
+    if (needs_host(state) || state.is_plain || job.axis >= state.walk.n_across) return;
     typename Real<T>::Int* out = in_device_memory((typename Real<T>::Int*)chunk.values);
     const Axis axis = state.walk.across[job.axis];
     const uint32_t n_columns = chunk.n_values / (axis.extent * axis.n_repeats);
@@ -155,7 +156,7 @@ DEVICE void restore_values(const DecodeJob<T>& job) {
     const uint32_t number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (is_odd(state) || state.is_plain) return;
+    if (needs_host(state) || state.is_plain) return;
     typename Real<T>::Int* integers = in_device_memory((typename Real<T>::Int*)chunk.values);
     T* values = in_device_memory((T*)chunk.values);
     const uint32_t first = blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x;
@@ -172,7 +173,7 @@ constexpr uint32_t PATCH = 8;
 constexpr uint32_t STACK = 4;
 constexpr uint32_t PLAIN_THREADS = 32 * STACK;
 
-// Where the patches of a plain chunk are.
+// The layout of the patches of a plain chunk, and of their sums.
 struct Patches : Plain {
     uint32_t n_stacks;
 
@@ -180,12 +181,12 @@ struct Patches : Plain {
         n_stacks = (ny + STACK * PATCH - 1) / (STACK * PATCH);
     }
 
-    // In the sums of rows: rows of a strip of a plane follow each other.
+    // Index in the sums of rows: the rows of a strip of a plane are consecutive.
     DEVICE uint32_t edge(uint32_t z, uint32_t strip, uint32_t y) const { return (z * n_strips + strip) * ny + y; }
-    // In the sums of columns, of which there are whole fours.
+    // Index in the sums of columns, whose number is padded to a multiple of four.
     DEVICE uint32_t column(uint32_t z, uint32_t stack, uint32_t x) const { return 4 * ((z * n_stacks + stack) * fours()) + x; }
     DEVICE uint32_t fours() const { return (nx + 3) / 4; }
-    // How many rows from this one on have a value at x, in a patch.
+    // The number of rows of a patch from row y0 on that have a value at x.
     DEVICE uint32_t n_rows_at(uint32_t y0, uint32_t x) const {
         const uint32_t at = y0 * STRIP + x;
         if (is_line) return at < n_plane ? min(PATCH, (n_plane - 1 - at) / STRIP + 1) : 0;
@@ -193,7 +194,8 @@ struct Patches : Plain {
     }
 };
 
-// Where the groups of a chunk are, or its differences: passed by value, since it would otherwise be loaded again after each store.
+// Addresses of the groups of a chunk, or of its differences. Passed by value, since the compiler would reload them
+// after each store.
 struct Groups {
     const uint8_t* classes;
     const uint8_t* bytes;
@@ -206,12 +208,12 @@ struct Groups {
     }
 };
 
-// A lane's part of each row of a patch, from where it is until it is needed: classes and bytes.
+// A lane's part of each row of a patch, loaded ahead: classes and bytes.
 template <bool HAS_WHOLE_ROWS>
 struct PatchRows {
     uint32_t flags[PATCH], bytes[PATCH];
 
-    // Zeros where there is nothing. The lane has `n_rows` rows from row y0 of plane z on.
+    // Loads the lane's part of `n_rows` rows from row y0 of plane z on; missing values are 0.
     DEVICE void load(const Groups& groups, const Patches& patches, uint32_t z, uint32_t y0, uint32_t x, uint32_t n_rows) {
         const uint32_t first = (z * patches.ny + y0) * patches.nx + x;
 #pragma unroll
@@ -234,7 +236,8 @@ struct PatchRows {
     // Empty groups have no bytes.
     DEVICE uint32_t used_bytes(uint32_t r) const { return flags[r] == 0 ? 0x80808080 : bytes[r]; }
 
-    // Sums of the columns and of the lane's part of each row, if no difference has more than its byte.
+    // Sums of the columns and of the lane's part of each row; valid, and returns true, if all differences are single
+    // bytes.
     DEVICE bool sum_bytes(uint32_t (&columns)[4], uint32_t (&of_rows)[PATCH]) const {
         uint32_t most = 0, even = 0, odd = 0;
 #pragma unroll
@@ -253,7 +256,7 @@ struct PatchRows {
     }
 };
 
-// Where rows cut groups: the differences themselves.
+// If groups cross the ends of rows: the differences themselves.
 template <>
 struct PatchRows<false> {
     uint32_t all[PATCH][4];
@@ -276,7 +279,7 @@ struct PatchRows<false> {
     DEVICE bool sum_bytes(uint32_t (&)[4], uint32_t (&)[PATCH]) const { return false; }
 };
 
-// Four differences of a plain chunk, which are no part of a patch.
+// Loads four differences of a plain chunk, outside of a patch.
 DEVICE void load_single(const DecodeWork& work, const Chunk& chunk, const State& state, const Patches& patches, uint32_t z,
                         uint32_t y, uint32_t x, uint32_t (&d)[4]) {
     const Groups groups(work, chunk);
@@ -291,12 +294,12 @@ DEVICE void load_single(const DecodeWork& work, const Chunk& chunk, const State&
     }
 }
 
-// Puts the differences of chunks whose rows cut groups in order.
+// Stores the differences of chunks with CUT_ROWS as an array.
 DEVICE void part_groups(const DecodeWork& work) {
     const uint32_t lane = threadIdx.x % 32, number = blockIdx.x / SUM_BLOCKS;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (state.is_odd || state.is_plain != CUT_ROWS) return;
+    if (state.needs_host || state.is_plain != CUT_ROWS) return;
     const uint64_t first_value = chunk.first_group * GROUP;
     const uint32_t first = (blockIdx.x % SUM_BLOCKS * SUM_THREADS + threadIdx.x) / 32 * STRIP;
     for (uint32_t start = first; start < chunk.n_values; start += SUM_BLOCKS * SUM_THREADS / 32 * STRIP) {
@@ -310,10 +313,10 @@ DEVICE void part_groups(const DecodeWork& work) {
     }
 }
 
-// Stacks that a block processes, one after the other.
+// The number of stacks that a block processes one after the other.
 constexpr uint32_t RUN_STACKS = 8;
 
-// Sums of columns of the patches of a stack, in turns.
+// Sums of columns of the patches of a stack, double-buffered.
 struct StackShared {
     Piece<uint32_t> columns[2][STACK][32];
 };
@@ -323,14 +326,14 @@ DEVICE void find_edges(const DecodeWork& work, StackShared& s) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, number = blockIdx.x / work.patch_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (state.is_odd || state.is_plain != KIND) return;
+    if (state.needs_host || state.is_plain != KIND) return;
     const Patches patches(chunk, state.order);
-    // Where neither is of use, there is nothing to do.
+    // Without differences along x and y, no sums are needed.
     if (!patches.has_x && !patches.has_y) return;
     const Groups groups(work, chunk);
     uint32_t *all_columns = in_device_memory(work.columns) + chunk.first_column;
     uint32_t *edges = in_device_memory(work.edges) + chunk.first_edge;
-    // Several stacks one after the other: the next is loaded while this one is summed.
+    // Several stacks one after the other: the next one is loaded while this one is summed.
     const uint32_t n_all = patches.nz * patches.n_stacks, n_runs = (n_all + RUN_STACKS - 1) / RUN_STACKS;
     uint32_t turn = 0;
     for (uint32_t unit = blockIdx.x % work.patch_blocks; unit < n_runs * patches.n_strips; unit += work.patch_blocks) {
@@ -393,12 +396,12 @@ DEVICE void find_edges(const DecodeWork& work, StackShared& s) {
     }
 }
 
-// Sums of columns become those of all stacks above.
+// Replaces the sums of columns by sums over all stacks above.
 DEVICE void sum_columns(const DecodeWork& work) {
     const uint32_t number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (state.is_odd || !state.is_plain) return;
+    if (state.needs_host || !state.is_plain) return;
     const Patches patches(chunk, state.order);
     if (!patches.has_y) return;
     uint32_t* columns = work.columns + chunk.first_column;
@@ -408,7 +411,7 @@ DEVICE void sum_columns(const DecodeWork& work) {
         const uint32_t z = i / fours, x = i % fours * 4;
         uint32_t sum[4] = {0, 0, 0, 0};
         if (!patches.has_z) {
-            // The first row of a plane comes after that of the plane before.
+            // The first row of a plane continues the first row of the previous plane.
             for (uint32_t behind = 0; behind < z; ++behind) {
                 uint32_t d[4];
                 load_single(work, chunk, state, patches, behind, 0, x, d);
@@ -437,17 +440,17 @@ DEVICE void sum_columns(const DecodeWork& work) {
     }
 }
 
-// Rows of more strips than this are a block's work.
+// Rows of more strips than this are summed by a block.
 constexpr uint32_t MANY_STRIPS = 256;
 
-// Sums of rows become those of all strips before.
+// Replaces the sums of rows by sums over all previous strips.
 DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (is_odd(state) || !state.is_plain) return;
+    if (needs_host(state) || !state.is_plain) return;
     const Patches patches(chunk, state.order);
-    // The rows of a line are all sums that there are.
+    // A line has one strip, so its rows need only `sum_lines`.
     if (!patches.has_x || patches.is_line) return;
     uint32_t* edges = work.edges + chunk.first_edge;
     const uint32_t block = blockIdx.x % work.edge_blocks, n_rows = patches.nz * patches.ny;
@@ -482,12 +485,12 @@ DEVICE void sum_strips(const DecodeWork& work, SumShared& s) {
     }
 }
 
-// The sums of all to the left of each strip of each row, with all rows above or with the start of the row.
+// The sums of all differences to the left of each strip of each row: over all rows above, or with the start of the row.
 DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
     const uint32_t t = threadIdx.x, number = blockIdx.x / work.edge_blocks;
     const Chunk& chunk = work.chunks[number];
     const State& state = work.states[number];
-    if (is_odd(state) || !state.is_plain) return;
+    if (needs_host(state) || !state.is_plain) return;
     const Patches patches(chunk, state.order);
     if (!patches.has_x) return;
     const uint32_t* edges = work.edges + chunk.first_edge;
@@ -496,12 +499,12 @@ DEVICE void sum_lines(const DecodeWork& work, SumShared& s) {
         const uint32_t z = line / patches.n_strips, strip = line % patches.n_strips;
         uint32_t before = 0, all;
         if (patches.has_y && !patches.has_z) {
-            // The first row of a plane comes after that of the plane before.
+            // The first row of a plane continues the first row of the previous plane.
             uint32_t sum = 0;
             for (uint32_t i = t; i < z; i += SUM_THREADS) sum += edges[patches.edge(i, strip, 0)];
             prefix_of_block<SUM_THREADS>(sum, s.sums, before);
         }
-        // Several rows a thread, since a line may have very many.
+        // Several rows per thread, since a line may have very many.
         constexpr uint32_t EACH = 8;
         const bool adds_own = patches.has_y || patches.is_line;
         for (uint32_t first = 0; first < patches.ny; first += SUM_THREADS * EACH) {
@@ -542,7 +545,7 @@ DEVICE void store_four(T* to, const T (&x)[4]) {
     }
 }
 
-// What a stack needs of the earlier sums, and carries from plane to plane.
+// The sums outside of a stack: over the columns above it, and over the rows to its left.
 struct PatchEdges {
     Piece<uint32_t> above;
     uint32_t left;
@@ -557,8 +560,8 @@ struct PatchEdges {
     }
 };
 
-// Values of a stack in all planes, or of several stacks of a single plane; by a block. Most chunks have differences along all axes,
-// which `HAS_ALL` says.
+// Computes the values of a stack in all planes, or of several stacks of a single plane; by a block. `HAS_ALL` means
+// differences along all axes, as most chunks have.
 template <class T, bool HAS_WHOLE_ROWS, bool HAS_ALL>
 DEVICE void sum_stacks(const DecodeJob<T>& job, const Chunk& chunk, const Patches& patches, int64_t origin, uint32_t stack,
                        uint32_t strip, StackShared& s) {
@@ -572,14 +575,14 @@ DEVICE void sum_stacks(const DecodeJob<T>& job, const Chunk& chunk, const Patche
     const uint32_t* columns = in_device_memory(job.columns) + chunk.first_column;
     const uint32_t* edges = in_device_memory(job.edge_sums) + chunk.first_edge;
 
-    // Along z: of the lane's values, of the columns above the stack, and in lane r of what is left of row r.
+    // Sums along z: of the lane's values, of the columns above the stack, and in lane r of the values left of row r.
     uint32_t sums[PATCH][4], above[4] = {0, 0, 0, 0}, left = 0;
 #pragma unroll
     for (uint32_t r = 0; r < PATCH; ++r) {
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) sums[r][k] = 0;
     }
-    // The next plane is loaded as soon as the data of this one is in its sums; it arrives while values are written.
+    // The next plane is loaded as soon as this one has been summed; it arrives while values are written.
     const bool goes_down = patches.nz == 1;
     const uint32_t n_steps = goes_down ? min(RUN_STACKS, patches.n_stacks - stack) : patches.nz;
     uint32_t z = 0, y0 = (stack * STACK + warp) * PATCH, n_rows = patches.n_rows_at(y0, x);
@@ -683,14 +686,14 @@ DEVICE void sum_plain(const DecodeJob<T>& job, StackShared& s) {
     const uint32_t number = blockIdx.x / job.patch_blocks;
     const Chunk& chunk = job.chunks[number];
     const State& state = job.states[number];
-    if (state.is_odd || state.is_plain != KIND) return;
+    if (state.needs_host || state.is_plain != KIND) return;
     const Patches patches(chunk, state.order);
     const int64_t origin = state.origin;
     const bool has_all = patches.has_x && patches.has_y && (patches.has_z || patches.nz == 1);
     const uint32_t at_once = patches.nz == 1 ? RUN_STACKS : 1;
     const uint32_t n_units = (patches.n_stacks + at_once - 1) / at_once * patches.n_strips;
     for (uint32_t unit = blockIdx.x % job.patch_blocks; unit < n_units; unit += job.patch_blocks) {
-        // Sums of the stack before are still read.
+        // Other warps may still read the sums of the previous stack.
         __syncthreads();
         const uint32_t stack = unit / patches.n_strips * at_once, strip = unit % patches.n_strips;
         if (has_all) sum_stacks<T, KIND == WHOLE_ROWS, true>(job, chunk, patches, origin, stack, strip, s);

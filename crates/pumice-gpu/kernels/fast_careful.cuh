@@ -1,10 +1,11 @@
-// Codec `fast`, encoding: tiles with values that cannot be quantised, be they fill values, NaN, or too far from the others.
+// Codec `fast`, encoding: tiles with values that cannot be quantised: fill values, NaN, or values too far from the
+// others.
 #pragma once
 
 #include "fast_encode.cuh"
 
-// Values of a tile that a thread reads before it waits for the first: those whose linear indices are `first` and as many as there are
-// threads further, each time.
+// N values of a tile, all of whose loads a thread issues before it waits for the first. Their linear indices start at
+// `first`, with the number of threads as stride.
 template <class T, uint32_t N>
 struct SomeValues {
     T values[N];
@@ -22,11 +23,11 @@ struct SomeValues {
         }
     }
 
-    // Whether it is there, and no padding.
+    // Whether value `i` exists; otherwise it is padding.
     DEVICE bool exists(uint32_t i) const { return existing >> i & 1; }
 };
 
-// Bytes of a mask of fill values; 0 if it is empty. By one warp.
+// Size in bytes of a mask of fill values; 0 if it is empty. By one warp.
 template <class T>
 DEVICE uint32_t count_mask_bytes(const EncodeShared<T>& s, uint32_t fill, uint32_t n_super, uint32_t lane) {
     uint32_t n_any = 0, n_mixed = 0;
@@ -40,8 +41,9 @@ DEVICE uint32_t count_mask_bytes(const EncodeShared<T>& s, uint32_t fill, uint32
     return n_any == 0 ? 0 : 2 * ((n_super + 7) / 8) + 8 * n_mixed;
 }
 
-// Phase 1 of a tile with holes: integers of the values that can be quantised, masks of fill values, escapes; or, if escapes are too many,
-// the exact integers of all. Leaves the integers less the base, and returns the kind; sets the base.
+// Phase 1 of a tile with holes: integers of the values that can be quantised, masks of fill values, and escapes; or, if
+// there are too many escapes, the exact integers of all values. Subtracts the base from the integers; sets the base,
+// and returns the kind.
 template <class T>
 DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, const Tile<T>& tile,
                                typename Real<T>::Int& base) {
@@ -54,7 +56,8 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, cons
         s.first_valid = NO_TILE;
     }
     __syncthreads();
-    // More of them would take registers from the kernel; most are at hand, since the fast way was tried before.
+    // More loads at a time would cost registers; most values are in the cache, since the fast path has read them
+    // before.
     constexpr uint32_t N_AT_ONCE = 2;
     bool is_exact = coding.is_lossless;
     if (!is_exact) {
@@ -82,7 +85,7 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, cons
                     s.holes[at / 32] = fills_0 | fills_1 | escaping;
                     if (escaping != 0) atomicAdd(&s.n_escapes, uint32_t(__popc(escaping)));
                 }
-                s.integers[place_of<Int>(at)] = q;
+                s.integers[swizzled_index<Int>(at)] = q;
             }
         }
         __syncthreads();
@@ -98,41 +101,42 @@ DEVICE_CALL uint32_t take_care(const Coding<T>& of_job, EncodeShared<T>& s, cons
         for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
             uint32_t line = tile.line_of(at), x = at - line * tile.row;
             Int q = x < tile.ex ? to_ordered(tile.from()[tile.row_offset(line) + x]) : 0;
-            s.integers[place_of<Int>(at)] = q;
+            s.integers[swizzled_index<Int>(at)] = q;
         }
         __syncthreads();
         base = tile.axes == 0 ? 0 : s.integers[0];
         __syncthreads();
     } else {
-        Int first = s.first_valid == NO_TILE ? 0 : s.integers[place_of<Int>(s.first_valid)];
+        Int first = s.first_valid == NO_TILE ? 0 : s.integers[swizzled_index<Int>(s.first_valid)];
         __syncthreads();
-        // A hole at the start of a row takes the first integer of the row before.
+        // A hole at the start of a row gets the first integer of the previous row.
         if (t == 0) {
             Int last = first;
             for (uint32_t at = 0; at < tile.n_codes; at += tile.row) {
                 uint32_t bit = 1u << at % 32;
                 if (s.holes[at / 32] & bit) {
-                    s.integers[place_of<Int>(at)] = last;
+                    s.integers[swizzled_index<Int>(at)] = last;
                     s.holes[at / 32] &= ~bit;
                 } else {
-                    last = s.integers[place_of<Int>(at)];
+                    last = s.integers[swizzled_index<Int>(at)];
                 }
             }
         }
         __syncthreads();
-        // Any other takes the nearest before it; the search ends at the start of its row, which is none any more.
+        // Any other hole gets the nearest integer before it; the search ends at the start of the row, which is no
+        // longer a hole.
         for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
             uint32_t word = at / 32;
             if (!(s.holes[word] >> at % 32 & 1)) continue;
             uint32_t valid = ~s.holes[word] & ((1u << at % 32) - 1);
             while (valid == 0) valid = ~s.holes[--word];
             uint32_t from = word * 32 + 31 - __clz(int(valid));
-            s.integers[place_of<Int>(at)] = s.integers[place_of<Int>(from)];
+            s.integers[swizzled_index<Int>(at)] = s.integers[swizzled_index<Int>(from)];
         }
         __syncthreads();
         base = tile.axes == 0 ? 0 : first;
     }
-    for (uint32_t at = t; at < tile.n_codes; at += THREADS) s.integers[place_of<Int>(at)] -= base;
+    for (uint32_t at = t; at < tile.n_codes; at += THREADS) s.integers[swizzled_index<Int>(at)] -= base;
     __syncthreads();
     return is_exact ? EXACT : QUANTISED;
 }

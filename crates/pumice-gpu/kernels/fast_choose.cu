@@ -1,7 +1,8 @@
 // Codec `fast`, choosing predictors, as crates/pumice/src/codec/choose.rs does.
 //
-// One block a chunk, a warp a sampled run and the predictors that subtract the same rows: costs of all, and the cheapest of them. Also sets
-// to 0 what `fast_encode_*` counts with. All other work of a launch waits for this, so all rows are loaded together.
+// One block per chunk; a warp computes the costs of all predictors that subtract the same rows, for one sampled run.
+// The block then picks the cheapest predictor. It also clears the counters of `fast_encode_*`. The encoder waits for
+// this kernel, so all rows are loaded together.
 #include "fast_tile.cuh"
 
 constexpr uint32_t RUN = 64;
@@ -11,14 +12,14 @@ constexpr uint32_t N_RUNS = 40;
 constexpr uint32_t MAX_CANDIDATES = 32;
 constexpr uint32_t CHOOSE_WARPS = 32;
 
-// The chunks of one shape: where runs start, and candidates in order of preference.
+// The sampling of chunks of one shape: offsets of the runs, and candidates in order of preference.
 struct Sampling {
     uint64_t starts[N_RUNS];
-    // Distances of the rows or planes that are subtracted first; 0 for none.
+    // Distances to the rows or planes that are subtracted first; 0 for none.
     uint64_t across[MAX_CANDIDATES][2];
     uint32_t n_runs;
     uint32_t n_candidates;
-    // Of its first candidate among all.
+    // Index of its first candidate among those of all shapes.
     uint32_t first_choice;
     uint32_t reserved;
 };
@@ -39,12 +40,12 @@ struct ChooseShared {
     Sampling sampling;
     uint32_t axes[MAX_CANDIDATES], lags[MAX_CANDIDATES], n_tiles[MAX_CANDIDATES];
     uint32_t costs[MAX_CANDIDATES];
-    // Candidates that subtract the same rows are adjacent: where each such group begins, and how many there are.
+    // Candidates that subtract the same rows are adjacent: the start of each such group, and the number of groups.
     uint32_t first_of_group[MAX_CANDIDATES + 1];
     uint32_t n_groups;
 };
 
-// Values of a run for each lane, the last of them for half of the lanes.
+// Values of a run per lane; only half of the lanes have the last one.
 constexpr uint32_t PER_LANE = (RUN_AND_LAG + 31) / 32;
 
 template <class T>
@@ -102,7 +103,7 @@ DEVICE uint32_t cost_of_run(const Int* differences, uint32_t axes, uint32_t lag,
     return __reduce_add_sync(ALL_LANES, cost);
 }
 
-// Finds groups of candidates, and copies the candidates to shared memory. Sets costs to 0.
+// Finds the groups of candidates, copies the candidates to shared memory, and sets costs to 0.
 template <class T>
 DEVICE void group_candidates(const ChooseJob<T>& job, ChooseShared<T>& s, uint32_t n_candidates, uint32_t warp,
                              uint32_t lane) {
@@ -180,7 +181,7 @@ DEVICE void choose(const ChooseJob<T>& job, ChooseShared<T>& s) {
     if (threadIdx.x == 0) {
         uint32_t best = 0, least = 0xFFFFFFFF;
         for (uint32_t c = 0; c < n_candidates; ++c) {
-            // A lag is coded by the slower path, so it must be worth it.
+            // Tiles with a lag are coded by a slower path, so a lag costs a surcharge of 1/16.
             uint32_t price = s.lags[c] > 1 ? s.costs[c] + s.costs[c] / 16 : s.costs[c];
             if (price < least) {
                 best = c;

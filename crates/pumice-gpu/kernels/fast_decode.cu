@@ -1,19 +1,19 @@
-// Codec `fast`, decoding: payloads in device memory to chunks in device memory, a block a tile, in one launch and
-// without a scan over tiles: the directory says where each body is.
+// Codec `fast`, decoding: payloads in device memory to chunks in device memory, in one launch with one block per tile.
+// It needs no scan over tiles, since the directory gives the offset of each body.
 //
 // Memory phases of a tile:
-//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles and copies it into shared memory. Another
-//      prefetches what later blocks will need;
-//   2. one warp checks it and computes widths and offsets of all groups;
-//   3. a thread takes groups of 8 codes from their bit planes to registers, sums along x, and leaves integers in
-//      shared memory, over the body;
-//   4. sums along y and z, and values, 16 bytes of a row at a time where rows are aligned.
-// The first two are in fast_open.cuh, the others in fast_sums.cuh.
+//   1. one warp finds the body by its anchor and the sizes of at most 31 tiles, and copies it to shared memory. Another
+//      prefetches bodies for later blocks;
+//   2. one warp checks the body and computes widths and offsets of all groups;
+//   3. each thread decodes groups of 8 codes from bit planes to registers, sums along x, and stores integers in shared
+//      memory, over the body;
+//   4. sums along y and z; values are written, 16 bytes of a row at a time if rows are aligned.
+// Phases 1 and 2 are in fast_open.cuh, the others in fast_sums.cuh.
 //
-// No byte of a payload is trusted. The least error code of a chunk is reported.
+// No byte of a payload is trusted. The smallest error code of a chunk is reported.
 #include "fast_sums.cuh"
 
-// Puts one value everywhere.
+// Writes one value to all positions of a tile.
 template <class Int, class T>
 DEVICE void fill_tile(const Tile<T>& tile, T value) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
@@ -26,7 +26,7 @@ DEVICE void fill_tile(const Tile<T>& tile, T value) {
 #pragma unroll 1
         for (uint32_t i = 0; i < TILE_VALUES / n / THREADS; ++i) {
             const uint32_t at = (threadIdx.x + i * THREADS) * n, line = at >> tile.x_log2;
-            store_together(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
+            store_vector(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
         }
         return;
     }
@@ -36,7 +36,7 @@ DEVICE void fill_tile(const Tile<T>& tile, T value) {
     }
 }
 
-// Writes masked values and escapes over the values, from the body in global memory, which was checked.
+// Overwrites holes with fill values and escapes, from the body in device memory, which was checked.
 template <class T, class Int>
 DEVICE_CALL void apply_holes(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T, Int>& s) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
@@ -125,17 +125,18 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T, Int>& s) {
     const uint32_t t = threadIdx.x;
     const Coding<T>& coding = job.coding;
     const uint32_t slot = job.slots != 0 ? job.slots[blockIdx.x] : blockIdx.x;
-    // Three warps at once: one finds the body and copies it, one computes the tile's position, one prefetches. Accesses to
-    // device memory take long while stores are queued, and there are no more than two until the body is known.
+    // Three warps in parallel: one finds the body and copies it, one computes the tile's position, one prefetches.
+    // Loads from device memory have a long latency while stores are queued; only two of them precede the copy of the
+    // body.
     if (t < 32) {
-        const Place place(job, slot);
+        const TilePosition position(job, slot);
         const uint32_t* from;
         uint32_t n_words;
-        const uint32_t error = find_body<T, Int>(place, from, n_words);
+        const uint32_t error = find_body<T, Int>(position, from, n_words);
         if (t == 0) {
             s.from = from;
             s.n_words = n_words;
-            s.wrong_place = error;
+            s.body_error = error;
         }
         if (error == 0) {
             for (uint32_t i = t; i < n_words; i += 32) copy_word_once(s.words + i, from + i);
@@ -150,18 +151,18 @@ DEVICE void decode_tile(const DecodeJob<T>& job, DecodeShared<T, Int>& s) {
     }
     __syncthreads();
     const Tile<T>& tile = s.tile;
-    uint32_t error = s.wrong_place;
+    uint32_t error = s.body_error;
     if (error == 0) {
         if (s.n_words == 0) {
             fill_tile<Int>(tile, T(0));
             return;
         }
         if (t < 32) {
-            const uint32_t wrong = lay_open(coding, s, tile);
-            if (t == 0) s.wrong_body = wrong;
+            const uint32_t wrong = parse_body(coding, s, tile);
+            if (t == 0) s.content_error = wrong;
         }
         __syncthreads();
-        error = s.wrong_body;
+        error = s.content_error;
     }
     if (error != 0) {
         if (t == 0) atomicMin((unsigned long long*)job.errors, (unsigned long long)(uint64_t(tile.chunk) << 8 | error));
@@ -190,7 +191,7 @@ KERNEL_BOUNDED(128, 9, fast_decode_f32)(const __grid_constant__ DecodeJob<float>
     decode_tile(job, shared);
 }
 
-// Half of the memory of a tile, and of its threads, for those whose sums have 32 bits, as most do.
+// Uses half the shared memory and half the threads, for tiles whose sums fit into 32 bits, as most do.
 KERNEL_BOUNDED(128, 9, fast_decode_f64)(const __grid_constant__ DecodeJob<double> job) {
     using Shared = DecodeShared<double, uint32_t>;
     SHARED(Shared, shared);

@@ -1,19 +1,19 @@
 // Codec `fast`, encoding: chunks in device memory to payloads in device memory.
 //
-// `fast_encode_*`: one launch for all chunks. A block takes tiles of 4096 values by ticket, so that a tile's
-// predecessors are always under way, and codes each in these memory phases:
-//   1. values are read once, 16 bytes a thread, quantised, checked against the decoder's own result, and put as integers
-//      into shared memory;
-//   2. a thread takes groups of 8 integers, with those above, behind and before them, to codes in registers, and leaves
-//      the groups' widths;
-//   3. one warp lays out the body from the widths and publishes its size;
-//   4. each thread turns its groups into bit planes, in shared memory;
-//   5. while the next tile is laid out, another warp looks back for where the body goes, and then all copy it there. By
-//      then the sizes before it have long been published, so that nobody waits.
+// `fast_encode_*`: one launch for all chunks. A block takes tiles of 4096 values by ticket, so that the predecessors of
+// a tile are always in progress, and encodes each in these memory phases:
+//   1. values are read once, 16 bytes per thread at a time, quantised, checked against the decoder's result, and stored as
+//      integers in shared memory;
+//   2. each thread codes groups of 8 integers in registers, using their neighbours above, behind and before, and stores
+//      the widths of the groups;
+//   3. one warp computes the layout of the body from the widths and publishes its size;
+//   4. each thread writes the bit planes of its groups to shared memory;
+//   5. while the layout of the next tile is computed, another warp finds the offset of the body by look-back; then all
+//      threads copy it. By then the sizes before it have been published, so there is hardly any wait.
 //
-// The look-back reads twice: the sizes of the tiles since the last anchor, and the sums of 32 tiles each before that. A tile
-// with values that cannot be quantised is coded again with holes, and a body too large to be kept beside the next tile is
-// copied at once. Tiles are independent except for their offsets.
+// The look-back reads the sizes of the tiles since the last anchor, and before that the sums of 32 tiles each. A tile
+// with values that cannot be quantised is coded again with holes. A body that is too large to be kept during the next
+// tile is copied at once. Tiles are independent except for their offsets.
 #include "fast_careful.cuh"
 
 // Takes a ticket and finds its tile; the chunk is NO_TILE if there are no more.
@@ -24,13 +24,13 @@ DEVICE void take_tile(const EncodeJob<T>& job, Tile<T>& tile) {
     if (ticket < job.n_slots) locate(job.chunks, job.n_chunks, job.slots_per_chunk, job.choices, ticket, tile);
 }
 
-// How far integers of 64 bits may be from the base of a tile where 32 bits of them will do: so that no difference, of eight at
-// most, has more.
+// The largest distance, in bits, of 64-bit integers from the base of a tile for coding their low 32 bits only: a
+// difference of at most eight of them then fits into 32 bits.
 constexpr uint32_t NARROW_BITS = 28;
 
-// Phase 1, for a tile without special values and of a common shape, whose rows are read in pieces if they are aligned. Leaves the low 32
-// bits of rounded values, which are those of the integers plus MAGIC_BITS: that drops out of differences. Sets the base. Whether all values
-// could be quantised, and 32 bits are enough; if not, the output is invalid.
+// Phase 1, for a tile of a common shape without special values; aligned rows are read in pieces of 16 bytes. Stores the
+// low 32 bits of the rounded sums, that is, of the integers plus MAGIC_BITS, which differences cancel. Sets the base.
+// Returns whether all values could be quantised and 32 bits are enough; if not, the output is invalid.
 template <class T, bool ALIGNED>
 DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     using Int = typename Real<T>::Int;
@@ -41,7 +41,7 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
         T of[n];
     };
     const uint32_t t = threadIdx.x;
-    // All threads together read whole planes, or half of one, or some rows of one, or part of a row.
+    // All threads together read whole planes, half of one, some rows of one, or part of a row.
     const uint32_t line = t * n >> tile.x_log2, n_lines = THREADS * n >> tile.x_log2;
     const T* from = tile.from() + tile.row_offset(line) + (t * n - (line << tile.x_log2));
     uint64_t stride = THREADS * n;
@@ -58,11 +58,11 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
     for (uint32_t i = 0; i < N_LOADS; ++i) values[i] = *(const Values*)(from + i / 2 * twice + i % 2 * stride);
     bool fine = coding.quantize(first, base);
     if (!fine || tile.axes == 0) base = 0;
-    // What a load gives is a piece, or half of one.
+    // A load gives the integers of one piece, or of half a piece.
     struct alignas(4 * n) Integers {
         uint32_t of[n];
     };
-    Integers* to = (Integers*)((uint32_t*)s.integers + place_of<uint32_t>(t * n));
+    Integers* to = (Integers*)((uint32_t*)s.integers + swizzled_index<uint32_t>(t * n));
     Int distances = 0;
     const Int lowest = Real<T>::MAGIC_BITS + base - (Int(1) << NARROW_BITS);
 #pragma unroll
@@ -90,7 +90,7 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
             if (sizeof(T) == 8) distances |= bits[k] - lowest;
             integers.of[k] = uint32_t(bits[k]);
         }
-        // Whole turns of pieces have the same order.
+        // Swizzling repeats with a period that divides the number of threads.
         to[i * THREADS] = integers;
     }
     if (sizeof(T) == 8) fine = fine && distances >> (NARROW_BITS + 1) == 0;
@@ -104,14 +104,14 @@ DEVICE bool quantize_shape(const Coding<T>& coding, const Tile<T>& tile, typenam
     return fine;
 }
 
-// Arrays whose rows are not aligned have no other tiles; for all others, this would only cost registers.
+// Not inlined: arrays with aligned rows never need it, and it would cost registers.
 template <class T>
 DEVICE_CALL bool quantize_unaligned(const Coding<T>& of_job, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     const Coding<T> coding = of_job;
     return quantize_shape<T, false>(coding, tile, base, s);
 }
 
-// The same for a tile of any shape. Leaves integers less the base.
+// The same for a tile of any shape. Stores integers minus the base.
 template <class T>
 DEVICE_CALL bool quantize_tile(const Coding<T>& of_job, const Tile<T>& tile, typename Real<T>::Int& base, EncodeShared<T>& s) {
     const Coding<T> coding = of_job;
@@ -154,7 +154,7 @@ DEVICE_CALL bool quantize_tile(const Coding<T>& of_job, const Tile<T>& tile, typ
 #pragma unroll
                 for (uint32_t k = 0; k < n; ++k) fine = fine && !coding.is_mistakable_fill(values[i].of[k]);
             }
-            ((Piece<Int>*)s.integers)[piece_of<Int>(t + i * THREADS)] = integers;
+            ((Piece<Int>*)s.integers)[swizzled_piece<Int>(t + i * THREADS)] = integers;
         }
         return fine;
     }
@@ -171,24 +171,24 @@ DEVICE_CALL bool quantize_tile(const Coding<T>& of_job, const Tile<T>& tile, typ
                 fine = coding.quantize_likely(some.values[i], q) && !coding.is_mistakable_fill(some.values[i]) && fine;
                 q -= base;
             }
-            if (at < tile.n_codes) s.integers[place_of<Int>(at)] = q;
+            if (at < tile.n_codes) s.integers[swizzled_index<Int>(at)] = q;
         }
     }
     return fine;
 }
 
-// The integer of linear index `at`, less those above and behind it.
+// The difference at linear index `at`, along y if `above`, and along z if `behind`.
 template <class Int>
 DEVICE Int difference_at(const Int* integers, uint32_t at, uint32_t row, uint32_t plane, bool above, bool behind) {
-    Int value = integers[place_of<Int>(at)];
-    if (above) value -= integers[place_of<Int>(at - row)];
-    if (behind) value -= integers[place_of<Int>(at - plane)];
-    if (above && behind) value += integers[place_of<Int>(at - plane - row)];
+    Int value = integers[swizzled_index<Int>(at)];
+    if (above) value -= integers[swizzled_index<Int>(at - row)];
+    if (behind) value -= integers[swizzled_index<Int>(at - plane)];
+    if (above && behind) value += integers[swizzled_index<Int>(at - plane - row)];
     return value;
 }
 
-// Phase 2 for a common shape: codes of all groups of this thread, from bits as `quantize_shape` leaves them. `zero` are those
-// of the base, which all that is outside of the tile has.
+// Phase 2 for a common shape: codes of all groups of this thread, from the bits that `quantize_shape` stores. `zero`
+// are the bits of the base, which is the integer of all neighbours outside of the tile.
 template <class T, class S, uint32_t N>
 DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t zero, uint32_t (&codes)[N][GROUP]) {
     using Int = uint32_t;
@@ -199,13 +199,13 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
     const uint32_t row_pieces = (1u << row_log2) / n;
     const uint32_t line = t * GROUP >> row_log2;
     const bool along_x = tile.axes & X;
-    // Pieces of this thread's first group, and of the one above it (which need not exist); those of others are as far from
-    // them as they seem.
+    // Pieces of this thread's first group, and of the group above it (which need not exist). Swizzling keeps the
+    // distances to those of its other groups.
     uint32_t own[PIECES], up[PIECES];
 #pragma unroll
     for (uint32_t k = 0; k < PIECES; ++k) {
-        own[k] = piece_of<Int>(t * PIECES + k);
-        up[k] = piece_of<Int>(t * PIECES + k - row_pieces);
+        own[k] = swizzled_piece<Int>(t * PIECES + k);
+        up[k] = swizzled_piece<Int>(t * PIECES + k - row_pieces);
     }
     const Piece<Int>* pieces = (const Piece<Int>*)integers;
 #pragma unroll
@@ -234,7 +234,7 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
                 for (uint32_t k = 0; k < GROUP; ++k) v[k] += pieces[up[k / n] + i * STEP - plane_pieces].of[k % n];
             }
         }
-        // Differences across rows drop the base, but for the first row of all.
+        // Differences across rows cancel the base, except in the first row of the tile.
         if (S::ALONG_Y && !above && !behind) {
 #pragma unroll
             for (uint32_t k = 0; k < GROUP; ++k) v[k] -= zero;
@@ -246,10 +246,10 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
             } else {
                 const uint32_t at = (t + i * THREADS) * GROUP;
                 const bool is_first = at == 0;
-                if (lane == 0) before = is_first ? zero : integers[place_of<Int>(at - 1)];
+                if (lane == 0) before = is_first ? zero : integers[swizzled_index<Int>(at - 1)];
                 if (tile.axes & XX) {
                     Int second = __shfl_up_sync(ALL_LANES, v[GROUP - 2], 1);
-                    if (lane == 0) second = is_first ? zero : integers[place_of<Int>(at - 2)];
+                    if (lane == 0) second = is_first ? zero : integers[swizzled_index<Int>(at - 2)];
                     before_first = before - second;
                 }
             }
@@ -270,7 +270,7 @@ DEVICE void code_shape(const Tile<T>& tile, const uint32_t* integers, uint32_t z
     }
 }
 
-// Phase 2 for any tile: codes of the group whose linear indices start at `at`, from integers less the base.
+// Phase 2 for any tile: codes of the group whose linear indices start at `at`, from integers minus the base.
 template <class T>
 DEVICE void code_group(const Tile<T>& tile, const typename Real<T>::Int* integers, uint32_t at,
                        typename Real<T>::Int (&v)[GROUP]) {
@@ -301,13 +301,13 @@ DEVICE void code_group(const Tile<T>& tile, const typename Real<T>::Int* integer
         }
     }
     if (tile.lag > 1) {
-        // Only along x.
+        // Differences along x only.
 #pragma unroll
         for (uint32_t k = 0; k < GROUP; ++k) {
-            if (exists && x + k >= tile.lag) v[k] -= integers[place_of<Int>(at + k - tile.lag)];
+            if (exists && x + k >= tile.lag) v[k] -= integers[swizzled_index<Int>(at + k - tile.lag)];
         }
     } else if (tile.axes & X) {
-        // The group before is that of the lane before, or of another warp.
+        // The previous group belongs to the previous lane, or to another warp.
         Int before = __shfl_up_sync(ALL_LANES, v[GROUP - 1], 1);
         if (lane == 0 && x > 0 && exists) before = difference_at(integers, at - 1, tile.row, plane, above, behind);
         if (x == 0) before = 0;
@@ -336,13 +336,14 @@ DEVICE void code_group(const Tile<T>& tile, const typename Real<T>::Int* integer
     }
 }
 
-// Whether the offset of the tile is needed: by its body, by an anchor, or for the end of the chunk.
+// Whether the offset of the tile is needed: for its body, for an anchor, or for the size of the payload.
 template <class T>
 DEVICE bool needs_place(const Tile<T>& tile, uint32_t n_words) {
     return n_words > 0 || tile.index % TILES_PER_ANCHOR == 0 || tile.index + 1 == tile.n_tiles;
 }
 
-// Phase 3, by one warp: everything of the body but holes and planes, and where the planes go. Publishes the size.
+// Phase 3, by one warp: writes everything of the body except holes and planes, computes the offsets of the planes, and
+// publishes the size.
 template <class T>
 DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& tile, uint32_t kind,
                     typename Real<T>::Int base, bool careful, uint32_t side) {
@@ -350,9 +351,9 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
     const uint32_t lane = threadIdx.x;
     const uint32_t n_super = tile.n_super();
     uint32_t low[2], high[2], least[2];
-    // Planes in the low half, bytes of delta planes, supergroups with planes.
+    // Counts packed into a word: planes (16 bits), bytes of delta planes (9 bits), supergroups with planes.
     uint32_t amounts[2];
-    // Eight integers in a difference, and zigzag.
+    // A difference of eight integers adds 3 bits, zigzag one.
     constexpr uint32_t MAX_WIDTH = R::MANTISSA_BITS - 1 + 3 + 1;
     bool is_wider = false;
 #pragma unroll
@@ -364,7 +365,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
         is_wider = is_wider || any_byte_above(low[i], MAX_WIDTH) || any_byte_above(high[i], MAX_WIDTH);
         least[i] = 0;
         if (amounts[i] > 0) {
-            // Groups that do not exist neither lower the least nor have a difference.
+            // Groups beyond the end of the tile do not count for the minimum, and have no delta.
             const uint32_t n_exist = min(tile.n_codes / GROUP - super * 8, 8u);
             const uint64_t exist = n_exist == 8 ? ~uint64_t(0) : (uint64_t(1) << 8 * n_exist) - 1;
             const uint32_t smallest = min(MAX_LEAST, least_of_bytes(low[i] | (~uint32_t(exist) & 0x7F7F7F7F),
@@ -379,7 +380,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
             amounts[i] |= n_delta << 16 | 1u << 25;
         }
     }
-    // As `prefix_of_warp`, but in the order of instructions that the compiler likes: all wait for this warp, and f64 is 3 % faster so.
+    // As `prefix_of_warp`, but with an order of instructions that makes f64 3 % faster: all threads wait for this warp.
     uint32_t upto = amounts[0] + amounts[1];
 #pragma unroll
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
@@ -438,7 +439,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
     uint8_t* body = (uint8_t*)words;
     __syncwarp();
     if (lane == 0) {
-        // The padding, if there is any.
+        // Clears the padding.
         words[n_words - 1] = 0;
         words[0] = is_wide ? flags : uint32_t(base) << 8 | flags;
         if (is_wide) put_bytes(body + 4, base);
@@ -463,7 +464,7 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
         before += amounts[i];
     }
     if (flags & SPARSE) {
-        // Two bits a lane, four lanes a byte.
+        // Each lane has two bits, so four lanes have a byte.
         present <<= lane % 4 * 2;
         present |= __shfl_xor_sync(ALL_LANES, present, 1);
         present |= __shfl_xor_sync(ALL_LANES, present, 2);
@@ -471,45 +472,45 @@ DEVICE void lay_out(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& 
     }
 }
 
-// The offset of a tile's body: the words of all tiles before it in the chunk. By one warp.
+// Look-back: returns the offset of a tile's body in words, the sum over all previous tiles of the chunk. By one warp.
 template <class T>
 DEVICE uint32_t look_back(const EncodeJob<T>& job, const Tile<T>& tile) {
     const uint32_t lane = threadIdx.x % 32;
     const Chunk& chunk = job.chunks[tile.chunk];
     const uint64_t* sums = job.sums + chunk.first_run;
-    uint64_t* places = job.places + chunk.first_run;
+    uint64_t* offsets = job.run_offsets + chunk.first_run;
     const uint32_t run = tile.index / TILES_PER_ANCHOR, in_run = tile.index % TILES_PER_ANCHOR;
     const uint64_t* sizes = job.sizes + (chunk.first_slot + tile.index - in_run);
     uint32_t before = 0;
-    // One more than the run that lane 0 reads.
+    // The run after the one that lane 0 reads.
     uint32_t end = run;
     bool is_own_known = in_run == 0, is_done = end == 0;
     while (!is_own_known || !is_done) {
         uint64_t size = !is_own_known && lane < in_run ? load_relaxed(sizes + lane) : job.launch;
         const bool exists = !is_done && end > lane;
         uint64_t sum = exists ? load_relaxed(sums + (end - 1 - lane)) : 0;
-        uint64_t place = exists && end - 1 - lane > 0 ? load_relaxed(places + (end - 1 - lane)) : job.launch;
+        uint64_t offset = exists && end - 1 - lane > 0 ? load_relaxed(offsets + (end - 1 - lane)) : job.launch;
         if (!is_own_known && __all_sync(ALL_LANES, uint32_t(size) == job.launch)) {
             before += __reduce_add_sync(ALL_LANES, uint32_t(size >> 32));
             is_own_known = true;
         }
         if (!is_done) {
             const uint32_t known = __ballot_sync(ALL_LANES, !exists || sum >> 32 == TILES_PER_ANCHOR);
-            const uint32_t placed = __ballot_sync(ALL_LANES, uint32_t(place) == job.launch);
-            // Lanes up to the first whose offset is known.
-            const uint32_t needed = placed != 0 ? (placed & (0 - placed)) * 2 - 1 : ALL_LANES;
+            const uint32_t found = __ballot_sync(ALL_LANES, uint32_t(offset) == job.launch);
+            // Lanes up to the first with a run whose offset is known.
+            const uint32_t needed = found != 0 ? (found & (0 - found)) * 2 - 1 : ALL_LANES;
             if ((known & needed) == needed) {
                 uint32_t words = needed >> lane & 1 ? uint32_t(sum) : 0;
-                // The last of them adds its offset.
-                if ((needed >> lane) == 1) words += uint32_t(place >> 32);
+                // The last of these lanes adds that offset.
+                if ((needed >> lane) == 1) words += uint32_t(offset >> 32);
                 before += __reduce_add_sync(ALL_LANES, words);
-                is_done = placed != 0;
+                is_done = found != 0;
                 end -= 32;
             }
         }
         if (!is_own_known || !is_done) spin_pause();
     }
-    if (lane == 0 && in_run == 0) store_relaxed(places + run, uint64_t(before) << 32 | job.launch);
+    if (lane == 0 && in_run == 0) store_relaxed(offsets + run, uint64_t(before) << 32 | job.launch);
     return before;
 }
 
@@ -540,7 +541,7 @@ DEVICE void copy_body(const Tile<T>& tile, uint32_t before, const uint32_t* word
     for (uint32_t i = threadIdx.x; i < n_words; i += Real<T>::ENCODE_THREADS) to[i] = words[i];
 }
 
-// Finds the offset of a body that was not kept, and copies it: a large one, or the values themselves.
+// Finds the offset of a body that was not kept, and copies it: a large body, or raw values.
 template <class T>
 DEVICE_CALL void copy_now(const EncodeJob<T>& job, EncodeShared<T>& s, const Tile<T>& tile) {
     constexpr uint32_t THREADS = Real<T>::ENCODE_THREADS;
@@ -582,7 +583,7 @@ DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const Code (&codes)[N]
         const uint32_t low = ((const uint32_t*)s.widths)[group / 8 * 2];
         const uint32_t high = ((const uint32_t*)s.widths)[group / 8 * 2 + 1];
         uint8_t* to = body + neighbours.add_before(low, high, s.planes_at[group / 8]);
-        // Eight planes at a time; one turn for most groups, so that unrolling would only cost instruction memory.
+        // Eight planes at a time. Most groups need one iteration, so unrolling would only cost instruction cache.
 #pragma unroll 1
         for (uint32_t done = 0; done < width; done += 8, to += 8) {
             uint32_t first, second;
@@ -600,36 +601,36 @@ DEVICE void put_planes(EncodeShared<T>& s, uint8_t* body, const Code (&codes)[N]
     }
 }
 
-// The last warp finds the offset of the tile before that of `turn`.
+// The last warp finds the offset of the tile of the previous iteration.
 template <class T>
-DEVICE void place_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn) {
+DEVICE void find_previous_offset(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t iteration) {
     constexpr uint32_t FIRST = Real<T>::ENCODE_THREADS - 32;
-    if (threadIdx.x >= FIRST && s.n_kept[turn % 2 ^ 1] != NO_TILE) {
-        uint32_t before = look_back(job, s.tiles[(turn - 1) % 4]);
+    if (threadIdx.x >= FIRST && s.n_kept[iteration % 2 ^ 1] != NO_TILE) {
+        uint32_t before = look_back(job, s.tiles[(iteration - 1) % 4]);
         if (threadIdx.x == FIRST) s.words_before = before;
     }
 }
 
-// Then all threads copy its body.
+// All threads copy the body of the previous iteration.
 template <class T>
-DEVICE void copy_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn) {
-    const uint32_t n_words = s.n_kept[turn % 2 ^ 1];
+DEVICE void copy_previous(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t iteration) {
+    const uint32_t n_words = s.n_kept[iteration % 2 ^ 1];
     if (n_words == NO_TILE) return;
-    const Tile<T>& previous = s.tiles[(turn - 1) % 4];
-    copy_body(previous, s.words_before, s.kept[turn % 2 ^ 1], n_words);
+    const Tile<T>& previous = s.tiles[(iteration - 1) % 4];
+    copy_body(previous, s.words_before, s.kept[iteration % 2 ^ 1], n_words);
     if (threadIdx.x == Real<T>::ENCODE_THREADS - 32) put_entries(job, previous, s.words_before, n_words);
 }
 
-// Phases 2 to 4: from integers in shared memory to a body there. Codes have the type of integers of a tile of any shape, or
-// 32 bits as `quantize_shape` leaves them.
+// Phases 2 to 4: from integers to a body, both in shared memory. Codes have 32 bits, as `quantize_shape` stores them,
+// or for tiles of any shape the type of integers.
 template <class T, class Code>
-DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn, bool careful, typename Real<T>::Int base) {
+DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t iteration, bool careful, typename Real<T>::Int base) {
     using R = Real<T>;
     constexpr uint32_t THREADS = R::ENCODE_THREADS;
     constexpr uint32_t PER_THREAD = N_GROUPS / THREADS;
     constexpr bool HAS_SHAPES = sizeof(Code) == 4, HAS_OTHERS = sizeof(Code) == sizeof(T);
-    const uint32_t t = threadIdx.x, side = turn % 2;
-    const Tile<T>& tile = s.tiles[turn % 4];
+    const uint32_t t = threadIdx.x, side = iteration % 2;
+    const Tile<T>& tile = s.tiles[iteration % 4];
     Code codes[PER_THREAD][GROUP];
     uint32_t widths[PER_THREAD];
     uint32_t kind = QUANTISED;
@@ -664,15 +665,15 @@ DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn
         }
         __syncthreads();
         if (t < 32) lay_out(job, s, tile, kind, base, careful, side);
-        // Meanwhile others place the body before, and take the next tile: not earlier, since while one is held but
-        // not begun, all later ones wait.
+        // Meanwhile other warps find the offset of the previous body and take the next ticket. Not earlier, since all
+        // later tiles wait for a tile that is taken but not begun.
         if (is_first) {
-            place_previous(job, s, turn);
-            if (t == 32) take_tile(job, s.tiles[(turn + 1) % 4]);
+            find_previous_offset(job, s, iteration);
+            if (t == 32) take_tile(job, s.tiles[(iteration + 1) % 4]);
         }
         __syncthreads();
         if (!HAS_OTHERS || !s.is_too_wide) break;
-        // Some integer is far outside of the range of quantised ones.
+        // Some integer is outside of the range of quantised ones, so its value cannot be quantised.
         careful = true;
     }
     if (s.n_words > 0 && !s.is_raw) {
@@ -682,11 +683,11 @@ DEVICE void code_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn
     }
 }
 
-// Integers of 64 bits that need them are coded apart, so that the others have few registers.
+// Codes tiles that need 64-bit integers. Not inlined, so that the code for other tiles needs fewer registers.
 template <class T>
-DEVICE_CALL void code_wide_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t turn, bool careful,
+DEVICE_CALL void code_wide_tile(const EncodeJob<T>& job, EncodeShared<T>& s, uint32_t iteration, bool careful,
                                 typename Real<T>::Int base) {
-    code_tile<T, typename Real<T>::Int>(job, s, turn, careful, base);
+    code_tile<T, typename Real<T>::Int>(job, s, iteration, careful, base);
 }
 
 template <class T>
@@ -699,19 +700,20 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
         s.n_kept[1] = NO_TILE;
     }
     __syncthreads();
-    // No barrier from turn to turn: warps that are ahead fill integers, which those that still write planes or copy do not use.
-    for (uint32_t turn = 0;; ++turn) {
-        const Tile<T>& tile = s.tiles[turn % 4];
+    // There is no barrier between iterations: warps that are ahead write integers, which warps that still write planes
+    // or copy do not use.
+    for (uint32_t iteration = 0;; ++iteration) {
+        const Tile<T>& tile = s.tiles[iteration % 4];
         const bool is_end = tile.chunk == NO_TILE;
         if (is_end || tile.index == NO_TILE) {
             __syncthreads();
-            place_previous(job, s, turn);
+            find_previous_offset(job, s, iteration);
             __syncthreads();
-            copy_previous(job, s, turn);
+            copy_previous(job, s, iteration);
             if (is_end) return;
             if (t == 0) {
-                s.n_kept[turn % 2] = NO_TILE;
-                take_tile(job, s.tiles[(turn + 1) % 4]);
+                s.n_kept[iteration % 2] = NO_TILE;
+                take_tile(job, s.tiles[(iteration + 1) % 4]);
             }
             __syncthreads();
             continue;
@@ -723,7 +725,7 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
             if (is_shape && tile.aligned) {
                 careful = !quantize_shape<T, true>(coding, tile, base, s);
             } else {
-                // A variable of its own, since one whose address is passed to a call stays in memory.
+                // A separate variable, since the compiler keeps one whose address is passed to a call in memory.
                 Int of_any;
                 careful = !(is_shape ? quantize_unaligned(coding, tile, of_any, s) : quantize_tile(coding, tile, of_any, s));
                 base = of_any;
@@ -731,16 +733,16 @@ DEVICE void encode_tiles(const EncodeJob<T>& job, EncodeShared<T>& s) {
         }
         careful = __syncthreads_or(careful);
         if (sizeof(T) == 4) {
-            code_tile<T, uint32_t>(job, s, turn, careful, base);
+            code_tile<T, uint32_t>(job, s, iteration, careful, base);
         } else if (is_shape && !careful) {
-            code_tile<T, uint32_t>(job, s, turn, false, base);
+            code_tile<T, uint32_t>(job, s, iteration, false, base);
         } else {
-            // Integers that are far apart can be quantised all the same.
+            // Values whose integers are far apart may still be quantised, with 64 bits.
             Int of_any = base;
             if (is_shape) careful = __syncthreads_or(!quantize_tile(coding, tile, of_any, s));
-            code_wide_tile(job, s, turn, careful, of_any);
+            code_wide_tile(job, s, iteration, careful, of_any);
         }
-        copy_previous(job, s, turn);
+        copy_previous(job, s, iteration);
         if (s.is_raw || s.n_words > KEPT_WORDS) copy_now(job, s, tile);
     }
 }

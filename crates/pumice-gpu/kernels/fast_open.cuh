@@ -1,4 +1,4 @@
-// Codec `fast`, decoding, phases 1 and 2: finds the body of a tile, its parts, and checks them.
+// Codec `fast`, decoding, phases 1 and 2: finds the body of a tile and its parts, and checks them.
 #pragma once
 
 #include "fast_tile.cuh"
@@ -7,16 +7,17 @@
 constexpr uint32_t WRONG_ANCHOR = 1;
 constexpr uint32_t WRONG_SIZE = 2;
 constexpr uint32_t WRONG_TILE = 3;
-// Not wrong, but nothing that our encoders write: such tiles are larger than raw ones.
+// Valid, but never written by our encoders, since such a tile is larger than a raw one.
 constexpr uint32_t NEEDS_HOST = 4;
-// Not wrong, but nothing for integers of fewer bits than values.
+// Valid, but the integers need as many bits as the values.
 constexpr uint32_t NEEDS_WIDE = 5;
 
 // Threads that decode a tile to integers of this type.
 template <class Int>
 constexpr uint32_t DECODE_THREADS = sizeof(Int) == 4 ? 128 : 256;
 
-// Payloads whose addresses are launch parameters, since reading these does not access device memory, where stores are queued.
+// The number of payloads whose addresses are launch parameters: these are read without waiting for device memory, where
+// stores are queued.
 constexpr uint32_t N_NEAR = 128;
 
 struct Payload {
@@ -26,50 +27,51 @@ struct Payload {
 template <class T>
 struct DecodeJob {
     Coding<T> coding;
-    // Those of the first chunks.
+    // Payloads of the first chunks.
     Payload near[N_NEAR];
     const Chunk* chunks;
     // One for each chunk.
     const Choice* choices;
     uint64_t* errors;
-    // The slot of each block; 0 if these are all, in order.
+    // The slot of each block; null if the blocks decode all slots in order.
     const uint32_t* slots;
     uint32_t n_chunks;
-    // Slots of each chunk if all but the last have as many, else 0.
+    // The number of slots of a chunk, if all but the last have the same number; otherwise 0.
     uint32_t slots_per_chunk;
-    // Tiles of all chunks.
+    // The number of tiles of all chunks.
     uint32_t n_slots;
-    // Bodies of this many tiles, a multiple of those of a run, are asked for at once, by blocks that are so far ahead of the first of them.
+    // Bodies of `n_at_once` tiles (whole runs) are prefetched together, by blocks that run `n_ahead` slots before the
+    // first of them.
     uint32_t n_at_once;
     uint32_t n_ahead;
 };
 
 template <class T, class Int>
 struct DecodeShared : TileMemory<Int> {
-    // Sum of the last row of each warp's groups, as far as these hold it.
+    // For each warp, the sum over its part of the row in which its last group is.
     Int tails[N_GROUPS / 32];
     Tile<T> tile;
     const uint32_t* from;
     uint32_t n_words;
     // The error code of phase 1, or 0.
-    uint32_t wrong_place;
-    // What phase 2 found: the flags of the body, its base, where masks and escapes start, and what is wrong with it. Others
-    // still read of phase 1 while it is written.
+    uint32_t body_error;
+    // Results of phase 2: the flags of the body, the offset of masks and escapes, the base, and an error code or 0.
+    // They have memory of their own, since other warps still read results of phase 1.
     uint32_t flags;
     uint32_t holes_at;
     typename Real<T>::Int base;
-    uint32_t wrong_body;
+    uint32_t content_error;
 };
 
-// The tile of a slot in its payload.
-struct Place {
+// The position of a slot's tile in its payload.
+struct TilePosition {
     uint32_t index, n_tiles;
     const uint8_t* payload;
-    // Bytes of all bodies.
+    // Size of all bodies in bytes.
     uint64_t n_bytes;
 
     template <class T>
-    DEVICE Place(const DecodeJob<T>& job, uint32_t slot) {
+    DEVICE TilePosition(const DecodeJob<T>& job, uint32_t slot) {
         const uint32_t number = chunk_of(job.chunks, job.n_chunks, job.slots_per_chunk, slot);
         if (job.slots_per_chunk > 0 && job.n_chunks <= N_NEAR) {
             const uint32_t first = number * job.slots_per_chunk;
@@ -98,42 +100,42 @@ struct Place {
 
 // Phase 1, by one warp: finds the body of a tile. Returns an error code, or 0.
 template <class T, class Int>
-DEVICE uint32_t find_body(const Place& place, const uint32_t*& from, uint32_t& n_words) {
+DEVICE uint32_t find_body(const TilePosition& position, const uint32_t*& from, uint32_t& n_words) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t in_run = place.in_run(), run = place.run();
-    const uint32_t size = lane <= in_run ? place.sizes()[place.index - in_run + lane] : 0;
-    const uint32_t anchor = place.anchors()[run], next_anchor = place.is_last_run() ? 0 : place.anchors()[run + 1];
+    const uint32_t in_run = position.in_run(), run = position.run();
+    const uint32_t size = lane <= in_run ? position.sizes()[position.index - in_run + lane] : 0;
+    const uint32_t anchor = position.anchors()[run], next_anchor = position.is_last_run() ? 0 : position.anchors()[run + 1];
     const uint64_t end = anchor + uint64_t(__reduce_add_sync(ALL_LANES, size));
     n_words = __shfl_sync(ALL_LANES, size, in_run);
-    from = (const uint32_t*)place.bodies() + (end - n_words);
-    const bool is_last = place.index + 1 == place.n_tiles, is_end_of_run = in_run == TILES_PER_ANCHOR - 1;
-    const uint64_t all_words = place.n_bytes / 4;
+    from = (const uint32_t*)position.bodies() + (end - n_words);
+    const bool is_last = position.index + 1 == position.n_tiles, is_end_of_run = in_run == TILES_PER_ANCHOR - 1;
+    const uint64_t all_words = position.n_bytes / 4;
     if (end > all_words || (is_last && end != all_words)) return WRONG_SIZE;
-    if (place.index == 0 && anchor != 0) return WRONG_ANCHOR;
+    if (position.index == 0 && anchor != 0) return WRONG_ANCHOR;
     if (is_end_of_run && !is_last && next_anchor != end) return WRONG_ANCHOR;
     if (n_words > TileMemory<typename Real<T>::Int>::MOST_WORDS) return NEEDS_HOST;
     if (n_words > TileMemory<Int>::MOST_WORDS) return NEEDS_WIDE;
     return 0;
 }
 
-// Prefetches the bodies of the run of tiles that a slot is in, and their sizes, by one warp; the anchors give the ends of the run. Wrong
-// prefetches, for a damaged payload, do no harm.
+// Prefetches the bodies and sizes of the run of tiles that contains a slot, by one warp; anchors give the ends of the
+// run. With a damaged payload, wrong addresses may be prefetched, which is harmless.
 template <class T>
 DEVICE void prefetch_run(const DecodeJob<T>& job, uint32_t slot) {
     if (slot >= job.n_slots) return;
-    const Place place(job, slot);
-    const uint32_t run = place.run();
-    const uint64_t first = 4 * uint64_t(place.anchors()[run]);
-    const uint64_t end = place.is_last_run() ? place.n_bytes : 4 * uint64_t(place.anchors()[run + 1]);
-    if (first > end || end > place.n_bytes) return;
-    if (threadIdx.x % 32 == 0) prefetch(place.sizes() + run * TILES_PER_ANCHOR);
-    const uint8_t* line = place.bodies() + first - size_t(place.bodies() + first) % 128;
-    for (line += threadIdx.x % 32 * 128; line < place.bodies() + end; line += 32 * 128) prefetch(line);
+    const TilePosition position(job, slot);
+    const uint32_t run = position.run();
+    const uint64_t first = 4 * uint64_t(position.anchors()[run]);
+    const uint64_t end = position.is_last_run() ? position.n_bytes : 4 * uint64_t(position.anchors()[run + 1]);
+    if (first > end || end > position.n_bytes) return;
+    if (threadIdx.x % 32 == 0) prefetch(position.sizes() + run * TILES_PER_ANCHOR);
+    const uint8_t* line = position.bodies() + first - size_t(position.bodies() + first) % 128;
+    for (line += threadIdx.x % 32 * 128; line < position.bodies() + end; line += 32 * 128) prefetch(line);
 }
 
-// Prefetches what later blocks will read, by one warp of each block. A few reads among many writes slow memory down more than in
-// proportion, so bodies are prefetched in batches: of each group of blocks, the first ones prefetch all that a later group will need, a run
-// of tiles each.
+// Prefetches bodies for later blocks, by one warp of each block. Memory is slow when a few reads mix with many writes,
+// so bodies are prefetched in batches: the first blocks of each group of blocks prefetch all bodies of a later group,
+// one run of tiles each.
 template <class T>
 DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
     const uint32_t n_runs = job.n_at_once / TILES_PER_ANCHOR;
@@ -142,21 +144,21 @@ DEVICE void prefetch_bodies(const DecodeJob<T>& job, uint32_t slot) {
     if (slot < n_runs) prefetch_run(job, slot * TILES_PER_ANCHOR);
 }
 
-// Bits of residuals of f64 up to which sums over a tile have 32: 4096 of them make 12 more. Where sums along x are summed again, that
-// is so twice.
+// The most bits of residuals of f64 whose sums over a tile fit into 32 bits: a sum of 4096 has 12 bits more. Second
+// differences are summed twice along x.
 constexpr uint32_t NARROW_BITS = 19;
 constexpr uint32_t NARROW_BITS_TWICE = 7;
-// And how far the base may be from 0, so that with such a sum it is less than 2^51.
+// The limit on the base, so that base plus such a sum is below 2^51.
 constexpr uint64_t NARROW_BASE = (uint64_t(1) << 51) - (uint64_t(1) << 31);
 
-// Bits per supergroup, as masks have them.
+// Reads up to 64 bits of a mask, one per supergroup.
 DEVICE uint64_t read_bits(const uint8_t* from, uint32_t n_bytes) {
     uint64_t bits = 0;
     for (uint32_t k = 0; k < n_bytes; ++k) bits |= uint64_t(from[k]) << 8 * k;
     return bits;
 }
 
-// Checks masks and escapes, by one lane; moves `at` behind them. Returns whether they are valid.
+// Checks masks and escapes, by one lane; moves `at` to their end. Returns whether they are valid.
 template <class T, class Int>
 DEVICE_CALL bool check_holes(const DecodeShared<T, Int>& s, const Tile<T>& tile, uint32_t n_fills, uint32_t flags,
                              uint32_t& at) {
@@ -186,22 +188,22 @@ DEVICE_CALL bool check_holes(const DecodeShared<T, Int>& s, const Tile<T>& tile,
     return true;
 }
 
-// Eight bytes of shared memory from any address on.
+// Reads eight bytes of shared memory at any offset.
 DEVICE void read_eight(const uint32_t* words, uint32_t at, uint32_t& low, uint32_t& high) {
     const uint32_t* from = words + at / 4;
-    // Shifts are modulo 32.
+    // The funnel shift takes the shift modulo 32.
     const uint32_t second = from[1];
     low = __funnelshift_r(from[0], second, 8 * at);
     high = __funnelshift_r(second, from[2], 8 * at);
 }
 
-// The lowest `n` bits of each byte; n is 8 at most.
+// A mask of the lowest `n` bits of each byte; n is at most 8.
 DEVICE uint32_t low_bits(uint32_t n) { return ((1u << n) - 1) * 0x01010101; }
 
-// Phase 2, by one warp: flags and base, then widths of all groups and where the planes of each supergroup are. Returns
-// what is wrong, or 0.
+// Phase 2, by one warp: flags and base, then widths of all groups and the offset of the planes of each supergroup.
+// Returns an error code, or 0.
 template <class T, class Int>
-DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T, Int>& s, const Tile<T>& tile) {
+DEVICE uint32_t parse_body(const Coding<T>& coding, DecodeShared<T, Int>& s, const Tile<T>& tile) {
     using R = Real<T>;
     constexpr bool IS_NARROW = sizeof(Int) < sizeof(T);
     const uint32_t lane = threadIdx.x;
@@ -229,7 +231,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T, Int>& s, const
     }
     if (flags & (MASK_0 | MASK_0 << 1 | ESCAPES)) {
         bool fine = true;
-        // A variable of its own, since one whose address is passed to a call stays in memory.
+        // A separate variable, since the compiler keeps one whose address is passed to a call in memory.
         uint32_t behind = at;
         if (lane == 0) fine = check_holes(s, tile, coding.n_fills, flags, behind);
         at = __shfl_sync(ALL_LANES, behind, 0);
@@ -247,7 +249,7 @@ DEVICE uint32_t lay_open(const Coding<T>& coding, DecodeShared<T, Int>& s, const
             uint32_t low, high;
             read_eight(s.words, at, low, high);
             mask = uint64_t(high) << 32 | low;
-            // Bytes after a shorter one do not belong to it.
+            // A shorter mask ends before the eight bytes that were read.
             if (mask_bytes < 8) mask &= (uint64_t(1) << 8 * mask_bytes) - 1;
             if (mask & ~all) return WRONG_TILE;
             at += mask_bytes;

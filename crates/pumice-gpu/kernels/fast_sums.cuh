@@ -1,9 +1,9 @@
-// Codec `fast`, decoding, phases 3 and 4: from bit planes to residuals, to sums along all axes, to values.
+// Codec `fast`, decoding, phases 3 and 4: from bit planes to residuals, sums along all axes, and values.
 #pragma once
 
 #include "fast_open.cuh"
 
-// Codes of a group of up to 32 planes.
+// Reads the codes of a group of up to 32 planes.
 DEVICE void read_codes(const uint32_t* words, uint32_t at, uint32_t width, uint32_t (&codes)[GROUP]) {
     uint32_t even[4], odd[4];
 #pragma unroll
@@ -35,7 +35,7 @@ DEVICE Int extended(uint32_t word) {
     else return Int(word);
 }
 
-// Residuals whose bytes are where `FIRST` says, of the first; those of the others are next to these.
+// Extracts residuals from packed bytes. `FIRST` selects the bytes of the first one; those of the others follow.
 template <uint32_t FIRST, class Int>
 DEVICE void spread_residuals(uint32_t even, uint32_t even_above, uint32_t odd, uint32_t odd_above, Int (&v)[GROUP]) {
     v[0] = extended<Int>(pick_bytes<FIRST>(even, even_above));
@@ -48,7 +48,7 @@ DEVICE void spread_residuals(uint32_t even, uint32_t even_above, uint32_t odd, u
     v[7] = extended<Int>(pick_bytes<FIRST + 0x3333>(odd, odd_above));
 }
 
-// Phase 3: residuals of a group from its planes. Those of one or two bytes, as most are, four at a time.
+// Phase 3: residuals of a group from its planes. Those of one or two bytes, as most are, are computed four at a time.
 template <class T, class Int>
 DEVICE void read_group(const DecodeShared<T, Int>& s, const Neighbours& neighbours, uint32_t super, Int (&v)[GROUP]) {
     const uint32_t low = ((const uint32_t*)s.widths)[2 * super], high = ((const uint32_t*)s.widths)[2 * super + 1];
@@ -74,7 +74,7 @@ DEVICE void read_group(const DecodeShared<T, Int>& s, const Neighbours& neighbou
     read_eight(s.words, at, first, second);
     bytes_of_planes(first, second, even, odd);
     if (width <= 8) {
-        // A code of no planes has no sign, either.
+        // A code without planes has no sign bit either.
         const uint32_t present = low_bits(width), bits = present >> 1 & 0x7F7F7F7F;
         even = (even >> 1 & bits) ^ signs_of(even & present);
         odd = (odd >> 1 & bits) ^ signs_of(odd & present);
@@ -93,7 +93,7 @@ DEVICE void read_group(const DecodeShared<T, Int>& s, const Neighbours& neighbou
     spread_residuals<0xCC40>(even, even_above, odd, odd_above, v);
 }
 
-// Partial sums along x of rows whose groups are with so many neighbouring lanes.
+// Prefix sums along x of rows whose groups are in LANES neighbouring lanes.
 template <uint32_t LANES, class Int, uint32_t N>
 DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
 #pragma unroll
@@ -107,7 +107,7 @@ DEVICE void sum_short_rows(Int (&v)[N][GROUP]) {
     }
 }
 
-// Partial sums along x of a single row of all groups.
+// Prefix sums along x of a single row of all groups.
 template <class T, class Int, uint32_t N>
 DEVICE void sum_line(DecodeShared<T, Int>& s, Int (&v)[N][GROUP]) {
     constexpr uint32_t WARPS = DECODE_THREADS<Int> / 32;
@@ -122,7 +122,7 @@ DEVICE void sum_line(DecodeShared<T, Int>& s, Int (&v)[N][GROUP]) {
         if (lane == 31) s.tails[i * WARPS + warp] = upto;
     }
     __syncthreads();
-    // 16 tails, in the order of groups.
+    // One sum per 32 groups, in the order of groups.
     const Int tails = prefix_of_warp(lane < N_GROUPS / 32 ? s.tails[lane] : Int(0));
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
@@ -135,13 +135,13 @@ DEVICE void sum_line(DecodeShared<T, Int>& s, Int (&v)[N][GROUP]) {
     __syncthreads();
 }
 
-// Partial sums along x of all groups, which are in registers.
+// Prefix sums along x of all groups, in registers.
 template <class T, class Int, uint32_t N>
 DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T, Int>& s, Int (&v)[N][GROUP]) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     const uint32_t t = threadIdx.x, lane = t % 32;
     const uint32_t groups_per_row = tile.row / GROUP;
-    // Whether rows go on from warp to warp.
+    // Whether rows continue from warp to warp.
     const bool is_cut = 32 % groups_per_row != 0;
     Int sums[N];
 #pragma unroll
@@ -174,14 +174,14 @@ DEVICE void sum_rows(const Tile<T>& tile, DecodeShared<T, Int>& s, Int (&v)[N][G
     if (is_cut) __syncthreads();
 }
 
-// From sums of residuals to values.
+// Computes values from sums of residuals.
 template <class T, class Int>
 struct Restorer {
     using Bits = typename Real<T>::Int;
-    // To be added to the first residual, or to all sums.
+    // Added to the first residual, or to all sums.
     Int first;
-    // What sums of fewer bits than values stand for is their distance from this: with the bits of 2^52 above them, they are that plus
-    // 2^31 plus the sum.
+    // Subtracted from a sum as a floating-point number. A sum of 32 bits becomes one with the bits of 2^52 above it,
+    // which is 2^52 + 2^31 + sum.
     T origin;
     T step;
 
@@ -196,20 +196,20 @@ struct Restorer {
         }
     }
 
-    // The value of a sum with `first`. All but the product is exact.
+    // The value of a sum that includes `first`. All operations but the product are exact.
     DEVICE T value(Int sum) const {
         if constexpr (sizeof(Int) == sizeof(T)) return mul_rn(sub_rn(of_bits<T>(sum), origin), step);
         else return mul_rn(sub_rn(of_bits<T>(Bits(0x43300000) << 32 | sum), origin), step);
     }
 };
 
-// Integers of which a thread makes 16 bytes of values at a time: a piece of them, or half of one.
+// The integers of 16 bytes of values: a piece, or half of one.
 template <class T, class Int>
 struct alignas(16 / sizeof(T) * sizeof(Int)) Integers {
     Int of[16 / sizeof(T)];
 };
 
-// Phase 4 for volumes of quantised values: sums along y in place, by columns, then along z, by whole pieces of rows.
+// Phase 4 for volumes of quantised values: sums along y by columns, in place, then along z by whole pieces of rows.
 template <class T, class Int>
 DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
@@ -219,9 +219,9 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
 #pragma unroll
     for (uint32_t i = 0; i < EX * EZ / THREADS; ++i) {
         const uint32_t column = threadIdx.x + i * THREADS, x = column % EX;
-        // Pieces are in another order in every second row.
-        Int* even = integers + column / EX * PLANE_VALUES + place_of<Int>(x);
-        Int* odd = integers + column / EX * PLANE_VALUES + place_of<Int>(EX + x) - EX;
+        // Swizzling differs between even and odd rows.
+        Int* even = integers + column / EX * PLANE_VALUES + swizzled_index<Int>(x);
+        Int* odd = integers + column / EX * PLANE_VALUES + swizzled_index<Int>(EX + x) - EX;
         Int v[EY];
 #pragma unroll
         for (uint32_t y = 0; y < EY; ++y) v[y] = (y % 2 == 0 ? even : odd)[y * EX];
@@ -235,11 +235,11 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
     const Restorer<T, Int> restorer(coding, s);
     const uint64_t stride = tile.stride_z;
     if (!tile.aligned) {
-        // A lane takes columns, so that rows are written as a whole all the same.
+        // A warp writes a whole row: one value per lane.
         const uint32_t x = threadIdx.x % EX;
 #pragma unroll 1
         for (uint32_t y = threadIdx.x / EX; y < EY; y += THREADS / EX) {
-            const Int* from = integers + place_of<Int>(y * EX + x);
+            const Int* from = integers + swizzled_index<Int>(y * EX + x);
             T* to = tile.to() + y * tile.stride_y + x;
             Int sum = restorer.first;
 #pragma unroll
@@ -251,15 +251,15 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
         }
         return;
     }
-    // Rows of a plane that all threads take at a time: all, or those of f64 half by half.
+    // All threads together take a whole plane at a time, or half a plane of f64.
 #pragma unroll 1
     for (uint32_t at = threadIdx.x * n; at < PLANE_VALUES; at += THREADS * n) {
-        const Integers<T, Int>* from = (const Integers<T, Int>*)(integers + place_of<Int>(at));
+        const Integers<T, Int>* from = (const Integers<T, Int>*)(integers + swizzled_index<Int>(at));
         T* to = tile.to() + at / EX * tile.stride_y + at % EX;
         Int sums[n];
 #pragma unroll
         for (uint32_t k = 0; k < n; ++k) sums[k] = restorer.first;
-        // Unrolled no further, here and below: many stores at a time make the loads of other blocks wait.
+        // Not unrolled further, here and below: many stores at a time delay the loads of other blocks.
 #pragma unroll 2
         for (uint32_t z = 0; z < EZ; ++z) {
             const Integers<T, Int> residuals = from[z * (PLANE_VALUES / n)];
@@ -269,14 +269,14 @@ DEVICE void sum_volume(const Coding<T>& coding, const Tile<T>& tile, DecodeShare
                 sums[k] += residuals.of[k];
                 values.of[k] = restorer.value(sums[k]);
             }
-            store_together(to, values.of);
+            store_vector(to, values.of);
             to += stride;
         }
     }
 }
 
-// Phase 4 for planes of quantised values: a thread takes some rows of N neighbouring columns, sums these up in place, and then adds what the
-// rows before add up to.
+// Phase 4 for planes of quantised values: a thread sums some rows of N neighbouring columns in place, and then adds the
+// sums of all rows above.
 template <class T, class Int, uint32_t ROW, uint32_t N, bool IS_ALIGNED>
 DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
@@ -286,9 +286,9 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
         Int of[N];
     };
     const uint32_t column = threadIdx.x % ACROSS * N, part = threadIdx.x / ACROSS;
-    // The order of pieces is the same in all rows, or in every second.
-    Int* even = s.integers + place_of<Int>(column);
-    Int* odd = s.integers + (ROW == 32 ? place_of<Int>(ROW + column) - ROW : place_of<Int>(column));
+    // Swizzling is the same in all rows, or in every second row.
+    Int* even = s.integers + swizzled_index<Int>(column);
+    Int* odd = s.integers + (ROW == 32 ? swizzled_index<Int>(ROW + column) - ROW : swizzled_index<Int>(column));
     const auto at = [&](uint32_t row) { return (Some*)((row % 2 == 0 ? even : odd) + row * ROW); };
     Some sums = *at(part * N_ROWS);
 #pragma unroll
@@ -318,7 +318,7 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
 #pragma unroll
         for (uint32_t k = 0; k < N; ++k) values[k] = restorer.value(upto.of[k] + before.of[k]);
         if constexpr (IS_ALIGNED) {
-            store_together(to, values);
+            store_vector(to, values);
         } else {
 #pragma unroll
             for (uint32_t k = 0; k < N; ++k) to[k] = values[k];
@@ -327,7 +327,8 @@ DEVICE void sum_columns(const Coding<T>& coding, const Tile<T>& tile, DecodeShar
     }
 }
 
-// Whole pieces of rows, or as few columns a thread as there are threads for, so that rows are written as a whole all the same.
+// With aligned rows, a thread takes pieces of 16 bytes; otherwise as few columns as possible, so that a warp writes
+// contiguous values.
 template <class T, class Int, uint32_t ROW>
 DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared<T, Int>& s) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
@@ -335,17 +336,17 @@ DEVICE void sum_plane(const Coding<T>& coding, const Tile<T>& tile, DecodeShared
     else sum_columns<T, Int, ROW, (ROW > THREADS ? ROW / THREADS : 1), false>(coding, tile, s);
 }
 
-// Phase 4 for a line of quantised values, to the first of which was added what `Restorer` says.
+// Phase 4 for a line of quantised values; `Restorer::first` was added to the first residual.
 template <class T, class Int>
 DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const DecodeShared<T, Int>& s) {
     constexpr uint32_t THREADS = DECODE_THREADS<Int>;
     constexpr uint32_t n = 16 / sizeof(T);
     const Restorer<T, Int> restorer(coding, s);
-    const Integers<T, Int>* from = (const Integers<T, Int>*)(s.integers + place_of<Int>(threadIdx.x * n));
+    const Integers<T, Int>* from = (const Integers<T, Int>*)(s.integers + swizzled_index<Int>(threadIdx.x * n));
     if (!tile.aligned) {
 #pragma unroll 2
         for (uint32_t at = threadIdx.x; at < TILE_VALUES; at += THREADS) {
-            tile.to()[at] = restorer.value(s.integers[place_of<Int>(at)]);
+            tile.to()[at] = restorer.value(s.integers[swizzled_index<Int>(at)]);
         }
         return;
     }
@@ -356,7 +357,7 @@ DEVICE void write_line(const Coding<T>& coding, const Tile<T>& tile, const Decod
         Piece<T> values;
 #pragma unroll
         for (uint32_t k = 0; k < n; ++k) values.of[k] = restorer.value(sums.of[k]);
-        store_together(to + i * THREADS * n, values.of);
+        store_vector(to + i * THREADS * n, values.of);
     }
 }
 
@@ -371,8 +372,8 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
             uint32_t first = i / tile.lag * tile.row;
             Int sum = 0;
             for (uint32_t x = i % tile.lag; x < tile.row; x += tile.lag) {
-                sum += s.integers[place_of<Int>(first + x)];
-                s.integers[place_of<Int>(first + x)] = sum;
+                sum += s.integers[swizzled_index<Int>(first + x)];
+                s.integers[swizzled_index<Int>(first + x)] = sum;
             }
         }
         __syncthreads();
@@ -382,8 +383,8 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
             uint32_t at = i / tile.row * plane + i % tile.row;
             Int sum = 0;
             for (uint32_t y = 0; y < tile.ey; ++y, at += tile.row) {
-                sum += s.integers[place_of<Int>(at)];
-                s.integers[place_of<Int>(at)] = sum;
+                sum += s.integers[swizzled_index<Int>(at)];
+                s.integers[swizzled_index<Int>(at)] = sum;
             }
         }
         __syncthreads();
@@ -392,8 +393,8 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
         for (uint32_t i = t; i < plane; i += THREADS) {
             Int sum = 0;
             for (uint32_t at = i; at < tile.n_codes; at += plane) {
-                sum += s.integers[place_of<Int>(at)];
-                s.integers[place_of<Int>(at)] = sum;
+                sum += s.integers[swizzled_index<Int>(at)];
+                s.integers[swizzled_index<Int>(at)] = sum;
             }
         }
         __syncthreads();
@@ -411,18 +412,18 @@ DEVICE_CALL void sum_any(const Coding<T>& coding, const Tile<T>& tile, DecodeSha
         constexpr uint32_t n = 16 / sizeof(T);
         for (uint32_t i = t; i < TILE_VALUES / n; i += THREADS) {
             const uint32_t at = i * n, line = at >> tile.x_log2;
-            const Integers<T, Int> sums = *(const Integers<T, Int>*)(s.integers + place_of<Int>(at));
+            const Integers<T, Int> sums = *(const Integers<T, Int>*)(s.integers + swizzled_index<Int>(at));
             Piece<T> values;
 #pragma unroll
             for (uint32_t k = 0; k < n; ++k) values.of[k] = value(sums.of[k]);
-            store_together(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
+            store_vector(to + tile.row_offset(line) + (at - (line << tile.x_log2)), values.of);
         }
         return;
     }
     for (uint32_t at = t; at < tile.n_codes; at += THREADS) {
         const uint32_t line = tile.line_of(at), x = at - line * tile.row;
         if (x < tile.ex) {
-            to[tile.row_offset(line) + x] = value(s.integers[place_of<Int>(at)]);
+            to[tile.row_offset(line) + x] = value(s.integers[swizzled_index<Int>(at)]);
         }
     }
 }

@@ -1,5 +1,6 @@
-// Shared by the kernels of codec `fast`: the layout of a chunk and its tiles (docs/format.md, section 6), the quantiser and bit planes. The
-// CPU's side is crates/pumice/src/codec/{geometry,tile,planes}.rs and quantize.rs; both must give the same bytes.
+// Shared by the kernels of codec `fast`: the layout of a chunk and its tiles (docs/format.md, section 6), and bit
+// planes. The CPU's side is crates/pumice/src/codec/{geometry,tile,planes}.rs and quantize.rs; both must give the same
+// bytes.
 #pragma once
 
 #include "values.cuh"
@@ -33,34 +34,34 @@ constexpr uint32_t VALUES_PER_ESCAPE = 16;
 constexpr uint32_t LEAST_BITS = 5;
 constexpr uint32_t MAX_LEAST = 31;
 
-// A predictor and the view it works in. The host makes it, for the encoder one per candidate, for the decoder from
-// the front of a payload.
+// A predictor and its view of the chunk. The host makes it: for the encoder one per candidate, for the decoder from the
+// first bytes of a payload.
 struct Choice {
     // The chunk is [nb][nz][ny][nx]; nb is implied by the number of tiles.
     uint64_t nz, ny, nx;
-    // Tiles along each axis, and in all.
+    // Number of tiles along each axis, and in total.
     uint32_t tiles_z, tiles_y, tiles_x, n_tiles;
     uint8_t axes, lag;
     uint8_t x_log2, y_log2, z_log2;
     uint8_t x_axes, y_axes, z_axes;
 };
 
-// A chunk that is one run of memory.
+// A chunk, contiguous in memory.
 struct Chunk {
     uint64_t values;
     uint64_t payload;
-    // Encoding: room for its tiles among the tickets of a launch starts here. Decoding: the first of its tiles.
+    // Its first slot among those of all chunks. Encoding: a slot is a ticket for a tile. Decoding: a slot is a tile.
     uint32_t first_slot;
-    // Encoding: the sampling of its shape; the index of what was chosen is written by `fast_choose`.
+    // Encoding: the index of the sampling of its shape, and that of the chosen predictor, which `fast_choose` writes.
     uint32_t sampling;
     uint32_t choice;
-    // Encoding: the first of its runs of 32 slots.
+    // Encoding: the index of its first run of 32 slots.
     uint32_t first_run;
-    // Decoding: bytes of the payload; encoding: written by the kernel.
+    // Size of the payload; the encoder writes it.
     uint64_t payload_bytes;
 };
 
-// Where a tile lies.
+// Position and extents of a tile.
 template <class T>
 struct Tile {
     const T* values;
@@ -70,9 +71,10 @@ struct Tile {
     uint32_t ez, ey, ex, row;
     uint32_t n_codes;
     uint8_t axes, lag;
-    // Whether it is not clipped, so that extents are powers of two, and whether, then, its rows can be read in 16-byte pieces.
+    // Whether the tile is not clipped, so that extents are powers of two, and whether its rows are also aligned to 16
+    // bytes.
     uint8_t full, aligned;
-    // Of a clipped one: what dividing by `row` and `ey` is multiplying by.
+    // For a clipped tile: the reciprocals of `row` and `ey`.
     float per_row, per_ey;
     uint8_t x_log2, y_log2;
     // One of the shapes below, or ANY_SHAPE.
@@ -85,18 +87,19 @@ struct Tile {
     DEVICE uint32_t line_of(uint32_t at) const { return full ? at >> x_log2 : divided(at, per_row); }
     DEVICE uint32_t y_of(uint32_t line) const { return full ? line & (ey - 1) : line - divided(line, per_ey) * ey; }
     DEVICE uint32_t z_of(uint32_t line) const { return full ? line >> y_log2 : divided(line, per_ey); }
-    // Numbers below 2^13 are divided like this without error: half of a divisor's share is more than rounding can take away.
+    // Division by multiplication with the reciprocal `share`. It is exact for numbers below 2^13: the 0.5 outweighs
+    // rounding.
     DEVICE static uint32_t divided(uint32_t number, float share) { return uint32_t(mul_rn(float(number) + 0.5f, share)); }
 
-    // Its first value, and the payload that it is part of.
+    // The address of its first value, and of the payload that it is part of.
     DEVICE const T* from() const { return in_device_memory(values); }
     DEVICE T* to() const { return in_device_memory((T*)values); }
     DEVICE uint8_t* bytes() const { return in_device_memory(payload); }
 
-    // Distance in the chunk of a row from the tile's first value.
+    // Offset of a row from the tile's first value, in the chunk.
     DEVICE uint64_t row_offset(uint32_t line) const { return z_of(line) * stride_z + y_of(line) * stride_y; }
 
-    // Distance in the chunk of the value with this linear index, which is not padding.
+    // The same for the value with this linear index, which is not padding.
     DEVICE uint64_t offset(uint32_t at) const {
         uint32_t line = line_of(at);
         return row_offset(line) + (at - line * row);
@@ -105,13 +108,13 @@ struct Tile {
 
 constexpr uint32_t NO_TILE = 0xFFFFFFFF;
 
-// Tiles that most arrays are made of: full, and with the differences that the encoder chooses for such a
-// view. But for planes, whose rows have 32 to 256 values, extents are known to the compiler, so that addresses are.
+// The shapes of most tiles: full, with differences along the axes that the encoder chooses for such a view. Their
+// extents are compile-time constants, except for planes, whose rows have 32 to 256 values.
 constexpr uint32_t ANY_SHAPE = 0;
 constexpr uint32_t LINE = 1;
 constexpr uint32_t PLANE = 2;
 constexpr uint32_t VOLUME = 3;
-// Rows of planes are no longer than a warp codes at once.
+// Rows of planes are at most as long as what a warp codes at a time.
 constexpr uint32_t MIN_PLANE_ROW_LOG2 = 5, MAX_PLANE_ROW_LOG2 = 8;
 
 template <uint32_t ROW_LOG2, uint32_t ROWS, bool HAS_Y, bool HAS_Z>
@@ -195,8 +198,7 @@ DEVICE uint32_t chunk_of(const Chunk* chunks, uint32_t n_chunks, uint32_t slots_
     return number;
 }
 
-// The tile that a slot stands for, among those of all chunks. Its index is NO_TILE if the view of its chunk has fewer
-// tiles.
+// The tile of a slot. Its index is NO_TILE if its chunk has fewer tiles in the chosen view.
 template <class T>
 DEVICE void locate(const Chunk* chunks, uint32_t n_chunks, uint32_t slots_per_chunk, const Choice* choices,
                    uint32_t slot, Tile<T>& tile) {
@@ -209,7 +211,7 @@ DEVICE void locate(const Chunk* chunks, uint32_t n_chunks, uint32_t slots_per_ch
     if (index < view.n_tiles) place_tile(chunk, view, number, index, tile);
 }
 
-// Bytes of a payload before the bodies.
+// Offset of the bodies in a payload.
 DEVICE uint32_t bodies_offset(uint32_t n_tiles) {
     uint32_t anchors = (n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR;
     return PARAMETER_BYTES + 4 * anchors + 2 * (n_tiles + n_tiles % 2);
@@ -219,33 +221,33 @@ DEVICE uint32_t words_offset(uint32_t n_tiles) {
     return PARAMETER_BYTES + 4 * ((n_tiles + TILES_PER_ANCHOR - 1) / TILES_PER_ANCHOR);
 }
 
-// A tile in shared memory, in both directions: its integers or, in the same memory, its body; the widths of its groups; and where the
-// planes of each supergroup start in the body.
+// A tile in shared memory, in encoder and decoder: its integers or, in the same memory, its body; the widths of its
+// groups; and the offset in the body of the planes of each supergroup.
 template <class Int>
 struct TileMemory {
     static constexpr uint32_t MOST_WORDS = TILE_VALUES * sizeof(Int) / 4 + 1;
     union {
         Int integers[TILE_VALUES];
         uint8_t body[4 * (MOST_WORDS + 3)];
-        // With two more that are read, though not used, where the body ends.
+        // With two more words, which are read after the end of the body, but not used.
         uint32_t words[MOST_WORDS + 3];
     };
     uint8_t widths[N_GROUPS];
     uint16_t planes_at[N_SUPER];
 };
 
-// Integers of a tile in shared memory, in pieces of 16 bytes whose order is changed so that neither threads that read a
-// group each nor threads that read consecutive pieces meet in a bank.
+// Integers of a tile in shared memory are swizzled in pieces of 16 bytes, to avoid bank conflicts both when threads
+// read a group each and when they read consecutive pieces.
 template <class Int>
-DEVICE uint32_t piece_of(uint32_t piece) {
+DEVICE uint32_t swizzled_piece(uint32_t piece) {
     // Two pieces make a group of 32-bit integers, four one of 64-bit integers.
     return sizeof(Int) == 4 ? piece ^ (piece >> 3 & 1) : piece ^ (piece >> 3 & 3);
 }
 
 template <class Int>
-DEVICE uint32_t place_of(uint32_t at) {
+DEVICE uint32_t swizzled_index(uint32_t at) {
     constexpr uint32_t n = 16 / sizeof(Int);
-    return piece_of<Int>(at / n) * n + at % n;
+    return swizzled_piece<Int>(at / n) * n + at % n;
 }
 
 template <class Int>
@@ -254,7 +256,7 @@ DEVICE void load_group(const Int* integers, uint32_t at, Int (&group)[GROUP]) {
     const Piece<Int>* pieces = (const Piece<Int>*)integers;
 #pragma unroll
     for (uint32_t i = 0; i < GROUP / n; ++i) {
-        Piece<Int> piece = pieces[piece_of<Int>(at / n + i)];
+        Piece<Int> piece = pieces[swizzled_piece<Int>(at / n + i)];
 #pragma unroll
         for (uint32_t k = 0; k < n; ++k) group[i * n + k] = piece.of[k];
     }
@@ -269,12 +271,13 @@ DEVICE void store_group(Int* integers, uint32_t at, const Int (&group)[GROUP]) {
         Piece<Int> piece;
 #pragma unroll
         for (uint32_t k = 0; k < n; ++k) piece.of[k] = group[i * n + k];
-        pieces[piece_of<Int>(at / n + i)] = piece;
+        pieces[swizzled_piece<Int>(at / n + i)] = piece;
     }
 }
 
-// A step of transposing 8 x 8 bits, for all rows at once: bits of `upper` whose columns have the bit DISTANCE are swapped with those of
-// `lower`, whose rows are that much further, that have it not. `COLUMNS` are those without.
+// A step of transposing 8 x 8 bits, for all rows at once. The rows of `lower` are DISTANCE below those of `upper`.
+// Swaps bits of `upper` in columns whose index has the bit DISTANCE with bits of `lower` in columns without it, which
+// are `COLUMNS`.
 template <uint32_t DISTANCE, uint32_t COLUMNS>
 DEVICE void swap_blocks(uint32_t& upper, uint32_t& lower) {
     const uint32_t moved = (upper & COLUMNS) | (lower << DISTANCE & ~COLUMNS);
@@ -282,8 +285,8 @@ DEVICE void swap_blocks(uint32_t& upper, uint32_t& lower) {
     upper = moved;
 }
 
-// Bytes of eight codes, those with even numbers apart from the others, to bit planes: bit k of byte i becomes bit i of plane k. `low` holds
-// planes 0 to 3. In this order, rows that are swapped are never in the same word.
+// Transposes the bytes of eight codes, those with even and with odd indices separately, to bit planes: bit k of byte i
+// becomes bit i of plane k; `low` holds planes 0 to 3. In this order, rows that are swapped are never in the same word.
 DEVICE void planes_of_bytes(uint32_t even, uint32_t odd, uint32_t& low, uint32_t& high) {
     swap_blocks<1, 0x55555555>(even, odd);
     // Rows 0, 1, 4, 5 and 2, 3, 6, 7.
@@ -319,21 +322,21 @@ DEVICE bool any_byte_above(uint32_t bytes, uint32_t limit) {
     return ((bytes | ((bytes & 0x7F7F7F7F) + (127 - limit) * 0x01010101)) & 0x80808080) != 0;
 }
 
-// The least of each two bytes, which are below 128.
+// The minimum of each pair of bytes, which are below 128.
 DEVICE uint32_t lesser_bytes(uint32_t a, uint32_t b) {
     const uint32_t is_b = (((a | 0x80808080) - b) >> 7 & 0x01010101) * 0xFF;
     return (b & is_b) | (a & ~is_b);
 }
 
-// The least of eight bytes, which are below 128.
+// The minimum of eight bytes, which are below 128.
 DEVICE uint32_t least_of_bytes(uint32_t low, uint32_t high) {
     const uint32_t four = lesser_bytes(low, high), two = lesser_bytes(four, four >> 16);
     return lesser_bytes(two, two >> 8) & 0xFF;
 }
 
-// Widths of the groups of a supergroup, seen from one of them.
+// The groups of a supergroup before one of them.
 struct Neighbours {
-    // The group, 0 to 7, and the groups before it, as bytes of 1.
+    // The index of the group, 0 to 7, and a byte of 1 for each group before it.
     uint32_t number, before_low, before_high;
 
     DEVICE explicit Neighbours(uint32_t number) : number(number) {
@@ -342,7 +345,7 @@ struct Neighbours {
     }
 
     DEVICE uint32_t own(uint32_t low, uint32_t high) const { return __byte_perm(low, high, number) & 0xFF; }
-    // `sum`, and the widths of those before.
+    // Adds the widths of the groups before to `sum`.
     DEVICE uint32_t add_before(uint32_t low, uint32_t high, uint32_t sum) const {
         return dot_of_bytes(high, before_high, dot_of_bytes(low, before_low, sum));
     }

@@ -1,8 +1,10 @@
-// Checksums of payloads (docs/format.md, section 3): XXH3-64 with seed 0 and the default secret of blocks of 4096 bytes.
+// Checksums of payloads (docs/format.md, section 3): XXH3-64, with seed 0 and the default secret, of blocks of 4096
+// bytes.
 //
-// `hash_blocks`: as many blocks as are resident, groups of eight lanes each, an accumulator a lane. A group takes a block of 4096 bytes at
-// a time, or the bytes behind the last whole one of a span, which it copies to where the host fetches them. Memory phases of a block: four
-// rounds of 1024 bytes, of which a lane loads all its words before it uses them. Spans start at any byte.
+// `hash_blocks`: as many thread blocks as are resident, in groups of eight lanes; each lane has one accumulator. A
+// group hashes a block of 4096 bytes at a time, or copies the bytes after the last whole block of a span for the host.
+// Memory phases of a block: four rounds of 1024 bytes; a lane loads all its words of a round before it uses them. Spans
+// start at any byte.
 #include "values.cuh"
 
 constexpr uint32_t HASH_THREADS = 256;
@@ -26,19 +28,19 @@ constexpr uint64_t SECRET[SECRET_WORDS] = {
     0x3F349CE33F76FAA8, 0x1D4F0BC7C7BBDCF9, 0x3159B4CD4BE0518A, 0x647378D9C97E9FC8, 0xC3EBD33483ACC5EA, 0xEB6313FAFFA081C5,
     0x49DAF0B751DD0D17, 0x9E68D429265516D3, 0xFCA1477D58BE162B, 0xCE31D07AD1B8F88F, 0x280416958F3ACB45, 0x7E404BBBCAFBD7AF};
 
-// A run of memory.
+// A contiguous range of memory.
 struct Span {
     uint64_t from;
     uint64_t n_bytes;
-    // Its blocks are units, numbered through all spans; the last may be a rest.
+    // Blocks are units, numbered across all spans; the last unit of a span may be a rest, shorter than a block.
     uint64_t first_unit;
-    // Where its rest goes, a multiple of 8.
+    // Offset of its rest in `rests`, a multiple of 8.
     uint64_t rest_at;
 };
 
 struct HashJob {
     const Span* spans;
-    // By unit; rests have none.
+    // The hash of each unit; not set for rests.
     uint64_t* hashes;
     uint8_t* rests;
     uint64_t n_spans;
@@ -49,21 +51,21 @@ struct HashShared {
     uint64_t secret[SECRET_WORDS];
 };
 
-// Up to eight bytes from any address, and nothing behind them.
+// Loads up to eight bytes from any address, and reads nothing after them.
 DEVICE uint64_t load_bytes(const uint8_t* at, uint32_t n) {
     uint64_t word = 0;
     for (uint32_t i = 0; i < n; ++i) word |= uint64_t(at[i]) << 8 * i;
     return word;
 }
 
-// Eight bytes from any address, by whole words: there must be seven more behind them.
+// Loads eight bytes from any address by whole words: seven more bytes must follow.
 DEVICE uint64_t load_word(const uint8_t* at) {
     const uint64_t* word = in_device_memory((const uint64_t*)(uint64_t(at) & ~uint64_t(7)));
     const uint32_t shift = 8 * uint32_t(uint64_t(at) & 7);
     return shift == 0 ? word[0] : word[0] >> shift | word[1] << (64 - shift);
 }
 
-// Eight bytes of the secret of which `first` of word `at` is the first.
+// Eight bytes of the secret, starting at byte `first` of word `at`.
 DEVICE uint64_t secret_from(const HashShared& s, uint32_t at, uint32_t first) {
     return s.secret[at] >> 8 * first | s.secret[at + 1] << (64 - 8 * first);
 }
@@ -81,7 +83,8 @@ DEVICE uint64_t hash_block(const HashShared& s, const uint8_t* from, uint32_t la
             const uint8_t* word = own + i * STRIPE_BYTES;
             words[i] = i + 1 == STRIPES && is_last ? load_bytes(word, 8) : load_word(word);
         }
-        // The neighbour's part is summed as it arrives, since a round consists of sums only.
+        // XXH3 adds each word to the neighbour's accumulator. A round only adds, so these words are added up and
+        // exchanged once.
         uint64_t plain = 0;
 #pragma unroll
         for (uint32_t i = 0; i < STRIPES; ++i) {
@@ -103,7 +106,7 @@ DEVICE uint64_t hash_block(const HashShared& s, const uint8_t* from, uint32_t la
     return hash ^ hash >> 32;
 }
 
-// The span that a unit is of.
+// The span that a unit belongs to.
 DEVICE const Span& span_of(const HashJob& job, uint64_t unit) {
     uint64_t low = 0, high = job.n_spans;
     while (high - low > 1) {

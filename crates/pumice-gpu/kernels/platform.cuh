@@ -1,4 +1,4 @@
-// Included first by every kernel file: common definitions for two compilers.
+// Definitions for both compilers of the kernels; every kernel file includes it first.
 //
 // NVRTC compiles the kernels for the GPU and offers no system headers. g++ compiles the same files
 // against ../emulator, which runs them on the host, so that tests need no GPU.
@@ -30,10 +30,10 @@ typedef decltype(sizeof(0)) size_t;
 
 #define DEVICE __device__ __forceinline__
 
-// Storage of one block, shared by its threads; not initialised.
+// Shared memory of a block; not initialised.
 #define SHARED(Type, name) __shared__ __align__(16) Type name
 
-// Words through which blocks talk to each other while both run. A flag and its value share one word.
+// Words through which running blocks communicate. A flag and its value share one word.
 DEVICE uint64_t load_acquire(const uint64_t* word) {
     uint64_t value;
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(word)) : "memory");
@@ -50,33 +50,34 @@ DEVICE void store_release(uint64_t* word, uint64_t value) {
 DEVICE void store_relaxed(uint64_t* word, uint64_t value) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "l"(value) : "memory");
 }
-// To be called in every loop that waits for another block.
+// Every loop that waits for another block must call this.
 DEVICE void spin_pause() { __nanosleep(20); }
-// Prefetches the cache line of this address in device memory, to stay in the cache until it is read.
+// Prefetches the cache line of this address of device memory; it stays in the cache until it is read.
 DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(at)); }
 
-// Says of bytes, to those who read or write them, that they leave the cache before others: nobody will read them again soon.
-DEVICE uint64_t leave_first() {
+// A cache policy for accesses to bytes that are not read again soon: they are evicted first.
+DEVICE uint64_t evict_first() {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
 
-// Copies a word of device memory to shared memory, without waiting for it; `await_words` waits for all that this thread has copied.
+// Starts an asynchronous copy of a word of device memory to shared memory; `await_words` waits for all copies of this
+// thread.
 DEVICE void copy_word(uint32_t* to, const uint32_t* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
                  "l"(__cvta_generic_to_global(from))
                  : "memory");
 }
-// Likewise, for words that nobody reads again: they may leave the cache.
+// The same for words that are not read again: they are evicted from the cache first.
 DEVICE void copy_word_once(uint32_t* to, const uint32_t* from) {
     asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4, %2;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
-                 "l"(__cvta_generic_to_global(from)), "l"(leave_first())
+                 "l"(__cvta_generic_to_global(from)), "l"(evict_first())
                  : "memory");
 }
 DEVICE void await_words() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-// Copies 16 bytes likewise, both addresses being aligned to that. What was copied since the last `end_batch` is a batch;
-// `await_batches` waits for all of them but the last few.
+// The same for 16 bytes; both addresses must be aligned to 16 bytes. The copies since the last `end_batch` are a batch;
+// `await_batches` waits for all batches but the last N_LEFT.
 DEVICE void copy_piece(void* to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))),
                  "l"(__cvta_generic_to_global(from))
@@ -88,26 +89,27 @@ DEVICE void await_batches() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N_LEFT) : "memory");
 }
 
-// Says that an address is one of device memory. Of addresses that come from tables or from shared memory the compiler cannot know that,
-// takes them for any, and reads again what is in shared memory after each store.
+// Tells the compiler that an address is in device memory. For addresses from tables or from shared memory it must
+// otherwise assume that a store may change shared memory, and reloads from there after each store.
 template <class V>
 DEVICE V* in_device_memory(V* at) {
     __builtin_assume(__isGlobal(at));
     return at;
 }
 
-// Writes 16 bytes at once, which nobody reads soon: compilers split such stores where they cannot prove the alignment.
-DEVICE void store_together(float* at, const float (&values)[4]) {
+// Writes 16 bytes by one store, to be evicted first. The compiler would split the store, since it cannot prove the
+// alignment.
+DEVICE void store_vector(float* at, const float (&values)[4]) {
     asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(__cvta_generic_to_global(at)),
-                 "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "l"(leave_first()));
+                 "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "l"(evict_first()));
 }
-DEVICE void store_together(double* at, const double (&values)[2]) {
+DEVICE void store_vector(double* at, const double (&values)[2]) {
     asm volatile("st.global.L2::cache_hint.v2.f64 [%0], {%1, %2}, %3;" ::"l"(__cvta_generic_to_global(at)),
-                 "d"(values[0]), "d"(values[1]), "l"(leave_first()));
+                 "d"(values[0]), "d"(values[1]), "l"(evict_first()));
 }
 
-// Bytes of `a` and `b` by four hexadecimal digits, of which 8 and up stand for the sign of a byte in all bits: unlike
-// `__byte_perm`, which knows no signs.
+// Selects bytes of `a` and `b` by four hexadecimal digits. Unlike `__byte_perm`, a digit of 8 and above replicates the
+// sign of its byte to all bits.
 template <uint32_t DIGITS>
 DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b) {
     uint32_t bytes;
@@ -115,7 +117,8 @@ DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b) {
     return bytes;
 }
 
-// Adds what the lane `DISTANCE` below has, if that is one of the same SEGMENT lanes: the shuffle itself says so. By a whole warp.
+// A step of a prefix sum: adds the value of the lane `DISTANCE` below, if that is in the same segment of SEGMENT lanes,
+// which the predicate of the shuffle says. By a whole warp.
 template <uint32_t DISTANCE, uint32_t SEGMENT>
 DEVICE uint32_t add_from_below(uint32_t sum) {
     asm volatile(
@@ -147,7 +150,7 @@ DEVICE uint64_t add_from_below(uint64_t sum) {
     return sum;
 }
 
-// Operations the compiler may not fuse: decoders on all machines must round alike.
+// Operations that the compiler must not fuse: decoders on all machines must round in the same way.
 DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 DEVICE float sub_rn(float a, float b) { return __fsub_rn(a, b); }
@@ -167,13 +170,13 @@ DEVICE double sub_rn(double a, double b) { return __dsub_rn(a, b); }
 
 #define DEVICE inline
 
-// The address of `name_key` tells the declarations of a kernel apart.
+// The address of `name_key` identifies a declaration within a kernel.
 #define SHARED(Type, name)                                    \
     static char name##_key;                                   \
     Type& name = *static_cast<Type*>(                         \
         ::pumice_emulator::shared_storage(&name##_key, sizeof(Type), alignof(Type)))
 
-// The emulator runs on one thread, so any order of memory is sequential; what is random is who runs next.
+// The emulator runs on one thread, so memory is sequentially consistent; only the order of lanes is random.
 DEVICE uint64_t load_acquire(const uint64_t* word) { return ::pumice_emulator::load_word(word); }
 DEVICE uint64_t load_relaxed(const uint64_t* word) { return ::pumice_emulator::load_word(word); }
 DEVICE void store_release(uint64_t* word, uint64_t value) { ::pumice_emulator::store_word(word, value); }
@@ -194,7 +197,7 @@ DEVICE V* in_device_memory(V* at) {
     return at;
 }
 template <class V, size_t N>
-DEVICE void store_together(V* at, const V (&values)[N]) {
+DEVICE void store_vector(V* at, const V (&values)[N]) {
     ::pumice_emulator::check_alignment(at, sizeof(values));
     for (size_t k = 0; k < N; ++k) at[k] = values[k];
 }

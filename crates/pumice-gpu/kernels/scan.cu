@@ -1,17 +1,17 @@
 // Statistics of an array in device memory for the plan, and copies of boxes between arrays.
 //
-// `scan_*`: one read of all values, 16 bytes a thread; a block reduces in registers and shuffles and then joins its result
-// by a few atomics. `sample_*`: values at multiples of a stride. `copy_box`: a thread an element, for chunks that are
-// not one run of memory.
+// `scan_*`: reads all values once, 16 bytes per thread at a time; a block reduces in registers and by shuffles, and
+// adds its result by a few atomics. `sample_*`: gathers values at multiples of a stride. `copy_box`: one thread per
+// element, for chunks that are not contiguous.
 #include "values.cuh"
 
 constexpr uint32_t SCAN_THREADS = 256;
 
 struct ScanResult {
-    // Least and greatest of the finite values that are not skipped: ordered bits, shifted to be unsigned. The host sets
-    // `least` to all ones and `greatest` to 0 before.
+    // Minimum and maximum of the finite values that are not skipped, as ordered bits, shifted to be unsigned. The host
+    // initialises `least` with all ones and `greatest` with 0.
     unsigned long long least, greatest;
-    // Index of the first NaN; all ones before.
+    // Index of the first NaN; initialised with all ones.
     unsigned long long first_nan;
     unsigned long long n_skipped[2];
 };
@@ -25,7 +25,7 @@ struct ScanJob {
     typename Real<T>::Int skip[2];
 };
 
-// An unsigned integer in the order of values.
+// Maps a value to an unsigned integer in the order of values.
 template <class T>
 DEVICE typename Real<T>::Int rank_of(T x) {
     using Int = typename Real<T>::Int;
@@ -56,7 +56,7 @@ DEVICE void scan(const ScanJob<T>& job) {
             counts[i] += equal;
             is_skipped = is_skipped || equal;
         }
-        // 0 for finite values, otherwise NaN.
+        // The difference is 0 for finite values, otherwise NaN.
         bool is_finite = sub_rn(x, x) == T(0);
         if (is_finite && !is_skipped) {
             Int rank = rank_of(x);
@@ -113,11 +113,11 @@ KERNEL(sample_f64)(const double* values, uint64_t n_values, uint64_t stride, dou
 constexpr uint32_t MAX_RANK = 8;
 
 struct BoxJob {
-    // Where the box starts on either side.
+    // Addresses of the box in source and target.
     uint64_t from;
     uint64_t to;
     uint64_t n_values;
-    // Of the box, and distances on either side in elements; slowest first.
+    // Extents of the box, and strides in source and target, in elements; slowest axis first.
     uint64_t extents[MAX_RANK];
     uint64_t from_strides[MAX_RANK];
     uint64_t to_strides[MAX_RANK];

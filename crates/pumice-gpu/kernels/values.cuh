@@ -1,12 +1,12 @@
-// The two element types, their integer twins and the quantiser. The arithmetic is that of crates/pumice/src/quantize.rs,
-// operation by operation: nothing may be fused or reordered.
+// The two element types, integers of the same size, and the quantiser. The arithmetic is that of
+// crates/pumice/src/quantize.rs, operation by operation: nothing may be fused or reordered.
 #pragma once
 
 #include "platform.cuh"
 
 constexpr uint32_t ALL_LANES = 0xFFFFFFFF;
 
-// Inclusive sum over the lanes of a warp, or of each SEGMENT neighbouring ones.
+// Inclusive prefix sum over the lanes of a warp, or of each SEGMENT neighbouring ones.
 template <uint32_t SEGMENT = 32, class N>
 DEVICE N prefix_of_warp(N sum) {
     if (SEGMENT > 1) sum = add_from_below<1, SEGMENT>(sum);
@@ -30,7 +30,7 @@ struct Real<float> {
     static constexpr float MAGIC = 12582912.0f;
     static constexpr Int MAGIC_BITS = 0x4B400000;
     static constexpr float MAX_QUANTUM = 4194304.0f;
-    // Threads that encode a tile. More of them hold less each, but then wait more for each other.
+    // Threads that encode a tile. With more threads, each needs fewer registers, but they wait longer for each other.
     static constexpr uint32_t ENCODE_THREADS = 256;
 };
 
@@ -46,7 +46,7 @@ struct Real<double> {
     static constexpr uint32_t ENCODE_THREADS = 256;
 };
 
-// Functions that are seldom called and would only cost registers where they are.
+// For functions that are rarely called: inlining them would only cost registers.
 #ifdef __CUDACC__
 #define DEVICE_CALL static __device__ __noinline__
 #else
@@ -86,12 +86,12 @@ DEVICE T of_bits(typename Real<T>::Int bits) {
 template <class T>
 struct Coding {
     T step, inv_step, tolerance;
-    // Whether every value is stored exactly; then the others mean nothing.
+    // Whether every value is stored exactly; the step is then not used.
     uint32_t is_lossless;
     uint32_t n_fills;
     typename Real<T>::Int fills[2];
 
-    // The integer for `x`, if one restores it within the bound.
+    // Sets the integer for `x`; returns whether it restores `x` within the bound.
     DEVICE bool quantize(T x, typename Real<T>::Int& q) const {
         using R = Real<T>;
         T t = mul_rn(x, inv_step);
@@ -106,7 +106,8 @@ struct Coding {
         return true;
     }
 
-    // As `quantize`, but for the range, which the width of codes tells; `q` is always set.
+    // As `quantize`, but does not check the range of the integer, which the widths of codes reveal later; always sets
+    // `q`.
     DEVICE bool quantize_likely(T x, typename Real<T>::Int& q) const {
         using R = Real<T>;
         T s = add_rn(mul_rn(x, inv_step), R::MAGIC);
@@ -125,7 +126,7 @@ struct Coding {
     // The decoder's value for `q`.
     DEVICE T restore(typename Real<T>::Int q) const { return restored(of_bits<T>(q + Real<T>::MAGIC_BITS)); }
 
-    // Which fill value `x` is, bit for bit; MAX_FILLS for none.
+    // The index of the fill value that equals `x` bit for bit; MAX_FILLS if there is none.
     DEVICE uint32_t fill_of(T x) const {
         typename Real<T>::Int bits = typename Real<T>::Int(bits_of(x));
         if (n_fills > 0 && bits == fills[0]) return 0;
@@ -133,11 +134,11 @@ struct Coding {
         return 2;
     }
 
-    // Whether `x` is a fill value that could be taken for an ordinary one.
+    // Whether `x` is a fill value other than NaN, which could be quantised like an ordinary value.
     DEVICE bool is_mistakable_fill(T x) const { return x == x && fill_of(x) < 2; }
 };
 
-// The bits, mapped so that the order of (signed) integers is the order of values; `of_ordered` is the inverse.
+// Maps bits so that the order of (signed) integers is the order of values; `of_ordered` is the inverse.
 template <class T>
 DEVICE typename Real<T>::Int to_ordered(T x) {
     using R = Real<T>;
@@ -151,7 +152,7 @@ DEVICE T of_ordered(typename Real<T>::Int q) {
     return of_bits<T>(q ^ (typename R::Int(typename R::Signed(q) >> (R::BITS - 1)) >> 1));
 }
 
-// Residual -> code, and back.
+// Zigzag: residual to code, and the inverse.
 template <class Int>
 DEVICE Int zigzag(Int r) {
     return (r << 1) ^ (Int(0) - (r >> (8 * sizeof(Int) - 1)));

@@ -1,7 +1,8 @@
 //! Codec `balanced`: the tables that its kernels need, and their launches.
 //!
 //! Encoding and decoding are fixed sequences of launches over all chunks; the host reads no results in between. At the
-//! end, the kernels report the chunks that the host has to code: those with exceptions, and damaged ones.
+//! end, the kernels report the chunks that the host has to code (`needs_host`): those with exceptions, and damaged
+//! ones.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ unsafe impl Plain for Chunk {}
 #[derive(Clone, Copy, Debug)]
 struct State {
     origin: i64,
-    is_odd: u32,
+    needs_host: u32,
     payload_start: u32,
     payload_bytes: u32,
     rest: [u32; STATE_WORDS - 5],
@@ -87,7 +88,7 @@ struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { origin: 0, is_odd: 1, payload_start: 0, payload_bytes: 0, rest: [0; STATE_WORDS - 5] }
+        Self { origin: 0, needs_host: 1, payload_start: 0, payload_bytes: 0, rest: [0; STATE_WORDS - 5] }
     }
 }
 
@@ -531,7 +532,7 @@ impl<T: Kernels> BalancedEncoder<T> {
         self.states.read(0, &mut states, stream)?;
         for ((state, chunk), id) in states.iter().zip(&self.tables.chunks).zip(&self.ids) {
             let half = chunk.n_values as usize * size_of::<T>() / 2;
-            if state.is_odd == 0 && (state.payload_bytes as usize) < half {
+            if state.needs_host == 0 && (state.payload_bytes as usize) < half {
                 all[*id] = Some((chunk.payload + u64::from(state.payload_start), state.payload_bytes as usize));
             }
         }
@@ -720,7 +721,7 @@ impl<T: Kernels> BalancedDecoder<T> {
         let mut states = vec![State::default(); self.numbers.len()];
         self.states.read(0, &mut states, stream)?;
         for (state, number) in states.iter().zip(&self.numbers) {
-            all[*number] = state.is_odd != 0;
+            all[*number] = state.needs_host != 0;
         }
         Ok(all)
     }

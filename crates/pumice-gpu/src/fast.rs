@@ -44,7 +44,7 @@ pub(crate) struct FastEncoder<T: Kernels> {
     /// Sizes of tiles, and the sums and offsets of runs of them, by which tiles find their offsets (look-back).
     sizes: Buffer<u64>,
     sums: Buffer<u64>,
-    places: Buffer<u64>,
+    run_offsets: Buffer<u64>,
     tickets: Buffer<u32>,
     payloads: Buffer<u8>,
     /// Address of the values when the table was last written.
@@ -92,7 +92,7 @@ impl<T: Kernels> FastEncoder<T> {
             samplings: Buffer::with(runtime, &samplings, stream)?,
             sizes: Buffer::with(runtime, &vec![0; n_slots as usize], stream)?,
             sums: Buffer::new(runtime, n_runs as usize)?,
-            places: Buffer::with(runtime, &vec![0; n_runs as usize], stream)?,
+            run_offsets: Buffer::with(runtime, &vec![0; n_runs as usize], stream)?,
             tickets: Buffer::new(runtime, 1)?,
             payloads,
             values: None,
@@ -105,7 +105,7 @@ impl<T: Kernels> FastEncoder<T> {
 
     /// Size of the device memory it holds, in bytes.
     pub(crate) fn device_bytes(&self) -> u64 {
-        let looks = self.sizes.len() + self.sums.len() + self.places.len();
+        let looks = self.sizes.len() + self.sums.len() + self.run_offsets.len();
         (self.payloads.len() + 8 * looks + size_of::<Chunk>() * self.table.len()) as u64
     }
 
@@ -138,7 +138,7 @@ impl<T: Kernels> FastEncoder<T> {
             choices: self.choices.at(),
             sizes: self.sizes.at(),
             sums: self.sums.at(),
-            places: self.places.at(),
+            run_offsets: self.run_offsets.at(),
             tickets: self.tickets.at(),
             n_chunks: self.chunks.len() as u32,
             n_slots: self.n_slots,

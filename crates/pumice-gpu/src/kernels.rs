@@ -235,7 +235,7 @@ pub(crate) struct EncodeJob<T: Kernels> {
     pub(crate) choices: DevicePtr,
     pub(crate) sizes: DevicePtr,
     pub(crate) sums: DevicePtr,
-    pub(crate) places: DevicePtr,
+    pub(crate) run_offsets: DevicePtr,
     pub(crate) tickets: DevicePtr,
     pub(crate) n_chunks: u32,
     pub(crate) n_slots: u32,
