@@ -1,5 +1,4 @@
-// Checks of memory accesses: accesses to shared storage that have no order, accesses next to buffers of device memory, and copies that go
-// on beside a lane.
+// Checks of memory accesses: data races in shared memory, accesses outside of buffers of device memory, and asynchronous copies.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -12,13 +11,13 @@ namespace pumice_emulator {
 
 namespace {
 
-// Ends the launch because of an access of the running lane that has no order with one of another.
+// Ends the launch because an access of the running lane races with one of another lane.
 [[noreturn]] void report_race(size_t offset, const char* access, uint32_t other, const char* other_access,
                               const void* code) {
     Dl_info file = {};
     const bool is_known = dladdr(code, &file) != 0;
-    machine->fail("block %u: thread %u %s byte %zu of shared storage, which thread %u %s with no barrier between; the code is at "
-                  "%#zx of %s",
+    machine->fail("block %u: thread %u %s byte %zu of shared memory, which thread %u %s with no barrier between; the code is at "
+                  "offset %#zx of %s",
                   here->block_index.x, here->thread_index.x, access, offset, other, other_access,
                   size_t(static_cast<const char*>(code) - static_cast<const char*>(file.dli_fbase)),
                   is_known ? file.dli_fname : "memory");
@@ -48,11 +47,11 @@ void check_device_memory(const void* at, size_t n_bytes) {
     };
     const PumiceEmulatorBuffer* end = m.buffers + m.n_buffers;
     const PumiceEmulatorBuffer* next = std::upper_bound(m.buffers, end, first, is_before);
-    // An address far from all buffers is memory of the lane itself.
+    // An address far from all buffers is in the lane's own memory.
     if (next == m.buffers || first >= next[-1].end + PUMICE_EMULATOR_GUARD_BYTES) return;
     m.last_buffer = next - 1;
     if (holds(next[-1])) return;
-    m.fail("block %u: thread %u reaches for %zu bytes from byte %lld of a buffer on that has %llu", here->block_index.x,
+    m.fail("block %u: thread %u accesses %zu bytes at offset %lld of a buffer of %llu bytes", here->block_index.x,
            here->thread_index.x, n_bytes, (long long)(first - next[-1].start),
            (unsigned long long)(next[-1].end - next[-1].start));
     abandon_launch();
@@ -60,7 +59,7 @@ void check_device_memory(const void* at, size_t n_bytes) {
 
 namespace {
 
-// Finds accesses to shared storage without an order: by lanes of two warps with no barrier between, or of one with no collective.
+// Finds data races in shared memory: accesses by lanes of two warps with no barrier between, or of one warp with no collective.
 inline void note_access(const void* at, size_t n_bytes, bool is_write, const void* code) {
     if (here == nullptr) return;
     settle_rewrite();
@@ -70,7 +69,7 @@ inline void note_access(const void* at, size_t n_bytes, bool is_write, const voi
     const size_t first = static_cast<const char*>(at) - block.shared;
     if (first >= block.shared_bytes) return check_device_memory(at, n_bytes);
     if (n_bytes > block.shared_bytes - first) {
-        machine->fail("block %u: thread %u reaches beyond the end of shared storage", here->block_index.x,
+        machine->fail("block %u: thread %u accesses bytes beyond the end of shared memory", here->block_index.x,
                       here->thread_index.x);
         abandon_launch();
     }
@@ -83,7 +82,7 @@ inline void note_access(const void* at, size_t n_bytes, bool is_write, const voi
         const bool was_read = byte.read_after == now;
         if (byte.written_after == now && has_no_order(byte.writer, byte.n_collectives_before_write)) {
             if (!is_write) report_race(offset, "reads", byte.writer, "writes", code);
-            // Two may write the same, as flags are.
+            // Two lanes may write the same value, as for flags.
             Rewrite& rewrite = machine->rewrite;
             if (n_bytes > sizeof rewrite.bytes) report_race(offset, "writes", byte.writer, "writes, too,", code);
             rewrite = {first, n_bytes, byte.writer, code, {}};
@@ -109,7 +108,7 @@ inline void note_access(const void* at, size_t n_bytes, bool is_write, const voi
     }
 }
 
-// Lets copies of the running lane land, up to those of a batch.
+// Completes copies of the running lane, up to those of a batch.
 void land_copies(uint64_t end_batch) {
     const Lane& lane = this_lane();
     std::vector<Copy>& copies = lane.warp->copies[lane.index];
@@ -128,7 +127,7 @@ void land_copies(uint64_t end_batch) {
 void check_alignment(const void* at, size_t bytes) {
     if (reinterpret_cast<uintptr_t>(at) % bytes == 0) return;
     const Lane& lane = this_lane();
-    machine->fail("block %u: thread %u moves %zu bytes that are not aligned to as many", lane.block_index.x,
+    machine->fail("block %u: thread %u accesses %zu bytes at an address that is not a multiple of that", lane.block_index.x,
                   lane.thread_index.x, bytes);
     abandon_launch();
 }
@@ -156,8 +155,8 @@ void await_copies() { land_copies(UINT64_MAX); }
 
 }  // namespace pumice_emulator
 
-// What the compiler calls before each access to memory where it is told to look for races (-fsanitize=thread). Its own library for
-// that knows threads of the system, not lanes.
+// The functions that the compiler calls before each memory access (-fsanitize=thread). They replace its own library, which knows
+// threads of the system, not lanes.
 extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}

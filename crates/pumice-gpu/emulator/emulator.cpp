@@ -21,7 +21,7 @@ constexpr uint64_t POISON = 0xa5a5a5a5a5a5a5a5u;
 
 #ifdef PUMICE_EMULATOR_OWN_SWITCH
 
-// Saves what the System V ABI asks a callee to keep, and nothing else. It ends in `ret` because lanes
+// Saves only the registers that a callee must preserve in the System V ABI. It ends in `ret` because lanes
 // mostly leave and resume at the same call, so that the processor predicts the return address.
 asm(R"(
     .text
@@ -51,7 +51,7 @@ extern "C" void pumice_emulator_switch(void** saved_stack, void* next_stack);
 
 void prepare(Context& context, char* base, size_t bytes, void (*entry)()) {
     void** top = reinterpret_cast<void**>(base + bytes);
-    // An empty return address above the entry keeps the alignment that a call would give.
+    // A null return address above the entry gives the stack the alignment that a call would.
     top[-1] = nullptr;
     top[-2] = reinterpret_cast<void*>(entry);
     context.stack = top - 8;
@@ -119,8 +119,8 @@ void abandon_launch() {
 
 namespace {
 
-// Yields to the next lane of the turn, or to the scheduler. Lanes switch to each other directly, which halves the number of switches.
-inline void give_way(const Lane& lane) {
+// Yields to the next lane of the turn, or to the scheduler. Switching between lanes directly halves the number of switches.
+inline void yield_from(const Lane& lane) {
     Warp& warp = *lane.warp;
     if (warp.turn == 0) {
         switch_context(warp.context[lane.index], machine->scheduler);
@@ -149,7 +149,7 @@ void shuffle_values(Warp& warp, uint32_t mask) {
     for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
         const uint32_t lane = __builtin_ctz(rest);
         const uint32_t source = warp.source[lane];
-        // Undefined on the GPU, and harmless where the lane ignores the result.
+        // Undefined on the GPU, and harmless if the lane ignores the result.
         warp.result[lane] = mask >> source & 1 ? warp.value[source] : POISON;
     }
 }
@@ -201,7 +201,7 @@ void finish_collective(Warp& warp, const Lane& last) {
     const Operation operation = warp.operation[last.index];
     for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
         const uint32_t lane = __builtin_ctz(rest);
-        // That lane waits for others first. If it never comes, the warp is found deadlocked.
+        // That lane waits for other lanes first. If it never arrives, the warp is reported as deadlocked.
         if (warp.mask[lane] != mask) return;
         if (warp.operation[lane] != operation) {
             machine->fail("block %u, warp %u: lane %u is in %s while lane %u is in %s with the same mask 0x%08x",
@@ -214,7 +214,7 @@ void finish_collective(Warp& warp, const Lane& last) {
     warp.n_collectives++;
     warp.waiting &= ~mask;
     warp.ready |= mask;
-    // Now and then the lanes must wait for the warp's next turn, so that other warps overtake it.
+    // At random, the lanes must wait for the warp's next turn, so that other warps overtake it.
     if (!machine->one_in_eight()) warp.turn |= mask;
     machine->draw_lane_order(warp);
 }
@@ -226,7 +226,7 @@ void lane_main() {
     Warp& warp = *lane.warp;
     Block& block = *warp.block;
     if (!warp.copies[lane.index].empty()) {
-        machine->fail("block %u: thread %u exits before its copies to shared storage are done", lane.block_index.x,
+        machine->fail("block %u: thread %u exits before its copies to shared memory are done", lane.block_index.x,
                       lane.thread_index.x);
         abandon_launch();
     }
@@ -234,9 +234,9 @@ void lane_main() {
     warp.ready &= ~lane.bit();
     block.n_live--;
     machine->n_spins = 0;
-    // Lanes that have left do not hold up a barrier on the GPU either.
+    // As on the GPU, lanes that have exited do not block a barrier.
     if (block.n_arrived != 0 && block.n_arrived == block.n_live) machine->release_barrier(block);
-    give_way(lane);
+    yield_from(lane);
     __builtin_unreachable();
 }
 
@@ -309,7 +309,7 @@ void Machine::start_block(Block& block) {
     n_started++;
 }
 
-// CUDA promises no order of blocks, so a kernel that needs one must fail here.
+// CUDA guarantees no order of blocks, so a kernel that relies on one must fail here.
 void Machine::draw_block_order() {
     block_order.resize(grid_dim.x);
     for (uint32_t i = 0; i < grid_dim.x; i++) block_order[i] = i;
@@ -324,7 +324,7 @@ void Machine::run_turn(Warp& warp) {
     switch_context(scheduler, warp.context[first]);
 }
 
-// No lane of the warp can run, and the barrier cannot open while some of them wait in a collective.
+// Called if no lane of the warp can run: the barrier cannot open while some of them wait in a collective.
 void Machine::report_deadlock(const Warp& warp) {
     const uint32_t waiting = __builtin_ctz(warp.waiting);
     const uint32_t mask = warp.mask[waiting];
@@ -388,7 +388,7 @@ void* shared_storage(const void* key, size_t bytes, size_t alignment) {
     alignment = max(alignment, size_t(16));
     const size_t offset = (block.shared_bytes + alignment - 1) / alignment * alignment;
     if (offset + bytes > MAX_SHARED_BYTES) {
-        machine->fail("block %u: %zu bytes of shared storage, more than the %zu a kernel may declare",
+        machine->fail("block %u: %zu bytes of shared memory, more than the %zu that a kernel may declare",
                       here->block_index.x, offset + bytes, MAX_SHARED_BYTES);
         abandon_launch();
     }
@@ -404,7 +404,7 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
     const Lane& lane = this_lane();
     Warp& warp = *lane.warp;
     if (!(mask & lane.bit())) {
-        machine->fail("block %u, warp %u: lane %u calls %s with mask 0x%08x, which does not name it",
+        machine->fail("block %u, warp %u: lane %u calls %s with mask 0x%08x, which does not include it",
                       lane.block_index.x, warp.index, lane.index, name_of(operation), mask);
         abandon_launch();
     }
@@ -415,7 +415,7 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
     warp.waiting |= lane.bit();
     warp.ready &= ~lane.bit();
     if ((warp.waiting & mask) == mask) finish_collective(warp, lane);
-    give_way(lane);
+    yield_from(lane);
     return warp.result[lane.index];
 }
 
@@ -435,7 +435,7 @@ int barrier(Operation operation, int predicate) {
     warp.at_barrier |= lane.bit();
     warp.ready &= ~lane.bit();
     if (block.n_arrived == block.n_live) machine->release_barrier(block);
-    give_way(lane);
+    yield_from(lane);
     return block.barrier_result;
 }
 
@@ -448,12 +448,12 @@ void spin_pause() {
                       lane.block_index.x, lane.warp->index, lane.index, (unsigned long long)MAX_SPINS);
         abandon_launch();
     }
-    give_way(lane);
+    yield_from(lane);
 }
 
 void before_shared_word() {
     settle_rewrite();
-    if (machine->one_in_eight()) give_way(this_lane());
+    if (machine->one_in_eight()) yield_from(this_lane());
 }
 
 void progressed() { machine->n_spins = 0; }
@@ -484,7 +484,7 @@ extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid,
     m.n_spins = 0;
     m.rewrite.n_bytes = 0;
     m.failed = false;
-    // Spread by a constant, so that small seeds differ in all bits; the state may not be zero.
+    // The multiplication makes small seeds differ in all bits; the state must not be zero.
     m.random_state = (seed + 1) * 0x9e3779b97f4a7c15u | 1;
     resident = min(resident, grid);
     while (m.blocks.size() < resident) m.blocks.push_back(std::make_unique<Block>());

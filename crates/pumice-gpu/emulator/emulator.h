@@ -2,9 +2,9 @@
 // ../kernels/platform.cuh and are started by `pumice_emulator_launch`.
 //
 // Every lane (CUDA thread) is a coroutine; all lanes of a launch run on the calling OS thread, in an
-// order drawn from a seed. A lane runs until it meets a collective, a barrier or a word that other
-// blocks may write. Misuse that hangs or is undefined on a GPU ends the launch with a message, and so do races in shared storage and
-// accesses next to buffers of device memory, if the kernels are compiled with -fsanitize=thread.
+// order drawn from a seed. A lane runs until it reaches a collective, a barrier or a word that other blocks may write. Misuse that
+// hangs or is undefined on a GPU ends the launch with a message. So do races in shared memory and accesses outside of buffers of
+// device memory, if the kernels are compiled with -fsanitize=thread.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-// A buffer of device memory. Kernels do not reach into the GUARD_BYTES on either side of it.
+// A buffer of device memory. Kernels must not access the GUARD_BYTES on either side of it.
 struct PumiceEmulatorBuffer {
     uint64_t start, end;
 };
@@ -34,8 +34,8 @@ extern "C" const char* pumice_emulator_launch(const char* kernel, uint32_t grid,
 #define __constant__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-// A lane's barrier is an ordinary call here, across which a restricted pointer's target could be taken
-// for unchanged although other lanes write it.
+// A barrier is an ordinary call here. The compiler could assume that the target of a restricted pointer
+// does not change across it, although other lanes write it.
 #define __restrict__
 
 #define PUMICE_EMULATOR_VECTORS(name, Scalar, align2, align4)                                             \
@@ -70,7 +70,7 @@ struct Position {
     dim3 block_dim;
     dim3 grid_dim;
 };
-// `__thread`, since `thread_local` would put a call of an initialiser before every use.
+// `__thread`, since `thread_local` would insert a call of an initialiser before every use.
 extern __thread const Position* here;
 
 using KernelCall = void (*)(void** arguments);
@@ -92,7 +92,7 @@ void call_kernel(void** arguments) {
     call_unpacked(kernel, arguments);
 }
 
-// The first lane of a block that asks gets new storage, filled with 0xA5; the others get the same.
+// Shared memory of a block. The first call of a block allocates it and fills it with 0xA5; later calls return the same.
 void* shared_storage(const void* key, size_t bytes, size_t alignment);
 
 enum class Operation : uint8_t {
@@ -124,18 +124,18 @@ uint64_t collective(Operation operation, uint32_t mask, uint64_t value, uint32_t
 // Waits for the whole block.
 int barrier(Operation operation, int predicate);
 
-// Ends the launch unless the address is a multiple of `bytes`, which the running lane moves at once.
+// Ends the launch unless the address is a multiple of `bytes`, the size of an access of the running lane.
 void check_alignment(const void* at, size_t bytes);
 
-// A copy to shared storage that goes on beside the lane. It lands when it must, and not before: copies are in batches, and all
-// batches but the last few are awaited, or all copies.
+// An asynchronous copy to shared memory. It completes as late as possible: when the lane waits for all batches but the last few,
+// or for all copies.
 void copy_later(void* to, const void* from, size_t bytes);
 void end_batch();
 void await_batches(uint32_t n_left);
 void await_copies();
 
 void spin_pause();
-// Lets other lanes run, now and then, before a word that blocks share is read or written.
+// Lets other lanes run, at random, before a word that blocks share is read or written.
 void before_shared_word();
 // Tells the check for endless spinning that a word has changed.
 void progressed();
@@ -150,7 +150,7 @@ inline void store_word(uint64_t* word, uint64_t value) {
     progressed();
 }
 
-// Ends the launch if these bytes are next to a buffer of device memory, and not in it.
+// Ends the launch if these bytes are near a buffer of device memory, but not within it.
 void check_device_memory(const void* at, size_t n_bytes);
 
 // Atomics are ordered, so the race detector ignores them.
@@ -227,7 +227,7 @@ inline void __syncwarp(uint32_t mask = 0xffffffffu) {
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Warp collectives, with CUDA's own overloads so that conversions work out alike.
+// Warp collectives, with CUDA's own overloads, so that conversions are the same.
 
 #define PUMICE_EMULATOR_SHUFFLES(T)                                                                       \
     inline T __shfl_sync(uint32_t mask, T value, int source, int width = 32) {                            \
@@ -284,7 +284,7 @@ PUMICE_EMULATOR_REDUCE(__reduce_and_sync, uint32_t, ReduceAnd)
 PUMICE_EMULATOR_REDUCE(__reduce_xor_sync, uint32_t, ReduceXor)
 #undef PUMICE_EMULATOR_REDUCE
 
-// Atomics. `unsigned long` is not CUDA's, but it is what uint64_t is on the host.
+// Atomics. CUDA has no overloads for `unsigned long`, but it is uint64_t on the host.
 
 #define PUMICE_EMULATOR_ATOMIC(name, T, result)                                                           \
     inline T name(T* word, T value) {                                                                     \
@@ -357,7 +357,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return (unsigned long long)(Wide(a) * b >> 64);
 }
 
-// Values as bits.
+// Bit patterns of values.
 
 inline int __float_as_int(float x) { return pumice_emulator::bit_copy<int>(x); }
 inline unsigned int __float_as_uint(float x) { return pumice_emulator::bit_copy<unsigned int>(x); }
@@ -371,7 +371,7 @@ T __ldg(const T* address) {
     return *address;
 }
 
-// CUDA's min and max live in the global namespace; those of floats ignore a NaN on either side.
+// CUDA's min and max are in the global namespace; those of floats ignore a NaN on either side.
 
 #define PUMICE_EMULATOR_MIN_MAX(T)                           \
     inline T min(T a, T b) { return b < a ? b : a; }         \

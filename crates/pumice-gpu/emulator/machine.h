@@ -14,7 +14,7 @@
 #include <ucontext.h>
 #endif
 
-// Valgrind finds a kernel's accesses out of bounds if it knows of the stacks; without it, this is nothing.
+// Tells Valgrind of the stacks, so that it finds a kernel's accesses out of bounds; without Valgrind, this does nothing.
 #if __has_include(<valgrind/valgrind.h>)
 #include <valgrind/valgrind.h>
 #else
@@ -27,10 +27,10 @@ namespace pumice_emulator {
 constexpr uint32_t LANES = 32;
 constexpr size_t STACK_BYTES = 64 * 1024;
 constexpr size_t GUARD_BYTES = 4096;
-// The most shared storage that CUDA allows a kernel to declare statically.
+// The most shared memory that CUDA allows a kernel to declare statically.
 constexpr size_t MAX_SHARED_BYTES = 48 * 1024;
 
-// Of a coroutine.
+// The context of a coroutine.
 #ifdef PUMICE_EMULATOR_OWN_SWITCH
 struct Context {
     void* stack;
@@ -39,14 +39,14 @@ struct Context {
 using Context = ucontext_t;
 #endif
 
-// The stacks of one block, kept from launch to launch.
+// The stacks of one block, reused by later launches.
 class Stacks {
 public:
     Stacks() = default;
     Stacks(const Stacks&) = delete;
     ~Stacks() { release(); }
 
-    // Whether the memory could be had.
+    // Returns whether the memory could be allocated.
     bool reserve(uint32_t n_stacks) {
         if (n_stacks <= n_stacks_) return true;
         release();
@@ -55,7 +55,7 @@ public:
         if (memory == MAP_FAILED) return false;
         memory_ = static_cast<char*>(memory);
         for (; n_stacks_ < n_stacks; n_stacks_++) {
-            // Best effort: where the system has no more mappings to give, overflows just go unnoticed.
+            // Best effort: if the system has no more mappings, overflows are not detected.
             mprotect(memory_ + n_stacks_ * STACK_BYTES, GUARD_BYTES, PROT_NONE);
             [[maybe_unused]] char* last = memory_ + (n_stacks_ + 1) * STACK_BYTES - 1;
             valgrind_ids_.push_back(VALGRIND_STACK_REGISTER(stack(n_stacks_), last));
@@ -92,7 +92,7 @@ struct Lane : Position {
     uint32_t bit() const { return 1u << index; }
 };
 
-// A copy that has not landed yet.
+// An asynchronous copy that is not complete yet.
 struct Copy {
     void* to;
     const void* from;
@@ -106,14 +106,14 @@ struct Warp {
     uint32_t index;
     bool queued;  // whether the scheduler's list holds it
 
-    // Sets of lanes. A live lane is in exactly one of ready, waiting and at_barrier; turn is that part
-    // of ready which still runs before the warp hands back to the scheduler.
+    // Sets of lanes. A live lane is in exactly one of ready, waiting and at_barrier; turn is the part
+    // of ready that still runs before the warp yields to the scheduler.
     uint32_t existing, live, ready, turn, waiting, at_barrier;
 
     // Number of finished collectives; lanes are not ordered between two of them.
     uint32_t n_collectives;
 
-    // The order in which lanes run: upwards or downwards from a lane, drawn anew for every stretch.
+    // The order in which lanes run: upwards or downwards from a lane, drawn again for every turn.
     uint32_t first_lane;
     bool descending;
 
@@ -144,9 +144,9 @@ struct SharedObject {
     char* storage;
 };
 
-// Who last wrote and read a byte of shared storage since the block's last barrier.
+// The lanes that last wrote and read a byte of shared memory since the block's last barrier.
 struct Accesses {
-    uint32_t written_after, read_after;  // the barriers before; 0 for never
+    uint32_t written_after, read_after;  // n_barriers at the time; 0 for never
     uint32_t n_collectives_before_write, n_collectives_before_read;
     uint16_t writer, reader;
     uint32_t reading_warps;
@@ -171,7 +171,7 @@ struct Block {
     Stacks stacks;
 };
 
-// A write to bytes that another lane has written as well, before it is done.
+// A pending write to bytes that another lane has written as well.
 struct Rewrite {
     size_t offset, n_bytes;  // 0 bytes if there is none
     uint32_t other;
@@ -179,7 +179,7 @@ struct Rewrite {
     char bytes[16];
 };
 
-// All that one OS thread needs to run launches, one after the other.
+// The state of one OS thread that runs launches, one after the other.
 struct Machine {
     KernelCall kernel;
     void** arguments;
@@ -227,10 +227,10 @@ extern __thread Machine* machine;
 
 inline const Lane& this_lane() { return *static_cast<const Lane*>(here); }
 
-// Leaves the running lane for good: its stack is simply forgotten.
+// Leaves the running lane without unwinding its stack, and ends the launch.
 [[noreturn]] void abandon_launch();
 
-// Called whenever the running lane is seen after a write: whether that has left the bytes as they were.
+// Called at the next check after such a write: it is an error if the write has changed the bytes.
 void settle_rewrite();
 
 }  // namespace pumice_emulator

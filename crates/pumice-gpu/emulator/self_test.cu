@@ -1,4 +1,4 @@
-// Small kernels that show the emulator to work; the tests compare them with plain loops.
+// Small kernels that test the emulator; the tests compare them with plain loops.
 #include "../kernels/platform.cuh"
 
 // Sums `n` values into `*total`.
@@ -20,7 +20,7 @@ KERNEL(self_test_reduce)(const uint32_t* __restrict__ values, uint32_t n, uint64
     }
 }
 
-// Inclusive sums of `n` values in one pass: each block adds up what the blocks before it have published.
+// Inclusive prefix sum of `n` values in one pass, with look-back: each block adds the sums that earlier blocks have published.
 // `published` holds a zeroed word for each block and `ticket` starts at zero. Blocks have 128 threads.
 const uint64_t PUBLISHED_SUM = 1ull << 62, PUBLISHED_PREFIX = 2ull << 62, PUBLISHED_VALUE = PUBLISHED_SUM - 1;
 
@@ -102,7 +102,7 @@ KERNEL(self_test_ballot)(const uint32_t* __restrict__ values, uint32_t* odd, uin
     }
 }
 
-// What must end in a message but for the last, for one block of 64 threads. Not for a GPU, where it hangs.
+// Kinds of misuse that must end in an error, except for the last; for one block of 64 threads. A GPU would hang.
 KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
     struct Storage {
         uint32_t words[64];
@@ -115,21 +115,21 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             if (threadIdx.x == 35) return;
             __syncwarp();
             break;
-        case 1:  // a lane goes on to the barrier
+        case 1:  // a lane proceeds to the barrier
             if (threadIdx.x != 7) __ballot_sync(0xffffffffu, 1);
             __syncthreads();
             break;
-        case 2:  // two operations meet
+        case 2:  // lanes call different operations
             if (lane < 16) {
                 __shfl_sync(0xffffffffu, lane, 0);
             } else {
                 __any_sync(0xffffffffu, 1);
             }
             break;
-        case 3:  // two masks never meet
+        case 3:  // lanes use different masks
             __syncwarp(lane < 16 ? 0xffffffffu : 0xffff0000u);
             break;
-        case 4:  // nobody writes the word
+        case 4:  // no lane writes the word
             while (load_acquire(zero) == 0) spin_pause();
             break;
         case 5:  // no barrier between warps
@@ -137,28 +137,28 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             __syncwarp();
             if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
             break;
-        case 6:  // nothing between lanes
+        case 6:  // no collective between lanes of a warp
             storage.words[threadIdx.x] = threadIdx.x;
             if (storage.words[threadIdx.x ^ 1] == 64) *zero = 1;
             break;
-        case 7:  // the same word, and not the same value
+        case 7:  // two lanes write different values to a word
             storage.sum = threadIdx.x;
             break;
-        case 8:  // words of others are read after the barrier, and one is written again
+        case 8:  // a word is written while others read it after a barrier
             storage.words[threadIdx.x] = threadIdx.x;
             __syncthreads();
             if (storage.words[63 - threadIdx.x] == 64) *zero = 1;
             if (threadIdx.x == 0) storage.words[0] = 1;
             break;
-        case 9: {  // more than there is
+        case 9: {  // beyond the end of shared memory
             typedef uint64_t Any __attribute__((may_alias));
             if (*(const Any*)&storage.sum == 0) *zero = 1;
             break;
         }
-        case 10:  // a copy is not waited for
+        case 10:  // no wait for a copy
             copy_word(storage.words + threadIdx.x, (const uint32_t*)zero);
             break;
-        case 11:  // nor is one of the last batch, which leaves what was there
+        case 11:  // no wait for a copy of the last batch, so that the old word is read
             storage.words[threadIdx.x] = 1;
             copy_word(storage.words + threadIdx.x, (const uint32_t*)zero);
             end_batch();
@@ -166,17 +166,17 @@ KERNEL(self_test_misuse)(uint32_t kind, uint64_t* zero) {
             if (storage.words[threadIdx.x] == 1) return;
             await_batches<0>();
             break;
-        case 12:  // behind the end of a buffer, which has 16 bytes
+        case 12:  // after the end of a buffer of 16 bytes
             if (threadIdx.x == 5 && zero[2] == 5) *zero = 1;
             break;
-        case 13:  // before its start, in part
+        case 13:  // partly before its start
             if (threadIdx.x == 40) *(uint32_t*)((uint8_t*)zero - 2) = 1;
             break;
-        case 14:  // copied from behind the end
+        case 14:  // a copy from after its end
             copy_word(storage.words + threadIdx.x, (const uint32_t*)(zero + 2));
             await_words();
             break;
-        case 15:  // the same value, sums, words of the warp, words of the block, a copy that is waited for
+        case 15:  // valid: equal values, sums, words of the warp, words of the block, a copy with a wait
             storage.sum = 0;
             storage.words[threadIdx.x] = threadIdx.x;
             __syncwarp();

@@ -309,7 +309,7 @@ mod tests {
             let error = result.expect_err(&format!("misuse {kind}")).to_string();
             assert!(error.starts_with("self_test_misuse: "), "{error}");
             assert_eq!(error.contains("with no barrier between"), (5..9).contains(&kind), "{error}");
-            assert_eq!(error.contains("of a buffer on"), (12..15).contains(&kind), "{error}");
+            assert_eq!(error.contains("of a buffer of"), (12..15).contains(&kind), "{error}");
         }
         assert!(launch(&emulated(0), "no_such_kernel", (1, 32), &mut []).is_err());
     }
