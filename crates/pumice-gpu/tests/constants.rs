@@ -1,13 +1,13 @@
-//! Constants that kernels and Rust share have the same values on both sides. C++ and Rust cannot take them from one
-//! place without generating sources, so this test reads both as text. It knows every constant of the kernels: one that
-//! is new, or gone, fails it until it is listed below.
+//! Checks that constants shared by kernels and Rust have the same values. C++ and Rust cannot share a definition
+//! without generated sources, so this test reads both as text. It lists every constant of the kernels: it fails if one
+//! is added or removed and the lists below are not updated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a file of kernels shares with a file of Rust: names, or `KERNEL=RUST` where the names differ. Files of Rust are
-/// named by their end; `x.rs` stands for `x/mod.rs` too.
+/// Constants that a kernel file shares with a Rust file: names, or `KERNEL=RUST` if the names differ. Rust files are
+/// given by the end of their path; `x.rs` also means `x/mod.rs`.
 const SHARED: &[(&str, &str, &str)] = &[
     // The format and the encoder of `fast`.
     ("fast_tile.cuh", "pumice/src/ geometry.rs", "TILE_VALUES X Y Z XX"),
@@ -78,7 +78,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("balanced_sums.cu", "pumice-gpu/src/ balanced.rs", "SUM_BLOCKS RUN_STACKS PATCH*STACK=STACK_ROWS"),
 ];
 
-/// Constants of kernels that Rust has nothing to do with.
+/// Constants that only the kernels use.
 const OF_KERNELS: &[(&str, &str)] = &[
     (
         "balanced.cuh",
@@ -96,13 +96,13 @@ const OF_KERNELS: &[(&str, &str)] = &[
     ("fast_choose.cu", "PER_LANE RUN_AND_LAG"),
     ("fast_encode.cu", "NARROW_BITS"),
     ("fast_encode.cuh", "KEPT_WORDS MASK_WORDS"),
-    // `DECODE_THREADS` depends on a type; its values are those of the kernels, which are compared.
+    // `DECODE_THREADS` depends on a type; the launch bounds of the kernels have its values, and are compared.
     (
         "fast_open.cuh",
         "DECODE_THREADS NARROW_BASE NARROW_BITS NARROW_BITS_TWICE NEEDS_HOST WRONG_ANCHOR WRONG_SIZE WRONG_TILE",
     ),
     ("fast_tile.cuh", "ANY_SHAPE LINE PLANE VOLUME GROUP N_GROUPS MAX_PLANE_ROW_LOG2 MIN_PLANE_ROW_LOG2 NO_TILE"),
-    // XXH3 has these; the CPU takes it from a crate.
+    // Constants of XXH3; the CPU uses a crate.
     (
         "hash.cu",
         "PRIME32_1 PRIME32_2 PRIME32_3 PRIME64_1 PRIME64_2 PRIME64_3 PRIME64_4 PRIME64_5 ROUND_BYTES SECRET SECRET_WORDS \
@@ -111,7 +111,7 @@ const OF_KERNELS: &[(&str, &str)] = &[
     ("values.cuh", "ALL_LANES"),
 ];
 
-/// What kernels of `balanced` that are compiled for any number of threads are launched with.
+/// The number of threads of each kernel of `balanced` that has no launch bounds.
 const UNBOUNDED: &[(&str, &str, &str)] = &[
     ("balanced_sample_f32", "balanced_encode.cuh", "SAMPLE_WARPS*32"),
     ("balanced_sample_f64", "balanced_encode.cuh", "SAMPLE_WARPS*32"),
@@ -127,13 +127,13 @@ const UNBOUNDED: &[(&str, &str, &str)] = &[
     ("balanced_finish_f64", "balanced.cuh", "TILE_THREADS"),
     // One warp.
     ("balanced_layout", "balanced.cuh", "32"),
-    // Any number would do.
+    // These kernels work with any number of threads.
     ("balanced_order_f32", "balanced.cuh", "256"),
     ("balanced_order_f64", "balanced.cuh", "256"),
     ("copy_box", "scan.cu", "SCAN_THREADS"),
 ];
 
-/// Constants of a file by name: what they are defined as.
+/// Definitions of the constants of a file, by name.
 type Constants = BTreeMap<String, String>;
 
 #[test]
@@ -157,7 +157,7 @@ fn shared_constants_are_equal() {
 
 #[test]
 fn every_constant_of_the_kernels_is_listed() {
-    // The other tests know all threads of kernels and all constants of types.
+    // The other tests cover the threads of kernels and the constants of types.
     let is_listed_here = |name: &&String| !name.starts_with("threads(") && !name.starts_with("Real<");
     let left = |name: &str| identifiers(name.split_once('=').map_or(name, |(left, _)| left));
     let mut listed = BTreeSet::new();
@@ -197,7 +197,7 @@ fn launches_have_the_threads_of_their_kernels() {
     for (at, _) in text.match_indices("to.run(") {
         let arguments = arguments(&text[at + "to.run(".len()..]);
         let threads = value(&rust, path, arguments[2]);
-        // Where a variable has the name, it was chosen in the line before.
+        // If a variable holds the name, the line before sets it.
         let names =
             if arguments[0].contains('"') { arguments[0] } else { text[..at].lines().nth_back(1).expect("a line") };
         for name in names.split('"').skip(1).step_by(2) {
@@ -207,7 +207,7 @@ fn launches_have_the_threads_of_their_kernels() {
     assert!(wanted.is_empty(), "not launched: {wanted:?}");
 }
 
-/// docs/format.md, 6.3, as the CPU has it: 1.5 2^(m - 1) and 2^(m - 2) for m significant bits.
+/// docs/format.md, section 6.3: 1.5 2^(m - 1) and 2^(m - 2) for m significant bits.
 #[test]
 fn floating_point_constants_are_those_of_the_format() {
     let constants = &kernels()["values.cuh"];
@@ -233,7 +233,7 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates").to_owned()
 }
 
-/// By file name: what the kernels define outside of functions, their sizes of blocks and the sizes that they assert.
+/// The constants that the kernels define outside of functions, their block sizes and asserted type sizes, by file name.
 fn kernels() -> BTreeMap<String, Constants> {
     let folder = crates().join("pumice-gpu/kernels");
     let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -282,10 +282,10 @@ fn line_starts(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().map(|line| (line.as_ptr() as usize - text.as_ptr() as usize, line))
 }
 
-/// The key of what a file of Rust imports.
+/// The key of the imports of a Rust file.
 const USES: &str = "use";
 
-/// By path below `crates`: the constants and the numbered variants of `pumice` and `pumice-gpu`.
+/// The constants and numbered variants of `pumice` and `pumice-gpu`, by path below `crates`.
 fn rust() -> BTreeMap<String, Constants> {
     let mut files = BTreeMap::new();
     let mut folders = vec![crates().join("pumice/src"), crates().join("pumice-gpu/src")];
@@ -332,7 +332,7 @@ fn rust_constant(line: &str) -> Option<(String, String)> {
     Some((name.to_owned(), value.to_owned()))
 }
 
-/// The parts of a list that stand between commas outside of brackets; it ends where more brackets close than open.
+/// The items of a list, separated by commas outside of brackets; the list ends at the first unmatched closing bracket.
 fn arguments(list: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     let mut end = list.len();
@@ -356,7 +356,7 @@ fn arguments(list: &str) -> Vec<&str> {
     parts
 }
 
-/// The names that an expression of the lists above is made of.
+/// The names in an expression of the lists above.
 fn identifiers(expression: &str) -> Vec<String> {
     if expression.contains(['(', ':']) {
         return vec![expression.to_owned()];
@@ -365,7 +365,7 @@ fn identifiers(expression: &str) -> Vec<String> {
     words.filter(|word| word.starts_with(char::is_alphabetic)).map(str::to_owned).collect()
 }
 
-/// The value of an expression of a file's constants; those of other files must be the same in all that have them.
+/// The value of an expression of a file's constants. A constant of another file must be defined in one file only.
 fn value(files: &BTreeMap<String, Constants>, file: &str, expression: &str) -> u64 {
     if let Some(definition) = files[file].get(expression) {
         return evaluate(definition, &|name| value(files, file, name));
@@ -374,7 +374,7 @@ fn value(files: &BTreeMap<String, Constants>, file: &str, expression: &str) -> u
     if !is_name || expression.starts_with(|letter: char| letter.is_ascii_digit()) {
         return evaluate(expression, &|name| value(files, file, name));
     }
-    // Kernels of a codec include each other and have its name in front; files of Rust name the module they import from.
+    // Kernel files of a codec include each other and start with its name; Rust files name the modules that they import.
     let family = |file: &str| file.split(['_', '.']).next().expect("a name").to_owned();
     let is_known = |path: &str| match files[file].get(USES) {
         None => family(path) == family(file),
@@ -392,7 +392,7 @@ fn module(path: &str) -> &str {
     path.rsplit('/').next().expect("a name").split('.').next().expect("a name")
 }
 
-/// An expression of integers, as both languages write them.
+/// Evaluates an expression of integers, in the syntax that both languages share.
 fn evaluate(expression: &str, resolve: &dyn Fn(&str) -> u64) -> u64 {
     let mut parser = Parser { tokens: tokens(expression), at: 0, resolve };
     let value = parser.sum_of(0);
@@ -400,7 +400,7 @@ fn evaluate(expression: &str, resolve: &dyn Fn(&str) -> u64) -> u64 {
     value
 }
 
-/// Numbers, names and operators; casts are dropped.
+/// Splits an expression into numbers, names and operators; casts are dropped.
 fn tokens(expression: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     let mut rest = expression.trim();
@@ -429,7 +429,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Terms joined by operators that bind at least as strongly as those of a level.
+    /// Evaluates terms joined by operators of at least this level of precedence.
     fn sum_of(&mut self, level: usize) -> u64 {
         const OPERATORS: [&[&str]; 4] = [&["|"], &["<<"], &["+", "-"], &["*", "/"]];
         let Some(operators) = OPERATORS.get(level) else { return self.term() };
@@ -464,14 +464,14 @@ impl Parser<'_> {
         }
         let digits = token.replace('_', "");
         let (digits, radix) = digits.strip_prefix("0x").map_or((digits.as_str(), 10), |digits| (digits, 16));
-        // A type may follow: 1u, 4096usize.
+        // A type may follow, as in 1u and 4096usize.
         let end = digits.find(|digit: char| !digit.is_digit(radix)).unwrap_or(digits.len());
         u64::from_str_radix(&digits[..end], radix).expect("a number")
     }
 }
 
 #[test]
-fn expressions_are_evaluated_as_compilers_do() {
+fn expressions_are_evaluated_as_by_compilers() {
     let resolve = |name: &str| if name == "GROUP" { 32 } else { panic!("{name} is not known") };
     for (expression, value) in [
         ("1u << 26", 1 << 26),

@@ -1,4 +1,4 @@
-//! CodecId `balanced`.
+//! Tests of codec `balanced`.
 
 use pumice::{Config, DecodeOptions, ErrorBound, Preset};
 use pumice_testkit::fields::Field;
@@ -12,7 +12,7 @@ fn balanced(bound: ErrorBound) -> Config {
 
 const BOUNDS: [ErrorBound; 3] = [ErrorBound::Rel(1e-2), ErrorBound::Rel(1e-4), ErrorBound::Abs(1e-3)];
 
-/// With rows of whole groups and others.
+/// Shapes with rows of whole groups, and others.
 fn shapes() -> &'static [&'static [usize]] {
     if on_cuda() {
         &[&[300_000], &[701, 433], &[33, 100, 128], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3], &[20, 256, 512]]
@@ -59,14 +59,14 @@ fn many_chunks_in_one_launch() {
     }
 }
 
-/// Chunks whose groups are sorted by several blocks.
+/// Chunks whose groups are sorted by several thread blocks.
 #[test]
 fn many_tiles_in_one_chunk() {
     let shape = [75, 64, 128];
     let device = device(4);
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 2);
     check_all_on_device(&device, &values, &shape, &balanced(ErrorBound::Rel(1e-3)), "turbulence");
-    // Runs of empty groups that go on from tile to tile.
+    // Runs of empty groups that cross tiles.
     let value = |i: usize| if (50_000..400_000).contains(&i) || i % 7001 >= 90 { 0.0 } else { (i % 90) as f32 };
     let values: Vec<f32> = (0..values.len()).map(value).collect();
     check_all_on_device(&device, &values, &shape, &balanced(ErrorBound::Abs(0.25)), "mostly zeros");
@@ -87,7 +87,7 @@ fn all_orders_of_differences() {
         vec![290, 544],
         vec![3, 33_024],
     ];
-    // Groups of 32 values that run on from row to row, and batches.
+    // Groups of 32 values that cross the ends of rows, and batches.
     let cut = [
         vec![5, 19, 157],
         vec![3, 8, 130],
@@ -101,7 +101,7 @@ fn all_orders_of_differences() {
         let n: usize = shape.iter().product();
         let (nx, ny) = (shape[shape.len() - 1], if shape.len() > 1 { shape[shape.len() - 2] } else { 1 });
         for axes in 1..8_usize {
-            // Rough along all axes that are not in the set, and steep along those that are.
+            // Rough along all axes that are not in the set, and steep along the others.
             let noise = |i: usize| ((i as u32).wrapping_mul(2_654_435_761) >> 20) as f32 / 4096.0;
             let value = |i: usize| {
                 let (x, y, z) = (i % nx, i / nx % ny, i / nx / ny);
@@ -126,7 +126,7 @@ fn all_orders_of_differences() {
 fn hostile_payloads_give_the_cpus_values_or_its_error() {
     let device = device(1);
     let n_cases = if on_cuda() { 2000 } else { 80 };
-    // In patches and in any order; few symbols and many, and low bits.
+    // Plain chunks and others; few symbols and many, and low bits.
     let cases = [
         (vec![6, 20, 64], 1e-3),
         (vec![6, 20, 64], 1e-5),
@@ -136,16 +136,16 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
     ];
     for (shape, bound) in cases {
         let values: Vec<f32> = Field::Turbulence.generate(&shape, 6);
-        // What the numbers at the front say, or anything.
+        // Changes among the numbers at the front, and after them.
         let throw = |front| throw(&device, &values, &shape, &balanced(ErrorBound::Rel(bound)), n_cases / 2, front);
         let n_refused = throw(8) + throw(200);
         assert!(n_refused > n_cases / 2, "{n_refused} of {n_cases} were refused");
     }
 }
 
-/// Whatever a damaged stream gives on the CPU, it gives on the device.
+/// A damaged stream gives the same values or the same kind of error on the CPU and on the device.
 #[test]
-fn damage_is_found_or_makes_no_difference() {
+fn damage_gives_what_the_cpu_gives() {
     let shape = [9, 40, 64];
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 5);
     let config = balanced(ErrorBound::Rel(1e-3)).chunk_shape(&[5, 40, 64]);

@@ -1,4 +1,4 @@
-//! CodecId `fast`.
+//! Tests of codec `fast`.
 
 use pumice::backend::{Assembler, CodecId, Frames};
 use pumice::{Config, DecodeOptions, ErrorBound, Preset};
@@ -17,7 +17,7 @@ fn bounds() -> [ErrorBound; 4] {
     [ErrorBound::Rel(1e-2), ErrorBound::Rel(1e-4), ErrorBound::Abs(1e-7), ErrorBound::Lossless]
 }
 
-/// With full tiles of all shapes, and clipped ones.
+/// Shapes with full tiles of all kinds, and clipped ones.
 fn shapes() -> &'static [&'static [usize]] {
     if on_cuda() {
         &[&[300_000], &[701, 433], &[512, 512], &[33, 100, 130], &[64, 64, 64], &[3, 5, 40, 170], &[9, 31, 3]]
@@ -49,7 +49,7 @@ fn all_sizes() {
 }
 
 #[test]
-fn extents_that_cut_tiles() {
+fn clipped_tiles() {
     for (seed, shape) in (0..).zip([
         vec![1, 1, 1],
         vec![8, 16, 32],
@@ -93,7 +93,7 @@ fn every_predictor_is_chosen_and_equal() {
         (&[32, 64, 64], &|i| noise(i % 4096) + noise(i / 4096)),
         (&[64, 32, 32], &|i| noise(i % 1024) + noise(i / 1024)),
         (&[8, 64, 64], &|i| noise(i % 4096)),
-        // The same in rows that do not start at multiples of 16 bytes.
+        // The same with rows that are not aligned to 16 bytes.
         (&[80, 301], &|i| noise(i % 301) + noise(i / 301)),
         (&[17, 41, 61], &|i| noise(i / 61) + noise(i % 61 + i / 2501 * 61) + noise(i % 2501)),
         (&[16, 63, 65], &|i| noise(i % 4095)),
@@ -105,7 +105,7 @@ fn every_predictor_is_chosen_and_equal() {
     for (shape, rule) in cases {
         let values: Vec<f32> = (0..shape.iter().product()).map(rule).collect();
         check(&device, &values, shape, &fast(ErrorBound::Abs(0.5)), &format!("{shape:?}"));
-        // Integers of f64 that have no more than 32 bits, and some that have.
+        // Integers of f64 with at most 32 bits, and with more.
         let values: Vec<f64> = values.into_iter().map(f64::from).collect();
         for bound in [0.5, 1e-3, 1e-7] {
             check(&device, &values, shape, &fast(ErrorBound::Abs(bound)), &format!("{shape:?}, f64, {bound}"));
@@ -115,7 +115,7 @@ fn every_predictor_is_chosen_and_equal() {
 
 #[test]
 fn integers_at_the_end_of_their_range() {
-    // Of f64 up to 2^51, with sums of 32 bits where they are not too near to that.
+    // For f64 up to 2^51, with sums of 32 bits if the base is not too close to that.
     let device = device(6);
     for base in [2_251_799_813_685_000_f64, 2_249_652_330_200_064.0, -2_249_652_330_200_064.0, -2_251_799_813_685_000.0]
     {
@@ -140,7 +140,7 @@ fn some_integers_of_more_bits() {
             *value += 1e3 * noise;
         }
         check(&device, &values, &shape, &config, &format!("noise from {from} on"));
-        // A decoder that learned of them, and goes on.
+        // A decoder that has switched to the other kernel decodes again.
         let bytes = pumice::compress(&values, &shape, &config).unwrap();
         let frames = Frames::open(&bytes, &DecodeOptions::new()).unwrap();
         let mut restored = device.allocate::<f64>(values.len()).unwrap();
@@ -189,7 +189,7 @@ fn ranges_and_fill_values_found_on_the_device_are_the_same() {
 }
 
 #[test]
-fn what_the_device_cannot_do_is_said() {
+fn unsupported_configurations_are_errors() {
     let device = device(0);
     let values = [1.0_f32; 100];
     for config in [
@@ -206,7 +206,7 @@ fn what_the_device_cannot_do_is_said() {
 }
 
 #[test]
-fn streams_of_other_codecs_are_decoded_all_the_same() {
+fn streams_of_other_codecs_are_decoded() {
     let device = device(0);
     let shape = [30, 40, 50];
     let values: Vec<f32> = Field::Turbulence.generate(&shape, 8);
@@ -228,7 +228,7 @@ fn streams_of_other_codecs_are_decoded_all_the_same() {
 fn hostile_payloads<T: DeviceElement + Float>(bound: ErrorBound) {
     let shape = [10, 17, 33];
     let values: Vec<T> = Field::FillAndNan.generate(&shape, 6);
-    // Most bits of a payload are those of values: with them changed, it is still a stream.
+    // Most bits of a payload are those of values; a change of these gives a valid stream.
     let n_cases = if on_cuda() { 2000 } else { 80 };
     let n_refused = throw(&device(1), &values, &shape, &fast(bound), n_cases, 64);
     assert!(n_refused > n_cases / 10, "{bound:?}: {n_refused} of {n_cases} were refused");
@@ -242,7 +242,7 @@ fn hostile_payloads_give_the_cpus_values_or_its_error() {
     hostile_payloads::<f64>(ErrorBound::Rel(1e-9));
 }
 
-/// Kernels take the directory to be there.
+/// Kernels rely on a complete directory.
 #[test]
 fn payloads_shorter_than_their_directory_are_refused() {
     let device = device(2);
@@ -252,7 +252,7 @@ fn payloads_shorter_than_their_directory_are_refused() {
     let blueprint = device.blueprint(values.as_slice(), &[n], &config, Stream::DEFAULT).unwrap();
     let mut assembler = Assembler::new(&blueprint, Vec::new()).unwrap();
     let put = |payload: &mut [u8]| {
-        // Tiles of 8 values, of which there are more than bytes.
+        // Tiles of 8 values, more than the payload has bytes.
         payload[..8].copy_from_slice(&[1, 1, 0, 0, 3, 0, 0, 0]);
         Ok(())
     };
@@ -263,7 +263,7 @@ fn payloads_shorter_than_their_directory_are_refused() {
     assert!(error.to_string().contains("directory"), "{error}");
 }
 
-/// More than 2^32 bytes; only where there is a device and memory for it.
+/// More than 2^32 bytes; only on a device with enough memory.
 #[test]
 fn more_than_four_gibibytes() {
     if !on_cuda() {

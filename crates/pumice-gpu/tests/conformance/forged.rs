@@ -1,4 +1,4 @@
-//! Payloads with bits changed, in streams whose checksums are right, so that kernels see them.
+//! Forged payloads: bits are changed and checksums are valid, so that kernels decode them.
 
 use pumice::backend::{self, Assembler, Blueprint, FirstPass, Passes, SecondPass};
 use pumice::{Config, DecodeOptions, Result};
@@ -29,14 +29,14 @@ pub(crate) fn throw<T: DeviceElement + Float>(
             Ok(())
         };
         if assembler.chunk(codec, forged.len(), put).is_err() {
-            // Too short for any payload.
+            // Shorter than any payload.
             continue;
         }
         let bytes = assembler.finish().unwrap();
         let found = device.decompress::<T>(&bytes, &DecodeOptions::new());
         match (pumice::decompress::<T>(&bytes), found) {
             (Ok(expected), Ok(found)) => {
-                // NaN that the format leaves open may differ.
+                // The bits of a NaN may differ where the format does not specify them.
                 let is_nan = |x: T| Float::to_f64(x).is_nan();
                 let same = |a: T, b: T| bits(a) == bits(b) || (is_nan(a) && is_nan(b));
                 let wrong = expected.data.iter().zip(&found.data).position(|(a, b)| !same(*a, *b));
@@ -70,14 +70,14 @@ fn forge(payload: &[u8], front: usize, rng: &mut Rng) -> Vec<u8> {
     forged
 }
 
-/// The passes over an array that a plan needs, on the host.
+/// Computes the statistics that a plan needs, on the host.
 pub(crate) struct OnHost<'a, T>(pub(crate) &'a [T]);
 
 fn bits(value: impl Float) -> u64 {
     value.to_bits_u64()
 }
 
-/// The least and the greatest of some values.
+/// Minimum and maximum.
 fn range<T: Float>(values: impl Iterator<Item = T>) -> (T, T) {
     let ends = values.map(T::to_f64).fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
     (T::from_f64(ends.0), T::from_f64(ends.1))

@@ -1,4 +1,4 @@
-//! What the device writes is what the CPU writes, byte for byte, and what it restores is what the CPU restores.
+//! Conformance tests: the device must write the same bytes and restore the same values as the CPU.
 //!
 //! Runs on the emulator, or with `PUMICE_DEVICE=cuda` on the first CUDA device, where arrays are larger.
 
@@ -32,7 +32,8 @@ fn expect_bytes(found: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// Compresses and decompresses on the device, and compares with the CPU. Returns how many chunks the host decoded.
+/// Compresses and decompresses on the device, and compares with the CPU. Returns the number of chunks that the host
+/// decoded.
 fn check<T: DeviceElement + Float + Debug>(
     device: &Device,
     values: &[T],
@@ -47,7 +48,7 @@ fn check<T: DeviceElement + Float + Debug>(
     let mut on_device = device.allocate::<T>(values.len()).expect("there is memory");
     let n_on_host = device.decode(&frames, on_device.as_mut_slice(), Stream::DEFAULT);
     let n_on_host = n_on_host.unwrap_or_else(|e| panic!("{what}: {e}"));
-    // The host would put right what the device takes for damage.
+    // If the device wrongly reported damage, the host would decode the chunk, and the values would be equal.
     let is_fast = |id: &usize| frames.frame(*id).expect("the stream is whole").codec == CodecId::Fast;
     let n_fast = (0..frames.n_chunks()).filter(is_fast).count();
     assert!(n_on_host <= frames.n_chunks() - n_fast, "{what}: the device decodes too few chunks");
@@ -62,7 +63,7 @@ fn check<T: DeviceElement + Float + Debug>(
     n_on_host
 }
 
-/// The same, where nothing is left to the host in either direction.
+/// The same, and checks that no chunk is left to the host, in encoding and in decoding.
 fn check_all_on_device<T: DeviceElement + Float + Debug>(
     device: &Device,
     values: &[T],
@@ -90,7 +91,8 @@ fn all_fields<T: DeviceElement + Float + Debug>(
         for (i, &shape) in shapes.iter().enumerate() {
             let values: Vec<T> = field.generate(shape, seed);
             for (j, bound) in bounds.iter().enumerate() {
-                // The emulator is slow: each field meets each bound and each shape, but not in all combinations.
+                // The emulator is slow: each field is tested with each bound and each shape, but not in all
+                // combinations.
                 if on_cuda() || (i + j + seed as usize).is_multiple_of(bounds.len()) {
                     check(&device, &values, shape, &config(*bound), &format!("{field:?} {shape:?} {bound:?}"));
                 }
@@ -100,7 +102,7 @@ fn all_fields<T: DeviceElement + Float + Debug>(
 }
 
 #[test]
-fn no_driver_is_said_clearly() {
+fn a_missing_driver_is_reported() {
     if on_cuda() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Regions: what the device restores of an array is what the CPU restores, from the tiles that hold it.
+//! Regions: the device restores the same values as the CPU, from the tiles that overlap the region.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -64,7 +64,7 @@ fn of_fast_with_special_values() {
 }
 
 #[test]
-fn of_balanced_and_of_what_the_host_decodes() {
+fn of_balanced_and_of_chunks_left_to_the_host() {
     all_regions::<f32>(Preset::Balanced, Field::Smooth);
     all_regions::<f32>(Preset::Small, Field::Smooth);
 }
@@ -78,7 +78,7 @@ fn only_tiles_of_the_region_are_decoded() {
     let frames = Frames::open(&bytes, &DecodeOptions::new()).unwrap();
     let mut payload = frames.payload(0).unwrap().to_vec();
     let codec = frames.frame(0).unwrap().codec;
-    // The last body is as large as the directory says; no tile is of kind 3.
+    // Damages the last body: kind 3 does not exist. The directory gives its size.
     let n_tiles = 64 * 64 * 64 / 4096;
     let last_size = 8 + 4 * (n_tiles / 32) + 2 * (n_tiles - 1);
     let n_words = usize::from(u16::from_le_bytes([payload[last_size], payload[last_size + 1]]));
@@ -103,7 +103,7 @@ fn only_tiles_of_the_region_are_decoded() {
 }
 
 #[test]
-fn regions_outside_and_limits_are_said() {
+fn regions_outside_and_limits_are_errors() {
     let shape = [40, 50];
     let values: Vec<f32> = Field::Smooth.generate(&shape, 3);
     let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast);

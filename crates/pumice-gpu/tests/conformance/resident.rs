@@ -12,7 +12,7 @@ use super::{device, expect_bytes, on_cuda};
 
 const STREAM: Stream = Stream::DEFAULT;
 
-/// A stream in device memory that starts `shift` bytes behind an aligned address, and ends where the memory ends.
+/// A stream in device memory that starts `shift` bytes after an aligned address and ends at the end of its buffer.
 struct Shifted {
     memory: DeviceArray<u8>,
     shift: usize,
@@ -31,7 +31,7 @@ impl Shifted {
     }
 }
 
-/// Decodes a stream in device memory to so many values.
+/// Decodes a stream in device memory to `n_values` values.
 fn decoded<T: DeviceElement>(device: &Device, bytes: &[u8], shift: usize, n_values: usize) -> pumice::Result<Vec<T>> {
     let stored = Shifted::new(device, bytes, shift);
     let mut restored = device.allocate::<T>(n_values)?;
@@ -53,7 +53,7 @@ fn check<T: DeviceElement + Float + Debug>(
     let blueprint = device.blueprint(array.as_slice(), shape, config, STREAM).unwrap();
     let mut encoder = Encoder::new(device, &blueprint).unwrap();
     let most = pumice::max_compressed_bytes::<T>(shape, config).unwrap() as usize;
-    // With room to spare, and without.
+    // With more memory than needed, and with just enough.
     for room in [most, expected.len()] {
         encoder.encode(array.as_slice(), STREAM).unwrap();
         let mut out = device.allocate::<u8>(room).unwrap();
@@ -80,7 +80,7 @@ fn all_shapes<T: DeviceElement + Float + Debug>(preset: Preset) {
         (vec![3, 0, 5], None),
         (vec![777], None),
         (vec![scale * 9, 40, 33], None),
-        // Chunks that are one run of the array, and chunks that are not.
+        // Contiguous chunks, and others.
         (vec![scale * 30_000], Some(vec![8192])),
         (vec![16, 40, scale * 80], Some(vec![16, 20, 40])),
     ];
@@ -114,7 +114,7 @@ fn balanced_f64() {
     all_shapes::<f64>(Preset::Balanced);
 }
 
-/// Smooth chunks, and two of noise that are stored as they are.
+/// Smooth chunks, and two chunks of noise that are stored raw.
 fn with_raw_chunks(n: usize) -> (Vec<f32>, Config) {
     let mut values: Vec<f32> = Field::Smooth.generate(&[n], 2);
     let noise: Vec<f32> = Field::AnyBits.generate(&[n], 3);
@@ -147,7 +147,7 @@ fn streams_of_other_codecs() {
 }
 
 #[test]
-fn a_decoder_decodes_as_often_as_wanted() {
+fn a_decoder_can_be_reused() {
     let device = device(3);
     let (values, config) = with_raw_chunks(33_000);
     let bytes = pumice::compress(&values, &[33_000], &config).unwrap();
@@ -181,9 +181,9 @@ fn regions() {
     }
 }
 
-/// What is wrong with a stream is said in the same words, wherever it is.
+/// A damaged stream gives the same error on the device as on the host.
 #[test]
-fn damage_is_found_as_on_the_host() {
+fn damage_gives_the_errors_of_the_host() {
     let device = device(1);
     let (mixed, fast) = with_raw_chunks(33_000);
     let field: Vec<f32> = Field::Turbulence.generate(&[12_000], 5);
@@ -215,7 +215,7 @@ fn damage_is_found_as_on_the_host() {
 }
 
 #[test]
-fn what_does_not_fit_is_said() {
+fn mismatched_sizes_are_errors() {
     let device = device(1);
     let values: Vec<f32> = Field::Smooth.generate(&[3000], 2);
     let bytes = pumice::compress(&values, &[3000], &Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast)).unwrap();
