@@ -30,6 +30,9 @@ const STEEPNESS: [f64; AXES + 1] = [f64::INFINITY, 8.0, 3.5, 0.0, 0.0];
 /// One of so many slices along an axis is tried.
 const SLICE_SHARE: usize = 16;
 const MIN_SLICE_VALUES: usize = 1 << 15;
+const MIN_SLICES: usize = 3;
+/// Pairs of values that tell the activity of one slice, at least, and of all slices.
+const ACTIVITY_PAIRS: std::ops::Range<usize> = 1 << 6..1 << 15;
 
 /// Bits of a value that is stored exactly, about.
 const fn exact_bits<T>() -> usize {
@@ -176,12 +179,18 @@ impl<'a, T: Real> Chunk<'a, T> {
         }
     }
 
-    /// What this predictor makes of the chunk, or of a sample.
-    fn try_out(&self, choice: Choice) -> Trial {
+    /// What this predictor makes of the chunk, or of a part of it, whose anchors then do not count: the chunk has far
+    /// fewer for its size.
+    fn try_out(&self, choice: Choice, is_part: bool) -> Trial {
         let coded = self.code(choice, &Workers::Serial);
         let (layout, codes) = coded.layout_and_codes();
         let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
-        let estimate = streams::estimate(layout, codes, masked.as_deref(), None);
+        let has_others = layout.bands.iter().skip(1).any(|band| band.group == layout.bands[0].group);
+        let counted = (is_part && has_others && choice != Choice::Lattice).then(|| {
+            let bands = layout.bands.iter().enumerate().skip(1);
+            bands.map(|(i, band)| Piece::whole(i, &band.dims)).collect()
+        });
+        let estimate = streams::estimate(layout, codes, masked.as_deref(), counted);
         let whole: Vec<Piece> = layout.bands.iter().enumerate().map(|(i, band)| Piece::whole(i, &band.dims)).collect();
         let trial = Trial::new::<T>(&estimate, coded.n_escapes(), (layout, codes, &whole));
         scratch::give(coded.into_codes());
@@ -246,17 +255,48 @@ impl<'a, T: Real> Chunk<'a, T> {
         let block = [1, 1, 2, 16][axis].min(n);
         let n_blocks = n.div_ceil(block);
         let wanted = (self.values.len() / SLICE_SHARE).max(MIN_SLICE_VALUES);
-        let n_taken = (n_blocks * wanted).div_ceil(self.values.len()).min(n_blocks);
-        let taken = |i: usize| sample_position(i, n_taken, n_blocks) * block..n;
-        let slices: Vec<usize> = (0..n_taken).flat_map(|i| taken(i).take(block)).collect();
+        let n_taken = (n_blocks * wanted).div_ceil(self.values.len()).max(MIN_SLICES).min(n_blocks);
         let (inner, mut dims) = (volume_after(&self.dims, axis), self.dims);
+        // Slices may differ much, so the sample has as many of low as of high activity, and is weighted by it.
+        let n_pairs = (ACTIVITY_PAIRS.end / n_blocks).max(ACTIVITY_PAIRS.start).min(self.values.len() / n);
+        let mut blocks: Vec<(u64, usize)> =
+            (0..n_blocks).map(|i| (self.activity(axis, i * block, n_pairs), i)).collect();
+        blocks.sort_unstable();
+        let mut taken: Vec<(u64, usize)> =
+            (0..n_taken).map(|i| blocks[(2 * i + 1) * n_blocks / (2 * n_taken)]).collect();
+        taken.sort_unstable_by_key(|(_, i)| *i);
+        let mean = |blocks: &[(u64, usize)]| {
+            1.0 + blocks.iter().map(|(activity, _)| *activity as f64).sum::<f64>() / blocks.len() as f64
+        };
+        let weight = mean(&blocks) / mean(&taken);
+        let slices: Vec<usize> = taken.iter().flat_map(|(_, i)| (i * block..n).take(block)).collect();
         dims[axis] = slices.len();
         let values = gather(self.values, n, inner, &slices);
         let masked = self.masked.map(|masked| gather(masked, n, inner, &slices));
         let chunk = Chunk { values: &values, masked: masked.as_deref(), dims, ..*self };
-        let mut trial = chunk.try_out(Choice::Interpolation { active, scale });
-        trial.bits = trial.total(&BandLayout::interpolation(self.dims, active));
+        let mut trial = chunk.try_out(Choice::Interpolation { active, scale }, false);
+        trial.bits = trial.total(&BandLayout::interpolation(self.dims, active)) * weight;
         trial
+    }
+
+    /// How much neighbouring values of a slice differ: the sum of the logarithms of `n_pairs` differences, in
+    /// tolerances.
+    fn activity(&self, axis: usize, slice: usize, n_pairs: usize) -> u64 {
+        let (n, inner) = (self.dims[axis], volume_after(&self.dims, axis));
+        let scale = 1.0 / self.quantizer.tolerance.to_f64();
+        let length = |i: usize| {
+            let in_slice = sample_position(i, n_pairs, self.values.len() / n);
+            let at = (in_slice / inner * n + slice) * inner + in_slice % inner;
+            let pair = at..(at + 2).min(self.values.len());
+            if self.masked.is_some_and(|masked| masked[pair.clone()].contains(&true)) {
+                return 0;
+            }
+            let values = &self.values[pair];
+            let difference = values[values.len() - 1].to_f64() - values[0].to_f64();
+            // The bits of a number, read as an integer, are its logarithm but for a small error.
+            ((1.0 + (difference * scale).abs()).min(1e30).to_bits() - 1_f64.to_bits()) >> 32
+        };
+        (0..n_pairs).map(length).sum()
     }
 
     /// The predictor that serves best, by parts of the chunk; how many bits the codes will take, about; and what is
@@ -307,7 +347,7 @@ impl<'a, T: Real> Chunk<'a, T> {
                 Choice::Interpolation { active, .. } => BandLayout::interpolation(self.dims, active),
             };
             for patch in &patches {
-                sum.add(&self.patch(patch).try_out(choice));
+                sum.add(&self.patch(patch).try_out(choice, patches.len() > 1));
             }
             sum.by_axis.iter_mut().for_each(|length| *length /= patches.len() as f64);
             sum.bits = sum.total(&layout);
@@ -361,7 +401,7 @@ impl<'a, T: Real> Chunk<'a, T> {
     }
 
     fn try_all(&self, choice: Choice) -> Trial {
-        let mut trial = self.try_out(choice);
+        let mut trial = self.try_out(choice, false);
         trial.bits = trial.exact.0 + trial.groups.iter().map(|(bits, _)| bits).sum::<f64>();
         trial
     }
