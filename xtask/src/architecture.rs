@@ -1,11 +1,11 @@
 //! `cargo xtask architecture`: docs/architecture.md and the tree say the same.
 //!
 //! The tables of the page name every module of `crates/pumice`, every folder of its `codec/` and every crate and folder
-//! of the repository. Each module uses only modules of earlier rows: so there are no cycles, and none can come back
-//! unnoticed.
+//! of the repository. Each module, and each folder of `codec/`, uses only those of earlier rows: so there are no cycles,
+//! and none can come back unnoticed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::shell::{Result, read, root};
 
@@ -23,20 +23,9 @@ pub(crate) fn check() -> Result {
     same("folders of codec/", &rooms, &entries(&root().join(SOURCE).join("codec"), |_, is_folder| is_folder)?)?;
     let folders = first_column(&page, "folder")?;
     same("crates and folders", &folders, &repository_folders()?)?;
-    let mut wrong = Vec::new();
-    for (level, module) in modules.iter().enumerate() {
-        for path in files_of(module)? {
-            let text = read(&path)?;
-            for used in uses(&text) {
-                if let Some(other) = modules.iter().position(|m| name(m) == used)
-                    && other > level
-                {
-                    let path = path.strip_prefix(root()).unwrap_or(&path).display();
-                    wrong.push(format!("{path} uses `{used}`, which comes after `{}`", name(module)));
-                }
-            }
-        }
-    }
+    let mut wrong = later_uses(&modules, Path::new(SOURCE), &["crate::"])?;
+    // Folders of codec/ reach each other by either path.
+    wrong.extend(later_uses(&rooms, &Path::new(SOURCE).join("codec"), &["codec::", "super::"])?);
     if !wrong.is_empty() {
         wrong.sort();
         wrong.dedup();
@@ -51,11 +40,28 @@ pub(crate) fn check() -> Result {
     Ok(())
 }
 
-/// The modules that a file uses by `crate::`, apart from its unit tests and comments.
-fn uses(text: &str) -> Vec<&str> {
+/// The uses of modules of later rows, in the files of all modules of a folder.
+fn later_uses(modules: &[String], folder: &Path, prefixes: &[&str]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (row, module) in modules.iter().enumerate() {
+        for path in files_of(&root().join(folder).join(module))? {
+            let text = read(&path)?;
+            for used in uses(&text, prefixes) {
+                if modules[row + 1..].iter().any(|later| name(later) == used) {
+                    let path = path.strip_prefix(root()).unwrap_or(&path).display();
+                    wrong.push(format!("{path} uses `{used}`, which comes after `{}`", name(module)));
+                }
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// The modules that a file uses by prefixes such as `crate::`, apart from its unit tests and comments.
+fn uses<'a>(text: &'a str, prefixes: &[&str]) -> Vec<&'a str> {
     let code = text.split("\nmod tests").next().unwrap_or(text);
     let lines = code.lines().map(|line| line.split("//").next().unwrap_or(line));
-    let after = lines.flat_map(|line| line.split("crate::").skip(1));
+    let after = lines.flat_map(|line| prefixes.iter().flat_map(|prefix| line.split(*prefix).skip(1)));
     after.map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(rest)).collect()
 }
 
@@ -114,13 +120,12 @@ fn repository_folders() -> Result<Vec<String>> {
 }
 
 /// All source files of a module.
-fn files_of(module: &str) -> Result<Vec<std::path::PathBuf>> {
-    let path = root().join(SOURCE).join(module);
-    if path.is_file() {
-        return Ok(vec![path]);
+fn files_of(module: &Path) -> Result<Vec<PathBuf>> {
+    if module.is_file() {
+        return Ok(vec![module.to_owned()]);
     }
     let mut files = Vec::new();
-    let mut folders = vec![path];
+    let mut folders = vec![module.to_owned()];
     while let Some(folder) = folders.pop() {
         for name in entries(&folder, is_module)? {
             let path = folder.join(name);
@@ -142,7 +147,8 @@ mod tests {
     #[test]
     fn uses_are_found() {
         let text = "use crate::io::{self, Bytes}; // crate::compress\nlet x = crate::grid::rows();\n#[cfg(test)]\nmod tests {\n    use crate::backend;\n}\n";
-        assert_eq!(uses(text), ["io", "grid"]);
+        assert_eq!(uses(text, &["crate::"]), ["io", "grid"]);
+        assert_eq!(uses("use super::fast;\nuse crate::codec::small::fit;", &["codec::", "super::"]), ["fast", "small"]);
     }
 
     #[test]

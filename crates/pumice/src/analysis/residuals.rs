@@ -23,7 +23,7 @@ pub(crate) fn quantize<T: Element>(values: &[T], quantizer: &Quantizer<T>, fills
     let kinds = masks::find_fills(values, fills).unwrap_or_default();
     let n_fills = kinds.iter().filter(|kind| **kind != 0).count();
     let n_outlines = kinds.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    let found = integers::quantize(values, quantizer, fills);
+    let (found, _) = integers::quantize_with_fills(values, quantizer, fills);
     Quantised { n_exact: found.holes.len() - n_fills, n_outlines, values: found.values }
 }
 

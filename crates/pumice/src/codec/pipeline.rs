@@ -21,7 +21,7 @@
 //!        ─▶ portfolio   which predictor serves                                       (portfolio.rs)
 //!        ─▶ interpolate codes of a multi-level interpolation, checked, with feedback (interpolate.rs)
 //!           or lattice  quantised integers, predicted by integers before them        (lattice.rs)
-//!        ─▶ streams     rANS under contexts of neighbouring codes                    (context.rs, streams.rs, entropy/rans.rs)
+//!        ─▶ streams     rANS under contexts of neighbouring codes                    (context.rs, streams.rs, rans.rs)
 //!           or mix      adaptive mixing: for max, and for tiny chunks                (mix.rs)
 //!
 //! presets of papers (papers/):

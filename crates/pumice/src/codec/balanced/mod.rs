@@ -58,8 +58,8 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         let view = View::new(extents);
         let gathered = if view.is_plain() { None } else { Some(view.gather(values)) };
         let working = gathered.as_deref().unwrap_or(values);
-        let Integers { origin, values: mut integers, holes, exceptions } =
-            integers::quantize(working, quantizer, fills);
+        let (Integers { origin, values: mut integers, holes }, exceptions) =
+            integers::quantize_with_fills(working, quantizer, fills);
         exceptions.write_to(working, &view.dims, fills.len(), out);
         let order = Order::choose(&integers, &view.dims);
         let walk = Walk::new(&view.dims, order);

@@ -3,6 +3,5 @@
 pub(crate) mod binary;
 pub(crate) mod histogram;
 pub(crate) mod huffman;
-pub(crate) mod rans;
 pub(crate) mod run_length;
 pub(crate) mod tokens;

@@ -27,14 +27,14 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// Quantises a chunk and takes differences.
     pub(crate) fn new<T: Real>(values: &[T], quantizer: &Quantizer<T>, fills: &[T]) -> Self {
-        let found = integers::quantize(values, quantizer, fills);
-        let (mut deltas, mut origin) = (found.values, found.origin);
+        let (integers, exceptions) = integers::quantize_with_fills(values, quantizer, fills);
+        let (mut deltas, mut origin) = (integers.values, integers.origin);
         let mut added = 0;
         if origin.unsigned_abs() <= MAX_ORIGIN {
             (added, origin) = (origin as i32, 0);
         }
         simd::run(Predict { integers: &mut deltas, added });
-        Self { origin, deltas, exceptions: found.exceptions }
+        Self { origin, deltas, exceptions }
     }
 
     /// Appends the start of a payload: exceptions and origin.

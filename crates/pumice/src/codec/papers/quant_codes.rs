@@ -108,14 +108,14 @@ impl QuantCodes {
     /// The codes of a chunk, which is not empty.
     pub(crate) fn new<T: Real>(values: &[T], extents: &[usize], quantizer: &Quantizer<T>, fills: &[T]) -> Self {
         let dims = natural_dims(extents);
-        let mut integers = integers::quantize(values, quantizer, fills);
+        let (mut integers, exceptions) = integers::quantize_with_fills(values, quantizer, fills);
         simd::run(Differences { values: &mut integers.values, dims });
         let mut codes = scratch::take(values.len());
         let mut outliers = Vec::new();
         simd::run(Codes { differences: &integers.values, codes: &mut codes, outliers: &mut outliers });
         let outlier_values = outliers.iter().map(|&position| integers.values[position]).collect();
         scratch::give(integers.values);
-        Self { dims, origin: integers.origin, exceptions: integers.exceptions, codes, outliers, outlier_values }
+        Self { dims, origin: integers.origin, exceptions, codes, outliers, outlier_values }
     }
 
     /// Whether there are few enough outliers for the format.

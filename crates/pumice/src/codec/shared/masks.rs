@@ -11,6 +11,11 @@ pub(crate) fn find_fills<T: Real>(values: &[T], fills: &[T]) -> Option<Vec<u8>> 
     simd::run(FindFills { values, fills })
 }
 
+/// Which values are masked, that is, are fill values; `None` if none is.
+pub(crate) fn masked(kinds: Option<&[u8]>) -> Option<Vec<bool>> {
+    kinds.map(|kinds| kinds.iter().map(|kind| *kind != 0).collect())
+}
+
 struct FindFills<'a, T> {
     values: &'a [T],
     fills: &'a [T],

@@ -11,6 +11,7 @@ use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_po
 use super::pieces;
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, Dims, X, volume};
+use crate::codec::shared::integers::{self, Integers};
 use crate::error::{Error, Result};
 use crate::exec::{Workers, scratch};
 use crate::num::simd::{self, Kernel};
@@ -43,8 +44,6 @@ const N_LEFT: usize = 3;
 /// The neighbours from which, in this order, the base is taken: the first that exists.
 const BASES: [usize; AXES] = [0, 3, 7, 14];
 const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
-/// Integers lie within this of the origin; others are stored exactly.
-const MAX_INTEGER: u64 = 1 << 29;
 /// Values this near to the start of an axis lack some neighbours; those of short axes are not told apart.
 const MARGIN: usize = 2;
 const MIN_INNER: usize = 8;
@@ -97,77 +96,6 @@ impl Parameters {
         }
         coefficients[0] = COEFFICIENT_ONE - coefficients[1..].iter().sum::<i32>();
         Ok(Self { origin, coefficients })
-    }
-}
-
-/// The integers of a chunk.
-pub(crate) struct Integers {
-    pub(crate) origin: i64,
-    pub(crate) values: Vec<i32>,
-    /// Places of those that cannot be quantised, or are masked: ascending.
-    pub(crate) holes: Vec<usize>,
-}
-
-/// Quantises; what cannot be quantised takes the integer before it.
-pub(crate) fn quantize<T: Real>(values: &[T], masked: Option<&[bool]>, quantizer: &Quantizer<T>) -> Integers {
-    let all = 0..values.len();
-    simd::run(Quantize { values, masked, quantizer, parts: std::slice::from_ref(&all) })
-}
-
-struct Quantize<'a, T> {
-    values: &'a [T],
-    masked: Option<&'a [bool]>,
-    quantizer: &'a Quantizer<T>,
-    /// The values to quantise, in ascending order; other integers are arbitrary.
-    parts: &'a [Range<usize>],
-}
-
-impl<T: Real> Kernel for Quantize<'_, T> {
-    type Output = Integers;
-
-    #[inline(always)]
-    fn run(self) -> Integers {
-        const RUN: usize = 64;
-        let quantizer = self.quantizer;
-        let exact = |i: usize| match self.masked {
-            Some(masked) if masked[i] => None,
-            _ => quantizer.quantize(self.values[i]).map(Int::to_i64),
-        };
-        let origin = (0..self.values.len()).find_map(exact).unwrap_or(0);
-        let mut all = Integers { origin, values: scratch::take(self.values.len()), holes: Vec::new() };
-        for part in self.parts {
-            let first_hole = all.holes.len();
-            let (out, xs) = (&mut all.values[part.clone()], &self.values[part.clone()]);
-            for (run, (out, xs)) in out.chunks_mut(RUN).zip(xs.chunks(RUN)).enumerate() {
-                let mut n_over = 0_u32;
-                for (q, x) in out.iter_mut().zip(xs) {
-                    let t = x.fmul(quantizer.inv_step);
-                    let s = t.fadd(T::MAGIC);
-                    let within = x.fsub(s.fsub(T::MAGIC).fmul(quantizer.step)).fabs() <= quantizer.tolerance;
-                    let small = t.fabs() < T::MAX_QUANTUM;
-                    let from_origin = s.bits().sub(T::MAGIC.bits()).to_i64().wrapping_sub(origin);
-                    let near = from_origin.unsigned_abs() < MAX_INTEGER;
-                    n_over += u32::from(!within) | u32::from(!small) | u32::from(!near);
-                    *q = from_origin as i32;
-                }
-                let at = part.start + run * RUN;
-                if n_over == 0 && self.masked.is_none_or(|m| !m[at..at + out.len()].contains(&true)) {
-                    continue;
-                }
-                for (i, q) in out.iter_mut().enumerate() {
-                    let from_origin =
-                        exact(at + i).map(|q| q.wrapping_sub(origin)).filter(|q| q.unsigned_abs() < MAX_INTEGER);
-                    if from_origin.is_none() {
-                        all.holes.push(at + i);
-                    }
-                    *q = from_origin.unwrap_or(0) as i32;
-                }
-            }
-            for &hole in &all.holes[first_hole..] {
-                all.values[hole] = if hole > part.start { all.values[hole - 1] } else { 0 };
-            }
-        }
-        all
     }
 }
 
@@ -624,7 +552,7 @@ pub(crate) fn sample<T: Real, R>(
         rows.push(of_band);
     }
     let parts = with_neighbours(&all_rows, &dims);
-    let mut integers = simd::run(Quantize { values, masked, quantizer, parts: &parts });
+    let mut integers = integers::quantize_parts(values, masked, quantizer, &parts);
     let coefficients =
         simd::run(FitJob { integers: &integers.values, dims: &dims, rows: &all_rows, n_most: TRIAL_VALUES });
     let n_quantized: usize = parts.iter().map(ExactSizeIterator::len).sum();

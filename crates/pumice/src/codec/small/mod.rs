@@ -10,6 +10,7 @@ mod mix;
 mod neighbourhood;
 pub(crate) mod pieces;
 pub(crate) mod portfolio;
+mod rans;
 mod streams;
 
 use std::borrow::Cow;
@@ -83,7 +84,7 @@ impl<T: Real> ChunkCodec<T> for Small {
         let view = View::new(chunk.extents);
         let working = if view.is_plain() { Cow::Borrowed(values) } else { Cow::Owned(view.gather(values)) };
         let kinds = masks::find_fills(&working, chunk.fills);
-        let masked = masked(kinds.as_deref());
+        let masked = masks::masked(kinds.as_deref());
         let mut job = Job {
             chunk: Chunk::new(&working, masked.as_deref(), view.dims, quantizer),
             kinds,
@@ -135,7 +136,7 @@ impl<T: Real> ChunkCodec<T> for Small {
         let n_body = usize::try_from(varint::read_from(&mut bytes)?).map_err(too_long)?;
         let body = bytes.take(n_body)?;
         padding::check_end(&bytes, payload.len(), out.len())?;
-        let masked = masked(kinds.as_deref()).map(|masked| interpolate::to_bands(layout, &masked, false));
+        let masked = masks::masked(kinds.as_deref()).map(|masked| interpolate::to_bands(layout, &masked, false));
         let mut codes = scratch::take(out.len());
         if flags & IS_MIXED != 0 {
             mix::decode(layout, body, masked.as_deref(), &mut codes)?;
@@ -170,11 +171,6 @@ impl<T: Real> ChunkCodec<T> for Small {
         }
         Ok(())
     }
-}
-
-/// Which values are masked, if any are.
-fn masked(kinds: Option<&[u8]>) -> Option<Vec<bool>> {
-    kinds.map(|kinds| kinds.iter().map(|kind| *kind != 0).collect())
 }
 
 /// A chunk to encode, and how.
@@ -283,7 +279,7 @@ pub(crate) fn candidates<T: Real>(
     let view = View::new(chunk.extents);
     let working = view.gather(values);
     let kinds = masks::find_fills(&working, chunk.fills);
-    let masked = masked(kinds.as_deref());
+    let masked = masks::masked(kinds.as_deref());
     let n_fills = chunk.fills.len();
     let chunk = Chunk::new(&working, masked.as_deref(), view.dims, quantizer);
     let candidates = chunk.candidates();

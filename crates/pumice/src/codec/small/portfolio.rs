@@ -7,6 +7,7 @@ use super::pieces::{Brick, Piece};
 use super::streams::Estimate;
 use super::{interpolate, lattice, streams};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
+use crate::codec::shared::integers;
 use crate::codec::shared::view::{Patch, patches};
 use crate::exec::{Workers, scratch};
 use crate::num::Real;
@@ -165,7 +166,7 @@ impl<'a, T: Real> Chunk<'a, T> {
     pub(crate) fn code(&self, choice: Choice, workers: &Workers) -> Coded<T> {
         match choice {
             Choice::Lattice => {
-                let integers = lattice::quantize(self.values, self.masked, self.quantizer);
+                let integers = integers::quantize(self.values, self.masked, self.quantizer);
                 let coefficients = lattice::fit(&integers.values, &self.dims);
                 Coded::Lattice(lattice::encode(integers, self.masked, self.dims, coefficients, workers))
             }

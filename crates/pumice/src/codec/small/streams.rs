@@ -8,11 +8,9 @@ use super::context::{
     code_weights, context_of, leading_magnitude,
 };
 use super::pieces::{CodeStream, Frame, NARROW, Piece, Run, WIDE, streams};
+use super::rans::{self, Contexts, DecodeTable, EncodeTable, IDLE, LEAST_STATE, Symbol, WordReader, WordWriter};
 use crate::codec::entropy::binary::BitCoder;
 use crate::codec::entropy::histogram::{self, Model};
-use crate::codec::entropy::rans::{
-    self, Contexts, DecodeTable, EncodeTable, IDLE, LEAST_STATE, Symbol, WordReader, WordWriter,
-};
 use crate::codec::entropy::tokens::{self, ALPHABET, RawReader, RawWriter};
 use crate::codec::shared::dims::volume;
 use crate::error::{Error, Result};

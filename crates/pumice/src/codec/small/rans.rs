@@ -6,9 +6,9 @@
 
 #![allow(unsafe_code)]
 
-use super::histogram::{Distribution, Model, SCALE, SCALE_BITS};
-use super::tokens::{self, ALPHABET};
-use crate::codec::small::context::{CONTEXTS, MASKED_CONTEXT, MAX_LEADING};
+use super::context::{CONTEXTS, MASKED_CONTEXT, MAX_LEADING};
+use crate::codec::entropy::histogram::{Distribution, Model, SCALE, SCALE_BITS};
+use crate::codec::entropy::tokens::{self, ALPHABET};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::num::simd;
