@@ -1,6 +1,6 @@
 //! The bands of a chunk: dense arrays of codes that are coded one after the other (docs/format.md, 7.2).
 //!
-//! The lattice predictor has slabs of whole rows or planes. The interpolator halves its grid level by level: the points
+//! The bands of the lattice are slabs along the slowest axis. Interpolation halves its grid level by level: the points
 //! of a level that are not on the next coarser grid form one band for each set of axes along which their index is odd.
 //! Every band is a dense array, so prediction, quantisation and modelling work along contiguous rows.
 
@@ -9,13 +9,13 @@ use std::ops::Range;
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::num::simd::Kernel;
 
-/// Sets of context statistics: the finest level, the next, and all the others.
+/// Groups of context statistics: the finest level, the second, and all others.
 pub(crate) const GROUPS: usize = 3;
 /// Axes shorter than this are not halved.
 const MIN_EXTENT: usize = 4;
-/// Grids of at most this many points are not refined further.
+/// Grids of at most this many points are not halved.
 const MAX_ANCHORS: usize = 64;
-/// The least number of values of a slab if a lattice is cut into several.
+/// The least number of values of a slab, about, if the lattice is cut into several.
 const SLAB_VALUES: usize = 1 << 20;
 
 /// A dense array of codes.
@@ -28,11 +28,11 @@ pub(crate) struct Band {
     pub(crate) level: usize,
     /// Axes along which its points lie between points of earlier bands. Empty for anchors and slabs.
     pub(crate) odd: AxisSet,
-    /// The set of statistics that its contexts use.
+    /// The group of statistics that its contexts use.
     pub(crate) group: usize,
 }
 
-/// A step of refinement: from the points whose indices are all even to the whole grid.
+/// One refinement: from the points whose indices along active axes are even to the whole grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     pub(crate) grid: Dims,
@@ -40,9 +40,9 @@ pub(crate) struct Level {
     pub(crate) coarse: Dims,
     /// Axes that are halved.
     pub(crate) active: AxisSet,
-    /// Its bands.
+    /// Indices of its bands.
     pub(crate) bands: Range<usize>,
-    /// Band of a set of odd axes.
+    /// Index of the band of each set of odd axes.
     band_of: [usize; 1 << AXES],
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct BandLayout {
 }
 
 impl BandLayout {
-    /// Slabs along the slowest axis that has an extent, each of about [`SLAB_VALUES`] or more.
+    /// Slabs along the slowest axis of an extent above 1, each of about [`SLAB_VALUES`] or more.
     pub(crate) fn lattice(dims: Dims) -> Self {
         let n_values = volume(&dims);
         let axis = (0..X).find(|a| dims[*a] > 1).unwrap_or(X);
@@ -99,8 +99,8 @@ impl BandLayout {
         Self { bands, levels, n_values: offset }
     }
 
-    /// The index in the chunk of the code with index `at`.
-    pub(crate) fn place_of(&self, at: usize) -> usize {
+    /// The position in working order of the code with index `at`.
+    pub(crate) fn working_position(&self, at: usize) -> usize {
         let band = &self.bands[self.bands.partition_point(|band| band.offset <= at) - 1];
         let Some(finest) = self.levels.first() else { return at };
         let [_, n1, n2, n3] = band.dims;
@@ -167,9 +167,9 @@ impl BandLayout {
 
 /// A row of a level's grid.
 struct LevelRow {
-    /// The class of its even points.
+    /// The odd axes of its points with an even index along X.
     class: AxisSet,
-    /// Offset of the row in that class, and in the class of its odd points.
+    /// Offset of these points in their band or the coarse grid, and of the other points in theirs.
     even: usize,
     odd: usize,
     /// Its offset in the grid.
@@ -253,7 +253,7 @@ impl<V: Copy> Kernel for Merge<'_, V> {
 }
 
 impl Level {
-    /// The band, or the coarse grid (`None`), whose points are the neighbours along `axis` of those of class `odd`.
+    /// The band whose odd axes are those of `odd` less those of `without`; `None` for the coarse grid.
     pub(crate) fn parent(&self, odd: AxisSet, without: AxisSet) -> Option<usize> {
         match odd & !without {
             0 => None,
@@ -262,15 +262,15 @@ impl Level {
     }
 }
 
-/// The sets of odd axes of a level, in the order in which their bands are coded: fewest axes first, so that the
-/// neighbours of a point along each of its odd axes come before it.
+/// The sets of odd axes of a level, in the order in which their bands are coded: fewest axes first, so that parents
+/// come before the bands that they predict.
 fn classes(active: AxisSet) -> Vec<AxisSet> {
     let mut all: Vec<AxisSet> = (1..1 << AXES).filter(|odd| odd & !active == 0).collect();
     all.sort_by_key(|odd| (odd.count_ones(), *odd));
     all
 }
 
-/// Extents of the points of a grid whose indices along the active axes are odd along `odd`, and even along the others.
+/// Extents of the points of a grid whose indices are odd along the axes of `odd`, and even along other active axes.
 pub(crate) fn class_dims(grid: &Dims, active: AxisSet, odd: AxisSet) -> Dims {
     std::array::from_fn(|a| match (active >> a & 1, odd >> a & 1) {
         (0, _) => grid[a],
@@ -304,7 +304,7 @@ mod tests {
                 grid = coarse;
             }
             all[..grid.len()].copy_from_slice(&grid);
-            assert!(all.iter().enumerate().all(|(at, value)| layout.place_of(at) == *value as usize));
+            assert!(all.iter().enumerate().all(|(at, value)| layout.working_position(at) == *value as usize));
             let mut seen = all.clone();
             seen.sort_unstable();
             assert_eq!(seen, values, "every value is in one band");

@@ -1,8 +1,8 @@
 //! Contexts: an estimate of the magnitude of a code from the codes around it (docs/format.md, 7.6).
 //!
 //! The context of a code is a quantised weighted sum of the magnitudes of earlier codes in its band and of its parents;
-//! the weights are fitted to the chunk. Codes are distributed over lanes whose states are decoded in turn, so that a
-//! decoder always has several independent chains of work. Contexts do not use codes of other lanes, except in rows that
+//! the weights are fitted to the chunk. Codes are distributed over lanes that are decoded in turn, so that a decoder
+//! always has several independent chains of operations. Contexts do not use codes of other lanes, except in rows that
 //! all lanes have finished.
 
 use super::bands::{Band, BandLayout, GROUPS, Level, Merge};
@@ -23,17 +23,17 @@ const TERMS: usize = 8;
 const WEIGHT_ONE: f64 = 64.0;
 /// Larger magnitudes count as this.
 const MAX_MAGNITUDE: u32 = (1 << 19) - 1;
-/// The leading bits of [`MAX_MAGNITUDE`] that a token has: [`leading_magnitude`] is at most this.
+/// The largest [`leading_magnitude`]: the bits of [`MAX_MAGNITUDE`] that its token holds.
 pub(crate) const MAX_LEADING: u32 = 7 << 16;
-/// Added to every sum; smaller differences do not change the context.
+/// Added to every sum, so that the smallest sums share a context.
 pub(crate) const BIAS: u32 = 4;
-/// The sum of a code that is always 0.
+/// The sum of a masked code: its context is [`MASKED_CONTEXT`].
 pub(crate) const MASKED: u32 = 1 << 31;
-/// Weights of: the previous code, the one before that, the code in the previous row, its two neighbours, the codes in
-/// the previous plane and volume, the parents (without parents, the row before the previous one), and a constant.
+/// Weights of: the previous code, the second last code, the code in the previous row, its two neighbours, the codes in
+/// the previous plane and volume, the parents (without parents, the code two rows before), and a constant.
 pub(crate) type Weights = [u8; TERMS];
 
-/// Weights that suit most data, for chunks that are too small to fit their own.
+/// Weights that suit most data, for estimates and for samples that are too small for a fit.
 pub(crate) const DEFAULT_WEIGHTS: Weights = [19, 6, 16, 5, 10, 5, 4, 2];
 
 #[inline(always)]
@@ -60,7 +60,7 @@ pub(crate) fn context_of(sum: u32) -> u32 {
     2 * (29 - zeros) + ((sum << zeros) >> 30) - 2
 }
 
-/// Sets codes to 0 to which contexts of these pieces refer, in other bands of their levels.
+/// Sets codes of parent bands to 0, in the rows that contexts of these pieces refer to.
 pub(crate) fn clear_parents(layout: &BandLayout, pieces: &[Piece], codes: &mut [i32]) {
     let n_rows = |band: &Band| volume(&band.dims) / band.dims[X];
     let mut is_parent: Vec<Vec<bool>> = layout.bands.iter().map(|_| Vec::new()).collect();
@@ -100,12 +100,12 @@ struct Known<'a> {
 pub(crate) struct Surroundings<'a> {
     dims: Dims,
     masked: Option<&'a [bool]>,
-    /// For each odd axis.
+    /// Each odd axis, and the parent along it.
     parents: Vec<(usize, Known<'a>)>,
 }
 
 impl<'a> Surroundings<'a> {
-    /// `before` holds all bands before this one; `coarse` are the codes of all coarser levels, merged.
+    /// `before` holds the codes of all bands before this one, `coarse` those of the coarse grid of its level.
     pub(crate) fn new(
         layout: &BandLayout,
         band: &Band,
@@ -125,7 +125,7 @@ impl<'a> Surroundings<'a> {
         Self { dims: band.dims, masked, parents }
     }
 
-    /// The sums of a run's codes, without the terms of previous codes of the same row. `frame` describes the layout of
+    /// The sums of a run's codes, without the terms of previous codes of the same run. `frame` describes the layout of
     /// `codes`.
     #[inline(always)]
     pub(crate) fn sums(&self, run: &Run, frame: &Frame, codes: &[i32], weights: &Weights, sums: &mut [u32]) {
@@ -137,7 +137,7 @@ impl<'a> Surroundings<'a> {
         let position = [run.plane / self.dims[1], run.plane % self.dims[1], run.row];
         let w = weights.map(u32::from);
         let mut terms = Terms { all: [(&[][..], 0); MAX_TERMS], n: 0 };
-        // Rows are read from memory even beyond their ends. Afterwards, the first and the last code are corrected.
+        // Rows are read beyond their ends where memory allows. `first` and `last` correct the sums of these codes.
         let mut first = 0_u32;
         let mut last = 0_u32;
         let mut spare = Vec::new();
@@ -188,7 +188,7 @@ impl<'a> Surroundings<'a> {
                 terms.push(&parent.codes[parent.row_start(next) + run.column..], n, w[6]);
                 continue;
             }
-            // The last code has no right parent if there are not more parents than points.
+            // If the parent's row ends with the run, the last code has no right parent: the left one counts twice.
             let is_whole = run.column + n < parent.dims[X];
             if at + n < parent.codes.len() {
                 terms.push(&parent.codes[at + 1..], n, w[6]);
@@ -216,7 +216,7 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// The terms of one code, for fitting; every neighbour in the band exists.
+    /// The terms of one code, for a fit. They ignore edges of pieces and lanes within the band.
     fn terms(&self, codes: &[i32], position: &Dims, at: usize) -> [f64; TERMS] {
         let width = self.dims[X];
         let get = |exists: bool, back: usize| if exists { f64::from(magnitude(codes[at - back])) } else { 0.0 };
@@ -250,7 +250,7 @@ impl<'a> Surroundings<'a> {
 /// Terms of a run, at most: three of the row before, plane, volume, and two parents for each axis.
 const MAX_TERMS: usize = 5 + 2 * AXES;
 
-/// Rows of codes beside a run, and their weights.
+/// Rows of neighbours of a run, and their weights.
 struct Terms<'a> {
     all: [(&'a [i32], u32); MAX_TERMS],
     n: usize,
@@ -308,7 +308,7 @@ impl Known<'_> {
     }
 }
 
-/// Merges the codes of the levels coarser than each into one grid, level by level.
+/// The codes of the coarse grid of a level, merged level by level.
 pub(crate) struct CoarseCodes<'a> {
     layout: &'a BandLayout,
     /// Level whose coarse grid is in `codes`.
@@ -356,12 +356,12 @@ impl Drop for CoarseCodes<'_> {
 pub(crate) struct WeightSample {
     terms: Vec<[f64; TERMS]>,
     magnitudes: Vec<f64>,
-    /// Codes whose terms are all 0 but for the constant, and the sum of their magnitudes.
+    /// Number of codes whose terms are all 0 except the constant, and the sum of their magnitudes.
     n_alone: f64,
     alone: f64,
 }
 
-/// Passes over a band, at most, in search of codes with neighbours that are not 0.
+/// The most passes over a band in search of codes with neighbours other than 0.
 const MAX_PASSES: usize = 8;
 /// Fewer codes with such neighbours are not worth a fit.
 const MIN_SAMPLE: usize = 64;
@@ -465,7 +465,7 @@ mod tests {
     use crate::codec::small::pieces::Lane;
     use crate::codec::small::pieces::tests::{below, deals, position_of, some_piece};
 
-    /// The array that bands are taken from.
+    /// The array that bands are parts of.
     struct Array {
         dims: Dims,
         codes: Vec<i32>,
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Where the points of a band lie in the array: the first along each axis, and the steps.
+    /// Positions of a band's points in the array: the first along each axis, and the strides.
     fn grid_of(layout: &BandLayout, band: &Band) -> ([usize; AXES], [usize; AXES]) {
         let finer = &layout.levels[..band.level];
         let stride = |a: usize| 1 << finer.iter().filter(|level| level.active >> a & 1 != 0).count();
@@ -488,7 +488,7 @@ mod tests {
         (first, std::array::from_fn(|a| strides[a] << (active >> a & 1)))
     }
 
-    /// The sum of a code without those before in its run, position by position from the whole array.
+    /// The sum of a code without the codes before it in its run, computed from the whole array.
     fn sum_of(
         array: &Array,
         layout: &BandLayout,

@@ -1,9 +1,9 @@
 //! Robust least squares for the coefficients of linear predictors, on a sample of the chunk (docs/predictors.md).
 //!
-//! What matters is the length of the codes, which grows with the logarithm of the error; plain least squares would
-//! serve the few largest errors. So errors are reweighted a few times by the slope of that logarithm, and the
-//! candidate of least estimated length wins. Only additions, multiplications and divisions in a fixed order are used,
-//! no library functions: every machine finds the same coefficients.
+//! Code length grows with the logarithm of the error, but plain least squares is driven by the few largest errors. So
+//! the fit reweights errors a few times by the slope of that logarithm, and picks the candidate with the shortest
+//! estimated codes. It uses only additions, multiplications and divisions in a fixed order, no library functions:
+//! every machine finds the same coefficients.
 
 use std::ops::Range;
 
@@ -17,23 +17,23 @@ pub(crate) const MAX_COEFFICIENT: i32 = 8 * COEFFICIENT_ONE;
 const ROUNDS: usize = 3;
 /// A round that gains less than this share of the bits is the last.
 const LEAST_GAIN: f64 = 1.0 / 512.0;
-/// A fit that gains less than this share over the best preset may have been led astray.
+/// If a fit gains less than this share over the best preset, a second fit starts from that preset.
 const GOOD_GAIN: f64 = 0.125;
-/// From this share of values at edges on, they get a fit of their own.
+/// If more than this share of values is at edges, a further fit includes them.
 const MANY_EDGES: f64 = 0.25;
 /// Fewer values than this for each coefficient are not worth a fit.
 const VALUES_PER_COEFFICIENT: usize = 64;
-/// What a fitted coefficient costs in the stream, in bits.
+/// Bits of a fitted coefficient in the payload, about.
 pub(crate) const COEFFICIENT_BITS: f64 = 9.0;
 
-/// Passes over a chunk, at most, in search of observations that tell something.
+/// The most passes over a chunk in search of informative observations.
 pub(crate) const MAX_PASSES: usize = 4;
-/// An observation whose numbers are all below this, in steps, tells nothing: whatever the coefficients, the code is 0.
-const TELLING: f64 = 0.125;
+/// An observation whose numbers are all below this, in steps, is uninformative: its code is 0 with any coefficients.
+const INFORMATIVE: f64 = 0.125;
 
-/// Position of the `i`-th sample among `n` values, `n_samples` per pass: one in each of as many equal parts, at a
-/// different position in each. At a regular distance samples would meet few columns of an array whose row length
-/// divides that distance.
+/// Position of the `i`-th sample among `n` values, `n_samples` per pass: one in each of `n_samples` equal parts, at a
+/// different offset in each. With a constant stride, samples would cover few columns of an array whose row length
+/// divides that stride.
 #[inline(always)]
 pub(crate) fn sample_position(i: usize, n_samples: usize, n: usize) -> usize {
     // Multiples of the golden ratio fill the unit interval evenly.
@@ -43,22 +43,22 @@ pub(crate) fn sample_position(i: usize, n_samples: usize, n: usize) -> usize {
     (n * (i % n_samples) + within as usize) / n_samples
 }
 
-/// Observations of a predicted value and of what it is predicted from, all in units of the quantisation step and as
-/// differences from the base, the quantity whose coefficient makes the sum of all coefficients one.
+/// Observations of a value to predict, the target, and of the terms that predict it: differences from the base, in
+/// quantisation steps. The base is the term whose coefficient makes the sum of all coefficients one.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    /// The target, then one column for each quantity but the base, each with room for `capacity` observations.
+    /// The target, then one column for each term but the base, each with room for `capacity` observations.
     values: Vec<f64>,
-    /// Whether all that the target is predicted from exists: 1, or 0 at the edges of an array.
+    /// 1 where all terms exist, 0 at the edges of an array.
     is_inner: Vec<f64>,
     n_columns: usize,
     capacity: usize,
-    /// Observations so far, and those that were looked at.
+    /// Number of observations kept, and of all that were examined.
     len: usize,
     n_seen: usize,
 }
 
-/// The coefficients of the quantities but the base, and the estimated length of the codes of the sample in bits.
+/// The coefficients of all terms but the base, and the estimated bits of the codes of the sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) coefficients: Vec<i32>,
@@ -74,7 +74,7 @@ struct Work {
 }
 
 impl Sample {
-    /// A sample of `n_columns` quantities but the base, and of at most `capacity` observations.
+    /// A sample of at most `capacity` observations, with `n_columns` terms besides the base.
     pub(crate) fn new(n_columns: usize, capacity: usize) -> Self {
         Self {
             values: scratch::take((n_columns + 1) * capacity),
@@ -86,24 +86,27 @@ impl Sample {
         }
     }
 
-    /// Where the next observations of the target go (0), or of one of the quantities (from 1 on).
+    /// Space for the next observations of the target (0) or of a term (from 1 on).
     #[inline(always)]
     pub(crate) fn next(&mut self, i: usize) -> &mut [f64] {
         &mut self.values[i * self.capacity..][..self.capacity][self.len..]
     }
 
-    /// Whether a pass of `n_samples` observations left room for as many again: most of what it met told nothing.
+    /// Whether to make another pass of `n_samples` observations: few were informative, and there is room for more.
     pub(crate) fn wants_more(&self, n_samples: usize) -> bool {
         self.len < n_samples / 2 && self.len + n_samples <= self.capacity
     }
 
-    /// Takes over the `n` next observations, those whose target is good; none if they tell nothing. Those in `inner`
-    /// lack nothing that predicts them.
+    /// Appends the next `n` observations whose target is good, or none if all are uninformative. Those in `inner` have
+    /// all terms.
     #[inline(always)]
     pub(crate) fn append(&mut self, n: usize, inner: Range<usize>, is_good: impl Fn(f64) -> bool) {
         let next = self.len..self.len + n;
         self.n_seen += n;
-        if self.values.chunks_exact(self.capacity).all(|column| column[next.clone()].iter().all(|z| z.abs() < TELLING))
+        if self
+            .values
+            .chunks_exact(self.capacity)
+            .all(|column| column[next.clone()].iter().all(|z| z.abs() < INFORMATIVE))
         {
             return;
         }
@@ -133,7 +136,7 @@ impl Sample {
         &self.values[(i + 1) * self.capacity..][..self.len]
     }
 
-    /// Estimated length of the codes with these coefficients; leaves the errors.
+    /// Estimated bits of the codes with these coefficients. Stores the errors of the predictions in `errors`.
     #[inline(always)]
     pub(crate) fn bits(&self, coefficients: &[i32], errors: &mut Vec<f64>) -> f64 {
         errors.clear();
@@ -144,7 +147,7 @@ impl Sample {
                 *e -= c * z;
             }
         }
-        // The bits of a number, read as an integer, are its logarithm but for a small error.
+        // The bit pattern of a float, read as an integer, approximates its logarithm.
         let mut sum = 0_u64;
         for e in errors.iter() {
             sum += ((1.0 + 4.0 * e * e).min(1e30).to_bits() - 1_f64.to_bits()) >> 32;
@@ -152,9 +155,8 @@ impl Sample {
         sum as f64 * (0.5 / (1 << 20) as f64)
     }
 
-    /// The best of `presets` and of coefficients fitted from them and from nothing, if those are worth their cost when
-    /// the sample stands for `n_values` values. Returns also whether it is a fitted one; otherwise the place of the
-    /// preset.
+    /// The best of `presets` and of fitted coefficients, whose bits count if the sample represents `n_values` values.
+    /// Also returns the index of the preset, or `None` for fitted coefficients.
     #[inline(always)]
     pub(crate) fn best(&self, presets: &[&[i32]], n_values: usize) -> (Candidate, Option<usize>) {
         let mut work = Work::default();
@@ -174,18 +176,18 @@ impl Sample {
         let scale = n_values as f64 / self.n_seen as f64;
         let cost = COEFFICIENT_BITS * n_columns as f64 / scale.max(1.0);
         self.search(None, false, cost, &mut best, &mut work);
-        // A second start is worth it only where the first gained little.
+        // A second start pays only where the first gained little.
         if best.0.bits > bits * (1.0 - GOOD_GAIN) {
             self.search(Some(presets[preset].to_vec()), false, cost, &mut best, &mut work);
         }
-        // Edges have codes too.
+        // Values at edges need codes, too.
         if self.is_inner.iter().sum::<f64>() < n as f64 * (1.0 - MANY_EDGES) {
             self.search(Some(best.0.coefficients.clone()), true, cost, &mut best, &mut work);
         }
         best
     }
 
-    /// Reweighted least squares from some coefficients on, or from nothing; keeps what is better than the best so far.
+    /// Reweighted least squares, from the errors of `start` or from an unweighted fit; updates `best` if it is better.
     #[inline(always)]
     fn search(
         &self,
@@ -213,7 +215,7 @@ impl Sample {
         }
     }
 
-    /// Least squares, of all values or of the inner ones, where wanted weighted by the errors in `work`.
+    /// Least squares over all values or only the inner ones, optionally weighted by the errors in `work`.
     #[inline(always)]
     fn least_squares(&self, is_weighted: bool, of_all: bool, work: &mut Work) -> Vec<i32> {
         let (n, m) = (self.len, self.n_columns);
@@ -230,7 +232,7 @@ impl Sample {
             }
             ridge = 0.004;
         }
-        // The right side is one more column.
+        // The right-hand side is the last column.
         let columns = |c: usize| if c < m { self.column(c) } else { self.target() };
         let mut matrix = vec![vec![0.0; m + 1]; m];
         work.weighted.resize(n, 0.0);
@@ -251,7 +253,7 @@ impl Sample {
                 matrix[c][r] = matrix[r][c];
             }
         }
-        // Enough of a ridge to keep noise of the order of the step from being followed.
+        // The ridge keeps the fit from following noise of the order of the step.
         for (r, row) in matrix.iter_mut().enumerate() {
             row[r] = row[r] * (1.0 + 1e-6) + ridge * n as f64;
         }
@@ -267,8 +269,8 @@ impl Drop for Sample {
     }
 }
 
-/// Sums of products with each of several columns, each in a fixed order that vectors can follow. Several at a time,
-/// since each addition waits for the one before.
+/// Dot products with several columns, each summed in a fixed order that suits vectors. Several at a time, since each
+/// addition waits for the previous one.
 #[inline(always)]
 fn dots<const N: usize>(a: &[f64], columns: [&[f64]; N]) -> [f64; N] {
     let mut sums = [[0.0; 8]; N];
@@ -277,7 +279,7 @@ fn dots<const N: usize>(a: &[f64], columns: [&[f64]; N]) -> [f64; N] {
     let (a8, a_rest) = a.as_chunks::<8>();
     for (i, a) in a8.iter().enumerate() {
         for (sums, b) in sums.iter_mut().zip(columns) {
-            let b: &[f64; 8] = b[8 * i..].first_chunk().expect("columns are as long");
+            let b: &[f64; 8] = b[8 * i..].first_chunk().expect("columns have the same length");
             for i in 0..8 {
                 sums[i] += a[i] * b[i];
             }
@@ -291,7 +293,8 @@ fn dots<const N: usize>(a: &[f64], columns: [&[f64]; N]) -> [f64; N] {
     all
 }
 
-/// Solves the symmetric positive definite system whose right side is the last column; directions without evidence are 0.
+/// Solves the symmetric positive definite system whose right-hand side is the last column. Unknowns without a usable
+/// pivot are 0.
 pub(crate) fn solve(mut matrix: Vec<Vec<f64>>) -> Vec<f64> {
     let m = matrix.len();
     for i in 0..m {
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_meet_every_column() {
+    fn samples_cover_every_column() {
         let (n, width, n_samples) = (96 * 128 * 128, 128, 1024);
         for pass in 0..3 {
             let mut per_column = vec![0; width];
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_out_what_tells_nothing() {
+    fn leaves_out_uninformative_observations() {
         let mut sample = Sample::new(1, 40);
         for i in 0..40 {
             observe(&mut sample, &if i % 10 == 0 { [1.0, 2.0] } else { [0.0, 0.1] });

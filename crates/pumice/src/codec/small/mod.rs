@@ -1,5 +1,5 @@
-//! The codec of the presets `small` and `max`: picks the predictor that suits the chunk best, and codes its residuals
-//! under contexts (docs/format.md, 7).
+//! The codec of the presets `small` and `max`: picks the predictor with the shortest estimated codes, and codes its
+//! residuals under contexts (docs/format.md, 7).
 
 pub(crate) mod bands;
 pub(crate) mod context;
@@ -27,26 +27,26 @@ use crate::plan::Quantizer;
 use bands::BandLayout;
 use portfolio::{Begun, Choice, Chunk, Coded};
 
-/// How hard to try.
+/// How the encoder chooses the predictor, and how it codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Chooses the predictor from a sample; static contexts.
+    /// Chooses the predictor on a sample; codes under static contexts.
     Sample,
-    /// Tries all predictors on the whole chunk; adaptive mixing.
+    /// Tries all predictors on the whole chunk; codes by adaptive mixing.
     Everything,
-    /// Take this predictor, static contexts.
+    /// Uses this predictor; codes under static contexts.
     #[cfg(feature = "unstable-research")]
     Given(Choice),
 }
 
-/// Chunks of fewer values are always coded by mixing, which stores no tables. So are somewhat larger chunks whose codes
-/// take fewer bits than this, since tables would be a large part of them.
+/// Chunks of fewer than `MIXED_VALUES` values are coded by mixing, which stores no tables. So are chunks of fewer than
+/// `MIXED_SPARSE_VALUES` whose codes take fewer than `MIXED_SPARSE_BITS`: tables would be a large part of the payload.
 const MIXED_VALUES: usize = 5 << 10;
 const MIXED_SPARSE_VALUES: usize = 1 << 14;
 const MIXED_SPARSE_BITS: u64 = 1 << 13;
 
-/// Chunks of at most so many values are coded with several predictors if their codes take few bits, or few bits in all
-/// and per value: samples meet few of these codes, and parameters are a large part of the payload.
+/// Chunks of at most `SHORT_VALUES` values are coded with several predictors if their codes take few bits, or few bits
+/// in all and per value: a sample has few codes other than 0, and parameters are a large part of the payload.
 const SHORT_VALUES: usize = 1 << 18;
 const SHORT_BITS: u64 = 1 << 13;
 const SHORT_SPARSE_BITS: u64 = 1 << 16;
@@ -173,7 +173,7 @@ impl<T: Real> ChunkCodec<T> for Small {
     }
 }
 
-/// A chunk to encode, and how.
+/// A chunk to encode, and the settings of the encoder.
 struct Job<'a, T> {
     chunk: Chunk<'a, T>,
     /// For each value 0, or 1 + the index of its fill value; `None` if there are no fill values.
@@ -184,7 +184,7 @@ struct Job<'a, T> {
 }
 
 impl<T: Real> Job<'_, T> {
-    /// Chooses the predictor and appends the payload, without padding.
+    /// Chooses the predictor, which it returns, and appends the payload without padding.
     fn encode(&mut self, out: &mut Vec<u8>) -> Choice {
         let (choice, n_bits, begun) = match self.effort {
             Effort::Sample => self.chunk.choose(self.workers),
@@ -212,7 +212,7 @@ impl<T: Real> Job<'_, T> {
         shortest.0
     }
 
-    /// Appends the payload of a predictor whose codes take about `n_bits` bits.
+    /// Codes the chunk with a predictor whose codes take about `n_bits` bits, and appends the payload.
     fn write(&mut self, choice: Choice, n_bits: u64, begun: Option<Begun<T>>, out: &mut Vec<u8>) {
         let Self { chunk, kinds, n_fills, effort, workers } = self;
         let (values, dims) = (chunk.values, &chunk.dims);
@@ -269,7 +269,7 @@ impl<T: Real> Job<'_, T> {
     }
 }
 
-/// All predictors that a chunk, which is not empty, may be coded with, and the one that `small` chooses.
+/// All predictors that can code a chunk, which must not be empty, and the one that `small` chooses.
 #[cfg(feature = "unstable-research")]
 pub(crate) fn candidates<T: Real>(
     values: &[T],

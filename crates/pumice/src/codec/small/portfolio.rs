@@ -556,7 +556,7 @@ impl<T> Coded<T> {
         match self {
             Coded::Lattice(coded) => coded.escapes.clone(),
             Coded::Interpolated(coded) => {
-                let mut exact: Vec<usize> = coded.escapes.iter().map(|at| coded.layout.place_of(*at)).collect();
+                let mut exact: Vec<usize> = coded.escapes.iter().map(|at| coded.layout.working_position(*at)).collect();
                 exact.sort_unstable();
                 exact
             }
