@@ -2,8 +2,8 @@
 //!
 //! Each point that is not on the coarser grid is predicted from restored values around it: along each of its odd axes
 //! from the six nearest points, and from the corners of the squares that two odd axes span. The coefficients are those
-//! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so they can be
-//! worked on in parallel and in vectors.
+//! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so threads
+//! and vectors can process them in parallel.
 
 use std::ops::Range;
 
@@ -18,15 +18,15 @@ use crate::exec::{Workers, scratch};
 use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 
-/// Observations for a fit, at least and at most.
+/// The fewest and the most observations for a fit.
 const SAMPLE_VALUES: Range<usize> = 128..2560;
-/// Observations taken from one row, at least.
+/// The fewest observations per row, about.
 const POINTS_PER_ROW: usize = 16;
-/// Bands of fewer points along an axis have no points but those at its edges.
+/// Along axes of fewer points, edges are not distinguished: all points count as inner ones.
 const MIN_INNER: usize = 8;
 /// Values that are quantised at a time.
 const QUANTIZED_VALUES: usize = 64;
-/// Values that a worker takes at a time.
+/// Values per task of a worker.
 const VALUES_PER_TASK: usize = 1 << 15;
 
 /// How the step shrinks from level to level: by `ratio` for each, down to 1 / `most`.
@@ -35,7 +35,7 @@ pub(crate) const STEP_SCALES: [(f64, f64); 4] = [(1.0, 1.0), (1.25, 2.0), (1.5, 
 /// Named kernels, in multiples of 1 / COEFFICIENT_ONE of half the sums of [`TAPS`]: linear, cubic, natural cubic.
 const KERNELS: [[i32; TAPS]; 3] = [[1024, 0, 0], [1152, -128, 0], [1178, -154, 0]];
 
-/// What a band is predicted with.
+/// The coefficients that predict a band.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stencil {
     /// A named kernel along one of the odd axes, or the mean over all of them.
@@ -49,7 +49,7 @@ pub(crate) enum Stencil {
 pub(crate) struct Parameters<T> {
     /// Axes that are halved.
     pub(crate) active: AxisSet,
-    /// Place in [`STEP_SCALES`].
+    /// Index into [`STEP_SCALES`].
     pub(crate) scale: usize,
     /// Step of the finest level.
     pub(crate) step: T,
@@ -62,7 +62,7 @@ pub(crate) struct Encoded<T> {
     pub(crate) layout: BandLayout,
     pub(crate) parameters: Parameters<T>,
     pub(crate) codes: Vec<i32>,
-    /// Places among the codes of values that must be stored exactly.
+    /// Indices, in the order of codes, of values that must be stored exactly.
     pub(crate) escapes: Vec<usize>,
 }
 
@@ -145,12 +145,12 @@ impl Stencil {
             }
             Stencil::Fitted(coefficients) => all[1..=coefficients.len()].copy_from_slice(coefficients),
         }
-        // The first takes what is missing to one.
+        // The first coefficient makes their sum one.
         all[0] = COEFFICIENT_ONE - all[1..].iter().sum::<i32>();
         all
     }
 
-    /// The named ones, with the coefficients of all terms.
+    /// All named stencils, each with the coefficients of all terms.
     fn named(n_odd: usize) -> Vec<(Self, [i32; MAX_TERMS])> {
         let mut all = Vec::with_capacity(KERNELS.len() * (AXES + 1));
         for kernel in 0..KERNELS.len() {
@@ -199,18 +199,18 @@ pub(crate) struct Encoder<T> {
     masked: Option<Vec<bool>>,
     /// All points in the order of codes: restored values of levels that are coded, source values of the others.
     all: Vec<T>,
-    /// Restored values on the grid of the levels that are coded.
+    /// Restored values on the coarse grid of the next level to code.
     coarse: Vec<T>,
     /// Levels that are not coded yet.
     n_left: usize,
     codes: Vec<i32>,
     escapes: Vec<usize>,
     stencils: Vec<Stencil>,
-    /// Those of the finest level, if a sample of it was coded and they serve for all of it.
+    /// Stencils that were fitted for a sample of the finest level, if all of it is to use them.
     finest: Vec<Stencil>,
 }
 
-/// Codes of all levels but the finest, and of bricks of that.
+/// Codes of all levels but the finest, and of bricks of the finest.
 pub(crate) struct Sampled<'a> {
     pub(crate) layout: &'a BandLayout,
     pub(crate) codes: &'a [i32],
@@ -224,7 +224,7 @@ pub(crate) struct Sampled<'a> {
 }
 
 impl<T: Real> Encoder<T> {
-    /// Codes the anchors of `values` (working order). `masked` points are predicted but never coded.
+    /// Codes the anchors of `values` (working order). `masked` points take their prediction; their code is 0.
     pub(crate) fn new(
         values: &[T],
         masked: Option<&[bool]>,
@@ -289,7 +289,7 @@ impl<T: Real> Encoder<T> {
         }
     }
 
-    /// Codes some rows, in ascending order, of a band of the finest level that is not coded.
+    /// Codes rows, in ascending order, of a band of the next level, and returns its stencil.
     fn code_band(&mut self, i: usize, rows: Vec<Range<usize>>, workers: &Workers) -> Stencil {
         let band = &self.layout.bands[i];
         let level = &self.layout.levels[band.level];
@@ -337,7 +337,7 @@ impl<T: Real> Encoder<T> {
         stencil
     }
 
-    /// Codes bricks of the finest level, where all others are coded, and calls `f` with them; then forgets them.
+    /// Codes bricks of the finest level, when all others are coded, and calls `f` with them; keeps only the stencils.
     pub(crate) fn sample<R>(&mut self, bricks: &[pieces::Brick], f: impl FnOnce(&Sampled<'_>) -> R) -> R {
         assert_eq!(self.n_left, 1, "all levels but one are coded");
         let bands = self.layout.levels[0].bands.clone();
@@ -346,7 +346,7 @@ impl<T: Real> Encoder<T> {
         let mut finest = Vec::new();
         let mut n_coefficients: usize = self.stencils.iter().map(Stencil::n_fitted).sum();
         if let Some(masked) = &self.masked {
-            // What is masked takes its prediction, once it is coded; until then, the value before.
+            // Masked points take their prediction when they are coded; until then, the value before.
             let first = self.layout.bands[bands.start].offset;
             let mut last = T::default();
             for (x, is_masked) in self.all[first..].iter_mut().zip(&masked[first..]) {
@@ -389,12 +389,12 @@ impl<T: Real> Encoder<T> {
         result
     }
 
-    /// Has the stencils of the finest level fitted again, when all of it is coded.
+    /// Discards the stencils of the finest level: they are fitted again when all of it is coded.
     pub(crate) fn forget_finest(&mut self) {
         self.finest.clear();
     }
 
-    /// Codes what is left.
+    /// Codes the remaining levels.
     pub(crate) fn finish(mut self, workers: &Workers) -> Encoded<T> {
         self.advance(0, workers);
         scratch::give(self.coarse);
@@ -455,7 +455,7 @@ pub(crate) fn decode<T: Real>(
     scratch::give(all);
 }
 
-/// Puts a value for each point into the order of codes.
+/// Reorders one value per point from working order to the order of codes.
 pub(crate) fn to_bands<V: Copy>(layout: &BandLayout, values: &[V], zero: V) -> Vec<V> {
     let mut all = vec![zero; layout.n_values];
     let mut grid = values;
@@ -471,7 +471,7 @@ pub(crate) fn to_bands<V: Copy>(layout: &BandLayout, values: &[V], zero: V) -> V
     all
 }
 
-/// Anchors are predicted by the one before, or by the start of the row before.
+/// Predicts an anchor by the one before it in the row; the first of a row by the first of the row before.
 fn anchor_prediction<T: Real>(dims: &Dims, restored: &[T], at: usize) -> T {
     let n = dims[X];
     match at {
@@ -507,7 +507,7 @@ fn decode_anchors<T: Real>(layout: &BandLayout, step: T, codes: &[i32], anchors:
     }
 }
 
-/// The code of a value and what it restores, if that is within the tolerance; tries the neighbouring code too.
+/// The code of a value and the restored value, if the error is within the tolerance; also tries the adjacent code.
 #[inline(always)]
 fn code_one<T: Real>(x: T, prediction: T, scalars: &Scalars<T>) -> Option<(i32, T)> {
     let t = x.fsub(prediction).fmul(scalars.inv_step);
@@ -571,7 +571,7 @@ impl<T: Real> Kernel for Fit<'_, T> {
         let n_values = self.current.len();
         let n_odd = self.near.odd.count_ones() as usize;
         let named = Stencil::named(n_odd);
-        // A few points of each of many rows, spread over the band.
+        // The sample has a few points in each of many rows, spread over the band.
         let wanted = (n_values / 24).clamp(SAMPLE_VALUES.start, SAMPLE_VALUES.end);
         let n = dims[X];
         let n_rows = n_values / n;
@@ -581,14 +581,14 @@ impl<T: Real> Kernel for Fit<'_, T> {
         let mut sample = Sample::new(n_terms(n_odd) - 1, 3 * per_pass / 2);
         let norms: [T; MAX_TERMS] = std::array::from_fn(|j| norm(j, n_odd));
         let (mut made, mut buffers) = (Made::new(), [Vec::new(), Vec::new()]);
-        // Where most rows of a small band are wanted, all are prepared at once.
+        // If most rows of a small band are sampled, the pairs of all rows are prepared at once.
         let mut made_for_all = Made::new();
         let all = if n_values <= PIECE_VALUES && n_rows <= 2 * n_sampled {
             Some(self.near.pairs(&Piece::new(&dims, 0, n_values), &norms, &mut made_for_all))
         } else {
             None
         };
-        // Where most of the band needs no prediction, further passes look for what does.
+        // Where most observations are uninformative, further passes look for others.
         let n_passes = (n_rows / n_sampled).clamp(1, MAX_PASSES);
         for i in 0..n_passes * n_sampled {
             if i > 0 && i.is_multiple_of(n_sampled) && !sample.wants_more(per_pass) {
@@ -606,7 +606,7 @@ impl<T: Real> Kernel for Fit<'_, T> {
                 let piece = Piece::new(&dims, start, end);
                 let source = &self.current[start..][..piece.dims[X]];
                 start += piece.dims[X];
-                // Another first point in each row and piece.
+                // The first point differs between rows and pieces.
                 let first = sample_position(i + n_pieces, 1, stride);
                 n_pieces += 1;
                 if first >= source.len() {
@@ -644,17 +644,17 @@ impl<T: Real> Fit<'_, T> {
     }
 }
 
-/// Some rows of a band to code.
+/// Rows of a band to encode.
 struct EncodeRows<'a, T> {
     near: Neighbourhood<'a, T>,
     first_row: usize,
     coefficients: [T; MAX_TERMS],
     scalars: Scalars<T>,
-    /// Source values, which become restored ones.
+    /// Source values; restored ones replace them.
     values: &'a mut [T],
     codes: &'a mut [i32],
     masked: Option<&'a [bool]>,
-    /// Places among `values` of those that must be stored exactly.
+    /// Indices into `values` of those that must be stored exactly.
     escapes: Vec<usize>,
 }
 
@@ -680,7 +680,7 @@ impl<T: Real> Kernel for &mut EncodeRows<'_, T> {
 }
 
 impl<T: Real> EncodeRows<'_, T> {
-    /// Codes the values from `start` on that have these predictions, at most [`QUANTIZED_VALUES`].
+    /// Codes the values from `start` on, given their predictions, of which there are at most [`QUANTIZED_VALUES`].
     #[inline(always)]
     fn code_block(&mut self, start: usize, prediction: &[T]) {
         let n = prediction.len();
@@ -702,7 +702,7 @@ impl<T: Real> EncodeRows<'_, T> {
     }
 }
 
-/// Codes a row and restores it in place; false if some value is not within the tolerance.
+/// Codes a row and restores it in place; false if an error exceeds the tolerance or a code is too large.
 #[inline(always)]
 fn quantize_row<T: Real>(values: &mut [T], prediction: &[T], codes: &mut [i32], scalars: &Scalars<T>) -> bool {
     let Scalars { step, inv_step, tolerance } = *scalars;
@@ -720,7 +720,7 @@ fn quantize_row<T: Real>(values: &mut [T], prediction: &[T], codes: &mut [i32], 
     n_over == 0
 }
 
-/// Some rows of a band to restore.
+/// Rows of a band to restore.
 struct DecodeRows<'a, T> {
     near: Neighbourhood<'a, T>,
     first_row: usize,

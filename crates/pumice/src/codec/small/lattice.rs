@@ -1,6 +1,6 @@
 //! Prediction on the lattice: all values are quantised first, then each integer is predicted from integers before it
-//! (docs/format.md, 7.5). N-D Lorenzo differences over any set of axes and second differences are coefficients of this
-//! predictor like any other; often coefficients fitted to the chunk do better.
+//! (docs/format.md, 7.5). Lorenzo differences over any set of axes and second differences are special cases of this
+//! predictor; coefficients fitted to the chunk are often better.
 //!
 //! There is no feedback: the encoder works on whole rows at once, and only the decoder's last step runs value by value.
 
@@ -18,7 +18,8 @@ use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::quantize::{Quantizer, restore};
 
-/// Steps back along each axis to the integers that predict, in order of their coefficients. Negative: forward.
+/// Offsets of the neighbours that predict, in the order of their coefficients: steps back along each axis. Negative
+/// steps go forward.
 const OFFSETS: [[isize; AXES]; 18] = [
     [0, 0, 0, 1],
     [0, 0, 0, 2],
@@ -39,19 +40,19 @@ const OFFSETS: [[isize; AXES]; 18] = [
     [1, 0, 1, 0],
     [1, 1, 0, 0],
 ];
-/// Offsets along the row itself come first.
+/// The number of neighbours in the row itself, which come first.
 const N_LEFT: usize = 3;
-/// The neighbours from which, in this order, the base is taken: the first that exists.
+/// The base is the first of these neighbours that exists.
 const BASES: [usize; AXES] = [0, 3, 7, 14];
 const SHIFT: u32 = COEFFICIENT_ONE.trailing_zeros();
-/// Values this near to the start of an axis lack some neighbours; those of short axes are not told apart.
+/// Values with an index below `MARGIN` lack neighbours. Along axes shorter than `MIN_INNER`, all count as inner values.
 const MARGIN: usize = 2;
 const MIN_INNER: usize = 8;
-/// Most observations for a fit, and for one that serves only to compare the lattice with other predictors.
+/// The most observations for a fit, and for one that only compares the lattice with other predictors.
 pub(crate) const FIT_VALUES: usize = 4096;
 pub(crate) const TRIAL_VALUES: usize = 1024;
 
-/// Coefficients of all offsets; the first is what the others lack to one.
+/// Coefficients of all offsets; the first makes their sum one.
 pub(crate) type Coefficients = [i32; OFFSETS.len()];
 
 /// Everything the decoder needs besides the codes.
@@ -67,7 +68,7 @@ pub(crate) struct Encoded {
     pub(crate) layout: BandLayout,
     pub(crate) parameters: Parameters,
     pub(crate) codes: Vec<i32>,
-    /// Places of values that must be stored exactly.
+    /// Positions of values that must be stored exactly.
     pub(crate) escapes: Vec<usize>,
 }
 
@@ -81,7 +82,7 @@ impl Parameters {
         let mut numbers = NumberModel::default();
         for (i, k) in coefficients.iter_mut().enumerate().skip(1) {
             let given = given.map_or(0, |p| i64::from(p.coefficients[i]));
-            // Lorenzo's coefficients are whole: those are coded as such.
+            // Lorenzo coefficients are whole numbers, which are coded as such.
             if !coder.bit(&mut is_used, given != 0) {
                 continue;
             }
@@ -99,7 +100,7 @@ impl Parameters {
     }
 }
 
-/// Coefficients of Lorenzo differences along the axes of each set, and of second differences along the fastest.
+/// Coefficients of Lorenzo differences over each set of axes, and of second differences along X.
 fn presets(dims: &Dims) -> Vec<Vec<i32>> {
     let mut all = Vec::new();
     let mut second = vec![0; OFFSETS.len() - 1];
@@ -126,7 +127,7 @@ fn presets(dims: &Dims) -> Vec<Vec<i32>> {
     all
 }
 
-/// The coefficients that serve a chunk best, from a sample of its integers.
+/// The best coefficients for a chunk, fitted to a sample of its integers.
 pub(crate) fn fit(integers: &[i32], dims: &Dims) -> Coefficients {
     let rows = 0..integers.len() / dims[X].max(1);
     simd::run(FitJob { integers, dims, rows: std::slice::from_ref(&rows), n_most: FIT_VALUES })
@@ -135,7 +136,7 @@ pub(crate) fn fit(integers: &[i32], dims: &Dims) -> Coefficients {
 struct FitJob<'a> {
     integers: &'a [i32],
     dims: &'a Dims,
-    /// The rows to sample, in ascending order. They and their neighbours are quantised.
+    /// The rows to sample, in ascending order. These and their neighbours are quantised.
     rows: &'a [Range<usize>],
     /// The most observations.
     n_most: usize,
@@ -157,7 +158,7 @@ impl Kernel for FitJob<'_> {
         let n = self.rows.iter().map(ExactSizeIterator::len).sum::<usize>() * self.dims[X];
         let wanted = (self.integers.len() / 24).clamp(192, self.n_most).min(n);
         let n_runs = wanted.div_ceil(RUN);
-        // Where most of the chunk is constant, further passes look for what is not.
+        // Where most of the chunk is constant, further passes look for values that are not.
         let n_passes = (n / (n_runs * RUN)).clamp(1, MAX_PASSES);
         let mut sample = Sample::new(OFFSETS.len() - 1, 3 * n_runs * RUN / 2);
         for run in 0..n_passes * n_runs {
@@ -170,9 +171,9 @@ impl Kernel for FitJob<'_> {
                 let x = start % self.dims[X];
                 let first = row_of(start / self.dims[X]) * self.dims[X] + x;
                 let len = (end - start).min(self.dims[X] - x);
-                // The first of a row has no base.
+                // The first value of a row has no base in the row.
                 let skipped = usize::from(x == 0);
-                self.observe(first + skipped..first + len, &place_of(self.dims, first), &mut sample);
+                self.observe(first + skipped..first + len, &position_of(self.dims, first), &mut sample);
                 start += len;
             }
         }
@@ -187,9 +188,9 @@ impl Kernel for FitJob<'_> {
 }
 
 impl FitJob<'_> {
-    /// Appends values of one row, none of them its first, to the sample; `place` is that of any value of the row.
+    /// Appends values of one row, none of them its first, to the sample; `position` is that of any value of the row.
     #[inline(always)]
-    fn observe(&self, range: Range<usize>, place: &Dims, sample: &mut Sample) {
+    fn observe(&self, range: Range<usize>, position: &Dims, sample: &mut Sample) {
         let values = &self.integers[range.clone()];
         let bases = &self.integers[range.start - 1..][..values.len()];
         let strides = strides(self.dims);
@@ -199,11 +200,11 @@ impl FitJob<'_> {
         }
         for (i, offset) in OFFSETS.iter().enumerate().skip(1) {
             let column = &mut sample.next(i)[..values.len()];
-            // Where there is no neighbour, the base stands in for it.
+            // The base replaces neighbours that do not exist.
             column.fill(0.0);
             let mut across = *offset;
             across[X] = 0;
-            if !neighbour(self.dims, place, &across) {
+            if !neighbour(self.dims, position, &across) {
                 continue;
             }
             let first = range.start.max(row + offset[X].max(0) as usize);
@@ -216,7 +217,7 @@ impl FitJob<'_> {
                 }
             }
         }
-        let is_edge = |a: usize| self.dims[a] >= MIN_INNER && place[a] < MARGIN;
+        let is_edge = |a: usize| self.dims[a] >= MIN_INNER && position[a] < MARGIN;
         let first_inner = if (0..X).any(is_edge) { values.len() } else { (row + N_LEFT).saturating_sub(range.start) };
         sample.append(values.len(), first_inner..values.len(), |_| true);
     }
@@ -226,15 +227,15 @@ fn strides(dims: &Dims) -> Dims {
     [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
 }
 
-fn place_of(dims: &Dims, at: usize) -> Dims {
+fn position_of(dims: &Dims, at: usize) -> Dims {
     [at / (dims[1] * dims[2] * dims[3]), at / (dims[2] * dims[3]) % dims[1], at / dims[3] % dims[2], at % dims[3]]
 }
 
-/// Whether the neighbour at `offset` of `place` exists.
+/// Whether the neighbour of `position` at `offset` exists.
 #[inline(always)]
-fn neighbour(dims: &Dims, place: &Dims, offset: &[isize; AXES]) -> bool {
+fn neighbour(dims: &Dims, position: &Dims, offset: &[isize; AXES]) -> bool {
     (0..AXES).all(|a| {
-        let p = place[a] as isize - offset[a];
+        let p = position[a] as isize - offset[a];
         p >= 0 && p < dims[a] as isize
     })
 }
@@ -244,30 +245,30 @@ fn shifted(at: usize, offset: &[isize; AXES], strides: &Dims) -> usize {
     (at as isize - (0..AXES).map(|a| offset[a] * strides[a] as isize).sum::<isize>()) as usize
 }
 
-/// Predicts one slab.
+/// The predictor of one slab.
 struct Slab<'a> {
     dims: Dims,
     strides: Dims,
     coefficients: &'a Coefficients,
 }
 
-/// A coefficient and the distance back to the value that it belongs to.
+/// A coefficient, and the distance back to the value that it multiplies.
 type Term = (i32, usize);
 
-/// What predicts one row. All coefficients sum to one, so nothing need be known of the base here.
+/// The terms that predict one row. Their coefficients sum to one, so the base needs no special treatment.
 #[derive(Default)]
 struct RowTerms {
-    /// The terms in other rows that exist for all but the edges of the row.
+    /// The terms in other rows, which exist for all inner values.
     across: Vec<Term>,
-    /// Coefficients of the values before.
+    /// Coefficients of the values before in the row.
     left: [i32; N_LEFT],
-    /// The first and the last place, exclusive, where all of these exist.
+    /// Start and end of the inner values, for which all of these exist.
     inner: [usize; 2],
-    /// The terms of each value before the inner ones and after them.
+    /// The terms of each value before and after the inner ones.
     edges: Vec<Vec<Term>>,
 }
 
-/// The terms of rows. Few rows differ in them: those next to edges.
+/// The terms of all rows. Only rows next to edges differ in them, so few need to be found.
 struct AllTerms<'a> {
     slab: &'a Slab<'a>,
     found: [Option<Box<RowTerms>>; 2 * 3 * 3 * 2],
@@ -278,12 +279,12 @@ impl<'a> AllTerms<'a> {
         Self { slab, found: [const { None }; 36] }
     }
 
-    /// Those of the row at `place`, by which of its neighbours exist.
+    /// The terms of the row at `position`; they depend on which of its neighbours exist.
     #[inline(always)]
-    fn of_row(&mut self, place: &Dims) -> &RowTerms {
-        let is_last = usize::from(place[2] + 1 == self.slab.dims[2]);
-        let class = ((place[0].min(1) * 3 + place[1].min(2)) * 3 + place[2].min(2)) * 2 + is_last;
-        self.found[class].get_or_insert_with(|| Box::new(self.slab.row_terms(place)))
+    fn of_row(&mut self, position: &Dims) -> &RowTerms {
+        let is_last = usize::from(position[2] + 1 == self.slab.dims[2]);
+        let class = ((position[0].min(1) * 3 + position[1].min(2)) * 3 + position[2].min(2)) * 2 + is_last;
+        self.found[class].get_or_insert_with(|| Box::new(self.slab.row_terms(position)))
     }
 }
 
@@ -292,7 +293,7 @@ impl<'a> Slab<'a> {
         Self { dims, strides: strides(&dims), coefficients }
     }
 
-    fn row_terms(&self, place: &Dims) -> RowTerms {
+    fn row_terms(&self, position: &Dims) -> RowTerms {
         let n = self.dims[X];
         let mut terms = RowTerms { inner: [N_LEFT.min(n), n], ..RowTerms::default() };
         let mut sum = 0;
@@ -300,7 +301,7 @@ impl<'a> Slab<'a> {
             let k = self.coefficients[i];
             let mut inside = *offset;
             inside[X] = 0;
-            if i == 0 || k == 0 || !neighbour(&self.dims, place, &inside) {
+            if i == 0 || k == 0 || !neighbour(&self.dims, position, &inside) {
                 continue;
             }
             sum += k;
@@ -317,14 +318,14 @@ impl<'a> Slab<'a> {
         terms.inner[1] = terms.inner[1].max(terms.inner[0]);
         let [first, end] = terms.inner;
         for x in (0..first).chain(end..n) {
-            terms.edges.push(self.edge_terms(&[place[0], place[1], place[2], x]));
+            terms.edges.push(self.edge_terms(&[position[0], position[1], position[2], x]));
         }
         terms
     }
 
-    /// The terms of one value, whatever exists around it.
-    fn edge_terms(&self, place: &Dims) -> Vec<Term> {
-        let exists = |i: usize| neighbour(&self.dims, place, &OFFSETS[i]);
+    /// The terms of one value, from the neighbours that exist.
+    fn edge_terms(&self, position: &Dims) -> Vec<Term> {
+        let exists = |i: usize| neighbour(&self.dims, position, &OFFSETS[i]);
         let Some(base) = BASES.into_iter().find(|i| exists(*i)) else { return Vec::new() };
         let used = (1..OFFSETS.len()).filter(|i| self.coefficients[*i] != 0 && exists(*i));
         let mut terms: Vec<Term> = used.map(|i| (self.coefficients[i], self.back(&OFFSETS[i]))).collect();
@@ -333,14 +334,14 @@ impl<'a> Slab<'a> {
         terms
     }
 
-    /// The distance to a neighbour before.
+    /// The distance back to a neighbour.
     fn back(&self, offset: &[isize; AXES]) -> usize {
         (0..AXES).map(|a| offset[a] * self.strides[a] as isize).sum::<isize>() as usize
     }
 }
 
 impl RowTerms {
-    /// The prediction of the value at place `x` of a row, which is not an inner one.
+    /// The prediction of the value at index `x` of a row, which is not an inner value.
     #[inline(always)]
     fn predict_edge(&self, values: &[i32], row: usize, x: usize) -> i32 {
         let [first, end] = self.inner;
@@ -370,13 +371,13 @@ impl RowTerms {
     }
 }
 
-/// Sums of terms for the values from `start` on: a block or more, or none.
+/// Sums of terms for the values from `start` on. There are none, or at least a block.
 #[inline(always)]
 fn sum_blocks<const BLOCK: usize>(terms: &[Term], values: &[i32], start: usize, sums: &mut [i64]) {
     let n = sums.len();
     let mut x = 0;
     while x < n {
-        // The last block may overlap the one before: it says the same.
+        // The last block may overlap the previous one; both compute the same.
         x = x.min(n - BLOCK);
         let mut block = [i64::from(COEFFICIENT_ONE / 2); BLOCK];
         for (k, back) in terms {
@@ -395,7 +396,7 @@ struct EncodeSlab<'a> {
     slab: Slab<'a>,
     values: &'a mut [i32],
     codes: &'a mut [i32],
-    /// Places in the slab of values that have no code.
+    /// Positions in the slab of values that have no code.
     holes: Vec<usize>,
     /// The rows to code.
     rows: &'a [Range<usize>],
@@ -408,7 +409,7 @@ impl Kernel for &mut EncodeSlab<'_> {
     fn run(self) {
         loop {
             self.code_rows();
-            // The one code whose magnitude has no place: such values, which hardly exist, become holes.
+            // The code -2^31 is invalid: values that have it, which are very rare, become holes.
             let n = self.slab.dims[X];
             let coded = self.rows.iter().map(|rows| &self.codes[rows.start * n..rows.end * n]);
             if coded.flatten().fold(0, |least, code| least.min(*code)) > i32::MIN {
@@ -431,12 +432,12 @@ impl EncodeSlab<'_> {
         for row in self.rows.iter().cloned().flatten() {
             let start = row * n;
             while holes.next_if(|hole| *hole < start).is_some() {}
-            let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
+            let terms = all_terms.of_row(&position_of(&self.slab.dims, start));
             let [first, end] = terms.inner;
             let [k1, k2, k3] = terms.left.map(i64::from);
             let sums = terms.across(self.values, start, &mut sums);
             if holes.peek().is_some_and(|hole| *hole < start + n) {
-                // A hole takes the value that is predicted there, and values after it are predicted from that.
+                // A hole takes its prediction, from which later values are predicted in turn.
                 for x in 0..n {
                     let at = start + x;
                     let prediction = if (first..end).contains(&x) {
@@ -483,12 +484,12 @@ pub(crate) fn encode(
     let all_rows = |band: &Band| std::iter::once(0..volume(&band.dims) / band.dims[X].max(1)).collect();
     let rows: Vec<Vec<Range<usize>>> = layout.bands.iter().map(all_rows).collect();
     let holes = code_rows(&mut integers, &layout, &coefficients, &rows, &mut codes, workers);
-    let escapes = holes.into_iter().filter(|place| masked.is_none_or(|m| !m[*place])).collect();
+    let escapes = holes.into_iter().filter(|position| masked.is_none_or(|m| !m[*position])).collect();
     scratch::give(integers.values);
     Encoded { layout, parameters: Parameters { origin: integers.origin, coefficients }, codes, escapes }
 }
 
-/// Codes some rows of each slab; returns the places of all values that have no code.
+/// Codes some rows of each slab; returns the positions of all values that have no code.
 fn code_rows(
     integers: &mut Integers,
     layout: &BandLayout,
@@ -523,13 +524,13 @@ pub(crate) struct Sampled<'a> {
     pub(crate) codes: &'a [i32],
     /// The bricks.
     pub(crate) pieces: &'a [pieces::Piece],
-    /// Values of the whole chunk that must be stored exactly, estimated.
+    /// Estimated number of values of the whole chunk that must be stored exactly.
     pub(crate) n_escapes: usize,
     /// Coefficients that are not 0.
     pub(crate) n_coefficients: usize,
 }
 
-/// Quantises and codes bricks of a chunk, and calls `f` with them.
+/// Quantises and codes bricks of a chunk, and calls `f` with the codes.
 pub(crate) fn sample<T: Real, R>(
     values: &[T],
     masked: Option<&[bool]>,
@@ -577,7 +578,7 @@ fn with_neighbours(rows: &[Range<usize>], dims: &Dims) -> Vec<Range<usize>> {
     let mut is_needed = vec![false; volume(dims) / n];
     for row in rows.iter().cloned().flatten() {
         is_needed[row] = true;
-        let position = place_of(dims, row * n);
+        let position = position_of(dims, row * n);
         for offset in OFFSETS.iter().filter(|offset| offset[X] == 0 && neighbour(dims, &position, offset)) {
             is_needed[shifted(row * n, offset, &strides(dims)) / n] = true;
         }
@@ -612,7 +613,7 @@ impl<T: Real> Kernel for &mut DecodeSlab<'_, T> {
         let mut all_terms = AllTerms::new(&self.slab);
         for row in 0..values.len() / n {
             let start = row * n;
-            let terms = all_terms.of_row(&place_of(&self.slab.dims, start));
+            let terms = all_terms.of_row(&position_of(&self.slab.dims, start));
             let [first, end] = terms.inner;
             for x in 0..first {
                 values[start + x] = self.codes[start + x].wrapping_add(terms.predict_edge(&values, start, x));
@@ -620,7 +621,7 @@ impl<T: Real> Kernel for &mut DecodeSlab<'_, T> {
             if end > first {
                 let inner = start + first..start + end;
                 let sums = terms.across(&values, start, &mut sums);
-                // The code is one more term, so that nothing but the values before is waited for.
+                // The code is added here, so that the loops below wait for nothing but the previous values.
                 for (sum, code) in sums.iter_mut().zip(&self.codes[inner.clone()]) {
                     *sum += i64::from(*code) << SHIFT;
                 }
