@@ -16,7 +16,7 @@ const MAX_ODDS: i32 = 2047;
 const ZERO_ODDS: usize = MAX_ODDS as usize + 1;
 /// Probabilities of a 1 for the log-odds `i - ZERO_ODDS`.
 static SQUASH: [u16; 2 * ZERO_ODDS] = squash_table();
-/// Log-odds of probabilities, of which the leading 12 bits are looked up.
+/// Log-odds of probabilities: a look-up table indexed with their leading 12 bits.
 static STRETCH: [i16; 1 << 12] = stretch_table();
 
 const fn squash_table() -> [u16; 2 * ZERO_ODDS] {
@@ -62,7 +62,7 @@ fn log_of(magnitude: u32) -> i32 {
     (16 * n) as i32 + ((v << 4 >> n) as i32 & 15)
 }
 
-/// A probability of 22 bits, above the number of bits it has seen (10 bits). 0 means that it was never used.
+/// A probability in the upper 22 bits, and the number of bits it has seen in the lower 10. 0: never used.
 type Counter = u32;
 const SEEN_BITS: u32 = 10;
 const SEEN: u32 = (1 << SEEN_BITS) - 1;
@@ -80,7 +80,7 @@ fn learn(counter: Counter, bit: bool) -> Counter {
     (p as u32) << SEEN_BITS | (seen + 1).min(MAX_SEEN)
 }
 
-/// 2^14 / (n + 1.5)
+/// Learning rates after n bits: 2^14 / (n + 1.5).
 static RATES: [i32; MAX_SEEN as usize + 1] = rates();
 
 const fn rates() -> [i32; MAX_SEEN as usize + 1] {
@@ -94,31 +94,31 @@ const fn rates() -> [i32; MAX_SEEN as usize + 1] {
 }
 
 const N_CONTEXTS: usize = 8;
-/// More than the number of any context.
+/// An exclusive upper limit of the values of contexts.
 const MAX_CONTEXTS: usize = 1024;
 
-/// Kinds of decisions: as many as let the counters of a context lie in one cache line.
+/// Kinds of decisions. The counters of a context's value fill one cache line.
 const N_NODES: usize = 16;
 /// Is the magnitude longer, in bits, than expected?
 const LENGTH: usize = 0;
 /// Then, is it longer than 1, 2, ... 5 or more bits beyond that?
 const LONGER: usize = 0;
-/// Otherwise, is it as long as expected, 1, 2 or more bits less?
+/// Otherwise, does it have the expected length, 1 bit less, or 2 or more bits less?
 const SHORTER: usize = 5;
-/// Is the value negative? Two nodes: its length is at most 1 bit beyond the expected one, or more.
+/// Is the value negative? Two nodes: for lengths of at most 1 bit beyond the expected one, and for others.
 const SIGN: usize = 9;
 /// Is the bit below the leading one set? By the length relative to the expected one: -1 or less, 0, 1, 2, 3 or more.
 const MANTISSA: usize = 11;
-/// Classes of the expected length.
+/// Classes of the length relative to the expected one.
 const N_CLASSES: usize = 5;
 
-/// Finely graded expected sizes: 36 where the expected length is 0, 16 for each of 1, 2, and 3 or more.
+/// Grades of the expected size: 36 where the expected length is 0, 16 each where it is 1, 2, and 3 or more.
 const N_GRADES: usize = GRADES_OF_ZERO + 3 * GRADES_OF_LENGTH;
 const GRADES_OF_ZERO: usize = 36;
 const GRADES_OF_LENGTH: usize = 16;
 
-/// Where a counter starts, in 1/256: averages over 32 fields at relative bounds of 1e-2 to 1e-4. They matter for tiny
-/// chunks.
+/// Initial probabilities of counters, in 1/256: averages over 32 fields at relative bounds of 1e-2 to 1e-4. They matter
+/// for tiny chunks.
 #[rustfmt::skip]
 static PRIOR: [[u8; N_NODES]; 15] = [
     [3, 4, 83, 112, 154, 153, 153, 157, 154, 128, 128, 126, 124, 113, 68, 78],
@@ -149,7 +149,7 @@ fn prior(grade: usize) -> &'static [u8; N_NODES] {
 /// Weights of the contexts' log-odds; 1 is 2^14.
 type Weights = [i16; N_CONTEXTS];
 const WEIGHT_BITS: u32 = 14;
-/// Initially the average of the contexts.
+/// The initial weights average the contexts.
 const FIRST_WEIGHT: i16 = 2048;
 
 #[inline(always)]
@@ -166,16 +166,16 @@ fn train(weights: &mut Weights, odds: &Weights, error: i32) {
     }
 }
 
-/// Counters of all contexts, and the weights by which they are mixed: the mean of two mixtures, one with weights for each
-/// kind of decision, one with weights for each expected size.
+/// Counters of all contexts, and the weights that mix them. The result is the mean of two mixtures: one has weights for
+/// each kind of decision, the other for each grade of the expected size.
 struct Mixer {
     counters: Box<[[[Counter; N_NODES]; MAX_CONTEXTS]; N_CONTEXTS]>,
     /// Counters of the second bit below the leading one, which are not mixed.
     second: [[Counter; 2 * N_CLASSES]; N_GRADES],
     by_node: [Weights; N_NODES],
-    /// Separate ones for the bits below the leading one.
+    /// The second set of each grade is for the bits below the leading one.
     by_grade: [[Weights; 2]; N_GRADES],
-    /// Contexts and expected size of the value being coded.
+    /// Contexts, and grade of the expected size, of the value being coded.
     contexts: [usize; N_CONTEXTS],
     grade: usize,
 }
@@ -222,8 +222,8 @@ impl Mixer {
         bit
     }
 
-    /// Codes a number of up to 32 bits and a sign. The length comes first, in steps from the expected one, so that large
-    /// values take no more decisions than small ones.
+    /// Codes a number of up to 32 bits and a sign. The length comes first, in steps from the expected one, so that
+    /// large values take no more decisions than small ones.
     #[inline(always)]
     fn signed<C: BitCoder>(&mut self, coder: &mut C, value: i64, expected: usize) -> i64 {
         let magnitude = value.unsigned_abs();
@@ -282,26 +282,26 @@ impl Tap {
 /// Inputs of a predictor, at the indices below.
 type Taps = [i16; N_TAPS];
 const N_TAPS: usize = 16;
-/// One and two before on the row.
+/// One and two positions before in the row.
 const W: usize = 0;
 const WW: usize = 1;
-/// On the row before, and on the one before that.
+/// In the row before, at the same index and the two next to it; then two rows before.
 const N: usize = 2;
 const NW: usize = 3;
 const NE: usize = 4;
 const NN: usize = 5;
-/// On the plane before: the same position, and the sums of both neighbours along X and along Y.
+/// In the plane before: the same position, and the sums of both neighbours along X and along Y.
 const B: usize = 6;
 const BX: usize = 7;
 const BY: usize = 8;
 /// In the volume before.
 const T: usize = 9;
-/// The sums of the two points between which this one lies, along its first, second, and other odd axes; where there are
-/// no levels, three and four before on the row.
+/// The sums of the two points between which this one lies, along its first, second, and other odd axes; in bands
+/// without odd axes, three and four positions before in the row.
 const PARENT: usize = 10;
-/// The sum of the four nearest points of the last band whose odd axes differ in two.
+/// The sum of the four nearest points of the last earlier band whose set of odd axes differs in two axes.
 const SIBLING: usize = 13;
-/// Sizes only: the average of the last values, and a constant.
+/// Sizes only: the recent average, and a constant.
 const RECENT: usize = 14;
 const CONSTANT: usize = 15;
 
@@ -316,7 +316,7 @@ fn dot(a: &Taps, b: &Taps) -> i32 {
     a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
 }
 
-/// A step of least mean squares, normalised by the caller.
+/// A step of least mean squares; the caller normalises `gain`.
 #[inline(always)]
 fn follow(weights: &mut Taps, taps: &Taps, gain: i32, shift: u32) {
     let gain = gain.clamp(-32767, 32767) as i16;
@@ -326,7 +326,7 @@ fn follow(weights: &mut Taps, taps: &Taps, gain: i32, shift: u32) {
     }
 }
 
-/// The linear predictors of the bands with one set of odd axes. Weights of 1 are 2^13.
+/// The linear predictors of the bands with one set of odd axes. A weight of 1 is 2^13.
 #[derive(Clone, Copy)]
 struct Predictor {
     mean: Taps,
@@ -335,8 +335,7 @@ struct Predictor {
     saving: i32,
 }
 
-/// The mean is subtracted only if this saves a quarter of a bit, since it would smear the peak of the distribution at
-/// 0.
+/// The mean is subtracted only if this saves a quarter of a bit, since it smears the peak of the distribution at 0.
 const MIN_SAVING: i32 = 1 << 12;
 
 /// The predictions for a value.
@@ -416,7 +415,7 @@ impl Model {
     }
 }
 
-/// A size, in 1/256, as a fine grade around the expected length.
+/// The grade of a size, in 1/256, relative to the expected length.
 #[inline(always)]
 fn grade(size: i32, length: usize) -> usize {
     if length == 0 {
@@ -436,7 +435,7 @@ fn contexts(odd: AxisSet, near: &Neighbours, expected: &Expected, grade_of_size:
     let code = |position: usize| (((i32::from(near.codes[position]) + half) >> length).clamp(-2, 2) + 2) as usize;
     let sign = |code: i32| (code.signum() + 1) as usize;
     let sign_of = |position: usize| sign(i32::from(near.codes[position]));
-    // What is left of the mean in `n` steps of 2^shift, relative to the expected length, the middle one around 0.
+    // The rest of the mean, scaled by the expected length, in `n` steps of 2^shift; the middle one is around 0.
     let left = (expected.mean - (expected.whole << 8)) >> length;
     let mean = |n: i32, shift: u32| ((left + (n << shift) / 2) >> shift).clamp(0, n - 1) as usize;
     let size = |position: usize| i32::from(near.sizes[position]);
@@ -454,13 +453,13 @@ fn contexts(odd: AxisSet, near: &Neighbours, expected: &Expected, grade_of_size:
     ]
 }
 
-/// A row of an array; beyond its end, the last one.
+/// A row of an array; indices beyond the end are those of the last row.
 fn row<'a>(array: &'a [Tap], dims: &Dims, at: [usize; X]) -> &'a [Tap] {
     let start = (0..X).fold(0, |start, a| start * dims[a] + at[a].min(dims[a] - 1)) * dims[X];
     &array[start..start + dims[X]]
 }
 
-/// Adds row[x + dx] to the input `position` of each value x; beyond the ends of the row, its first or last.
+/// Adds row[x + dx] to the input `position` of each value x; beyond the ends of the row, its first or last value.
 fn add(row: &[Tap], dx: isize, near: &mut [Neighbours], position: usize) {
     let put = |(near, tap): (&mut Neighbours, &Tap)| {
         near.codes[position] += tap.code;
@@ -489,7 +488,7 @@ impl<'a> Pass<'a> {
         Self { layout, taps: vec![Tap::default(); layout.n_values], coarse: Vec::new(), near: Vec::new() }
     }
 
-    /// Makes the grid on which the bands of a level refine.
+    /// Builds the coarse grid of a level, whose bands come next.
     fn enter(&mut self, band: &Band, level: &Level) {
         self.coarse = match self.layout.levels.get(band.level + 1) {
             None => self.taps[..volume(&level.coarse)].to_vec(),
@@ -529,10 +528,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Collects the neighbours of a row in the bands and the grid that its level has already.
+    /// Collects the neighbours of a row in the coarse grid and in earlier bands of its level.
     fn gather_level(&mut self, level: &Level, band: &Band, at: [usize; X]) {
         let near = &mut self.near[..];
-        // Moves a position along an axis; returns the step if that is X, which is not part of it.
+        // Moves a row's position along an axis. A step along X does not change the row, and is returned.
         let moved = |a: usize, step: isize, at: &mut [usize; X]| match at.get_mut(a) {
             Some(i) => {
                 *i = i.saturating_add_signed(step);

@@ -8,9 +8,9 @@ use super::fit::Sample;
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::num::{Real, Value};
 
-/// Sums of points along an axis: the nearest two, the next two, and the two behind those.
+/// Terms along an axis: the sums of the nearest two points, of the next two, and of the two after those.
 pub(crate) const TAPS: usize = 3;
-/// Pairs of axes.
+/// The most pairs of odd axes.
 pub(crate) const N_CORNERS: usize = AXES * (AXES - 1) / 2;
 /// The most terms of a prediction.
 pub(crate) const MAX_TERMS: usize = TAPS * AXES + N_CORNERS;
@@ -36,7 +36,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// One that starts at value `start` of a band of extents `dims` and ends before `end`.
+    /// A piece that starts at value `start` of a band of extents `dims`, and ends at `end` at the latest.
     #[inline(always)]
     pub(crate) fn new(dims: &Dims, start: usize, end: usize) -> Self {
         let [row, x] = [start / dims[X], start % dims[X]];
@@ -45,7 +45,7 @@ impl Piece {
         let mut n_values = 1;
         for axis in (0..AXES).rev() {
             let left = (dims[axis] - piece.from[axis]).min((end - start) / n_values);
-            // Pieces are as even as possible, since a part of a vector costs as much as a whole one.
+            // Pieces are as even as possible, since a partial vector costs as much as a whole one.
             piece.dims[axis] = left.div_ceil(left.div_ceil(PIECE_VALUES / n_values));
             n_values *= piece.dims[axis];
             if piece.dims[axis] < dims[axis] {
@@ -65,10 +65,10 @@ enum Beyond {
     Last,
 }
 
-/// A box that a part has, or that was made from it.
+/// A box of values: within a part, or a copy that extends beyond its edges.
 #[derive(Clone, Copy)]
 struct Window<'a, T> {
-    /// Values of the part, or `None` if they were made.
+    /// Values of the part, or `None` for a copy in [`Made`].
     part: Option<&'a [T]>,
     start: usize,
     strides: Dims,
@@ -126,7 +126,7 @@ impl<'a, T: Real> Part<'a, T> {
         }
     }
 
-    /// The whole row at a position along the slower axes, or at the last one before it.
+    /// The whole row at a position along the slower axes; indices beyond the end are those of the last row.
     #[inline(always)]
     fn row(&self, at: [isize; AXES], strides: &Dims) -> &'a [T] {
         let mut start = 0;
@@ -136,7 +136,7 @@ impl<'a, T: Real> Part<'a, T> {
         &self.values[start..][..self.dims[X]]
     }
 
-    /// Copies a row of a box.
+    /// Copies a row of a box, extended beyond the edges.
     #[inline(always)]
     fn copy_row(&self, at: [isize; AXES], beyond: Beyond, strides: &Dims, out: &mut [T]) {
         if let Beyond::Extrapolated(axis) = beyond
@@ -168,7 +168,7 @@ impl<'a, T: Real> Part<'a, T> {
     }
 }
 
-/// Copies a row that is mostly too short for a call of memcpy.
+/// Copies a row; most rows are too short for a call of memcpy to pay.
 #[inline(always)]
 fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
     match from.len() {
@@ -178,13 +178,13 @@ fn copy_short<T: Copy>(from: &[T], to: &mut [T]) {
     }
 }
 
-/// The same for a block or more.
+/// [`copy_short`] for rows of at least a block.
 #[inline(always)]
 fn copy_blocks<T: Copy, const BLOCK: usize>(from: &[T], to: &mut [T]) {
     let n = from.len();
     let mut x = 0;
     while x < n {
-        // The last block may overlap the one before.
+        // The last block may overlap the previous one.
         x = x.min(n - BLOCK);
         let block: &[T; BLOCK] = from[x..].first_chunk().expect("there is a block before the end");
         to[x..x + BLOCK].copy_from_slice(block);
@@ -192,13 +192,13 @@ fn copy_blocks<T: Copy, const BLOCK: usize>(from: &[T], to: &mut [T]) {
     }
 }
 
-/// Boxes that cross an edge, one after the other.
+/// A buffer for the boxes that cross an edge, one after the other.
 pub(crate) struct Made<T> {
     values: Vec<T>,
     n: usize,
 }
 
-/// A buffer of at least `n` values of arbitrary content.
+/// The first `n` values of a buffer, of arbitrary content.
 #[inline(always)]
 fn room<V: Copy + Default>(buffer: &mut Vec<V>, n: usize) -> &mut [V] {
     if buffer.len() < n {
@@ -212,7 +212,7 @@ impl<T: Real> Made<T> {
         Self { values: Vec::new(), n: 0 }
     }
 
-    /// Room for `n` more values of arbitrary content.
+    /// Space for `n` more values, of arbitrary content.
     #[inline(always)]
     fn extend(&mut self, n: usize) -> &mut [T] {
         let start = self.n;
@@ -221,7 +221,7 @@ impl<T: Real> Made<T> {
     }
 }
 
-/// Pairs of boxes that a piece is predicted from: a term is the sum of two values, that of corners of two pairs.
+/// The most pairs of boxes that predict a piece: one for each tap, two for the corners of each pair of odd axes.
 const MAX_PAIRS: usize = TAPS * AXES + AXES * (AXES - 1);
 
 /// Two boxes of one window, and the coefficient of their sum.
@@ -253,14 +253,14 @@ pub(crate) struct Neighbourhood<'a, T> {
     /// The band's own extents.
     pub(crate) dims: Dims,
     pub(crate) odd: AxisSet,
-    /// Neighbours along each odd axis, in order.
+    /// The parent along each odd axis, in order.
     beside: [Option<Part<'a, T>>; AXES],
-    /// Corners for each pair of odd axes, in order.
+    /// The band, or coarse grid, of the corners for each pair of odd axes, in order.
     corners: [Option<Part<'a, T>>; N_CORNERS],
 }
 
 impl<'a, T: Real> Neighbourhood<'a, T> {
-    /// `before` holds all bands before `band`.
+    /// `before` holds the values of all bands before `band`, `coarse` those of the coarse grid.
     pub(crate) fn new(layout: &BandLayout, level: &Level, band: &Band, coarse: &'a [T], before: &'a [T]) -> Self {
         let part = |without: AxisSet| match level.parent(band.odd, without) {
             None => Part { values: coarse, dims: level.coarse },
@@ -288,7 +288,7 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         made: &'b mut Made<T>,
     ) -> Pairs<'b, T> {
         let from = piece.from.map(|p| p as isize);
-        // All boxes are made before any is borrowed.
+        // All copies are made before any is borrowed.
         let mut windows = [None; AXES + N_CORNERS];
         made.n = 0;
         for (i, axis) in axes_of(self.odd).enumerate() {
@@ -349,7 +349,7 @@ impl<'a, T: Real> Neighbourhood<'a, T> {
         let pairs = &pairs.all[..pairs.n];
         let [n0, n1, mut n2, mut n] = piece.dims;
         let prediction = room(prediction, n0 * n1 * n2 * n);
-        // Rows that follow each other in all boxes are one.
+        // Rows that are contiguous in all boxes are merged into one.
         if pairs.iter().all(|pair| pair.strides[2] == n) {
             (n2, n) = (1, n2 * n);
         }
@@ -408,7 +408,7 @@ impl<T: Real> Pairs<'_, T> {
                 }
             }
         }
-        // Skips values that are not finite, or nearly so.
+        // Skips targets that are huge or not finite.
         let nth = |x: usize| x.saturating_sub(first).div_ceil(stride).min(n);
         sample.append(n, nth(inner.start)..nth(inner.end), |target| target.abs() < 1e9);
     }
@@ -430,10 +430,10 @@ fn sum_pair<T: Real>(pair: &Pair<'_, T>, (row, first, stride, n): ([usize; X], u
     }
 }
 
-/// Rows of pairs, the distance to the rows after them, and the coefficient.
+/// For each pair: its two first rows, the stride to the next rows, and the coefficient.
 type Lines<'a, T> = [(&'a [T], &'a [T], usize, T)];
 
-/// Predicts a row, the `i`-th of those of the lines.
+/// Predicts row `i` of the lines.
 #[inline(always)]
 fn predict_row<T: Real>(lines: &Lines<'_, T>, i: usize, out: &mut [T]) {
     match out.len() {
@@ -445,7 +445,7 @@ fn predict_row<T: Real>(lines: &Lines<'_, T>, i: usize, out: &mut [T]) {
     }
 }
 
-/// The same for rows of a block or more.
+/// [`predict_row`] for rows of at least a block.
 #[inline(always)]
 fn predict_blocks<T: Real, const BLOCK: usize>(lines: &Lines<'_, T>, i: usize, out: &mut [T]) {
     let n = out.len();
@@ -468,7 +468,7 @@ fn predict_blocks<T: Real, const BLOCK: usize>(lines: &Lines<'_, T>, i: usize, o
     }
 }
 
-/// Taps that are needed, from the nearest on.
+/// The number of taps up to the last one whose coefficient is not 0.
 #[inline(always)]
 fn reach<T: Real>(coefficients: &[T]) -> usize {
     coefficients.iter().rposition(|c| *c != T::default()).map_or(0, |tap| tap + 1)
@@ -480,13 +480,13 @@ fn axis_pairs(set: AxisSet) -> impl Iterator<Item = (usize, usize)> {
     axes_of(set).flat_map(move |a| axes_of(set).filter(move |b| *b > a).map(move |b| (a, b)))
 }
 
-/// Turns a sum of values into their mean.
+/// The factor that turns the sum of term `j` into a mean.
 #[inline(always)]
 pub(crate) fn norm<T: Real>(j: usize, n_odd: usize) -> T {
     T::from_f64(if j < TAPS * n_odd { 0.5 } else { 0.25 })
 }
 
-/// Extrapolates a value beyond an edge from the three nearest.
+/// Extrapolates a value beyond an edge from the two or three nearest.
 struct Extrapolation {
     at: [usize; 3],
     quadratic: bool,
@@ -503,7 +503,7 @@ impl Extrapolation {
         a.fadd(T::of_i32(self.distance).fmul(a.fsub(b)))
     }
 
-    /// The values that follow from rows.
+    /// Extrapolates a row from the nearest rows.
     #[inline(always)]
     fn fill<T: Value>(&self, a: &[T], b: &[T], c: &[T], out: &mut [T]) {
         for (((x, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
@@ -512,7 +512,7 @@ impl Extrapolation {
     }
 }
 
-/// Index `p` is outside 0..n: quadratic for the first index before the start, linear elsewhere.
+/// The extrapolation to index `p` outside of 0..n: quadratic for -1 if there are three values, otherwise linear.
 #[inline(always)]
 fn extrapolation(n: usize, p: isize) -> Extrapolation {
     let last = n - 1;

@@ -1,5 +1,5 @@
-//! Which predictor serves a chunk of the presets `small` and `max` best: tried out on bricks or patches of it,
-//! or on all of it (docs/predictors.md).
+//! Chooses the predictor of a chunk for the presets `small` and `max`, by trials on bricks or patches of the chunk or
+//! on all of it (docs/predictors.md).
 
 use super::bands::{Band, BandLayout, GROUPS};
 use super::fit::{COEFFICIENT_BITS, sample_position};
@@ -14,28 +14,28 @@ use crate::num::Real;
 use crate::num::simd::{self, Kernel};
 use crate::plan::Quantizer;
 
-/// An axis is rough if codes along it are longer by this many bits, in units of 1 / 64, and a quarter.
+/// An axis is rough if its codes are longer than those of the smoothest axis by a quarter and this many 1/64 bits.
 const ROUGH: f64 = 12.0;
 
 /// Arrays of fewer values, or of longer rows, are sampled by patches.
 const MIN_PARTS: usize = 1 << 14;
 const MAX_ROW: usize = 1 << 13;
-/// One of so many bricks of the finest level is tried.
+/// One in this many bricks of the finest level is tried.
 const PART_SHARE: usize = 32;
-/// Where the interpolation is the better predictor, the lattice often takes this many times as many bits.
+/// Where interpolation is the better predictor, the lattice often takes this many times as many bits.
 const LATTICE_EXCESS: f64 = 1.5;
-/// Finer steps on coarse levels pay below this many bits per value, if codes of the second level take this many times
-/// as many bits as those of the finest, by number of axes.
+/// Finer steps on coarse levels pay below `SPARSE_BITS` bits per value, if codes of the second level are more than
+/// `STEEPNESS` times as long as those of the finest. Indexed by the number of axes.
 const SPARSE_BITS: f64 = 1.5;
 const STEEPNESS: [f64; AXES + 1] = [f64::INFINITY, 8.0, 3.5, 0.0, 0.0];
-/// One of so many slices along an axis is tried.
+/// One in this many slices along an axis is tried, but at least so many values and slices.
 const SLICE_SHARE: usize = 16;
 const MIN_SLICE_VALUES: usize = 1 << 15;
 const MIN_SLICES: usize = 3;
-/// Pairs of values that tell the activity of one slice, at least, and of all slices.
+/// Pairs of values that measure activity: at least this many per slice, and about this many in all.
 const ACTIVITY_PAIRS: std::ops::Range<usize> = 1 << 6..1 << 15;
 
-/// Bits of a value that is stored exactly, about.
+/// Approximate bits of a value that is stored exactly.
 const fn exact_bits<T>() -> usize {
     8 * size_of::<T>() + 16
 }
@@ -65,11 +65,11 @@ pub(crate) struct Chunk<'a, T> {
     pub(crate) masked: Option<&'a [bool]>,
     pub(crate) dims: Dims,
     pub(crate) quantizer: &'a Quantizer<T>,
-    /// Step and tolerance of the interpolation, where it can keep the bound.
+    /// Step and tolerance of the interpolation; `None` if it cannot keep the bound.
     pub(crate) interpolation: Option<(T, T)>,
 }
 
-/// The interpolation of a chunk that has begun.
+/// An interpolation that has coded a part of the chunk.
 pub(crate) type Begun<T> = Box<interpolate::Encoder<T>>;
 
 /// Codes of either predictor.
@@ -78,15 +78,15 @@ pub(crate) enum Coded<T> {
     Interpolated(interpolate::Encoded<T>),
 }
 
-/// A step with room for the rounding of prediction + code · step at the chunk's largest value, but for a few outliers,
-/// which will be stored exactly where that is not enough. None if the rounding takes most of the tolerance.
+/// Step and tolerance of the interpolation. The step leaves room for the rounding of prediction + code · step up to the
+/// chunk's largest value, except a few outliers, which may be stored exactly. `None` if there is no such step.
 pub(crate) fn interpolation_step<T: Real>(
     values: &[T],
     masked: Option<&[bool]>,
     quantizer: &Quantizer<T>,
 ) -> Option<(T, T)> {
     let tolerance = quantizer.tolerance.to_f64();
-    // The units of numbers up to this are at most 1 / 64 of the tolerance: hardly worth an exact value.
+    // Numbers up to this have an ulp of at most 1/64 of the tolerance: room for it costs less than exact values.
     let leading = f64::from_bits(tolerance.to_bits() & f64::INFINITY.to_bits());
     let modest = T::from_f64(leading / 128.0 * (1_u64 << T::MANTISSA_BITS) as f64);
     let Magnitudes { mut largest, n_above } = simd::run(FindMagnitudes { values, masked, limit: modest });
@@ -104,10 +104,10 @@ pub(crate) fn interpolation_step<T: Real>(
     (is_safe && step > tolerance && is_normal).then_some((rounded, quantizer.tolerance))
 }
 
-/// Less than one of so many values may be an outlier.
+/// Fewer than one in this many values may be outliers.
 const OUTLIERS: usize = 512;
 
-/// Of all finite values that are not masked.
+/// The magnitudes of all finite values that are not masked.
 struct Magnitudes<T> {
     largest: T,
     /// How many are above the limit.
@@ -125,7 +125,7 @@ impl<T: Real> Kernel for FindMagnitudes<'_, T> {
 
     #[inline(always)]
     fn run(self) -> Magnitudes<T> {
-        // Sixteen at a time, since each waits for the one before.
+        // Sixteen at a time, since each comparison waits for the previous one.
         const BLOCK: usize = 16;
         let mut largest = [T::default(); BLOCK];
         let mut n_above = [0_u32; BLOCK];
@@ -180,8 +180,8 @@ impl<'a, T: Real> Chunk<'a, T> {
         }
     }
 
-    /// What this predictor makes of the chunk, or of a part of it, whose anchors then do not count: the chunk has far
-    /// fewer for its size.
+    /// Codes the chunk, or a part of it, and estimates the bits. Anchors of a part do not count, since the chunk has
+    /// far fewer for its size.
     fn try_out(&self, choice: Choice, is_part: bool) -> Trial {
         let coded = self.code(choice, &Workers::Serial);
         let (layout, codes) = coded.layout_and_codes();
@@ -211,7 +211,7 @@ impl<'a, T: Real> Chunk<'a, T> {
         })
     }
 
-    /// Codes all levels of an interpolation but the finest, of which bricks are tried.
+    /// Codes all levels of an interpolation but the finest, and tries bricks of the finest.
     fn try_interpolation(
         &self,
         active: AxisSet,
@@ -240,25 +240,26 @@ impl<'a, T: Real> Chunk<'a, T> {
             trial.bits = trial.total(layout) + n_coefficients as f64 * COEFFICIENT_BITS;
             trial
         });
-        // The sample is predicted from source values. That makes a difference where codes are short, or values masked.
+        // The stencils of the sample are fitted to source values, which differ from restored ones: that matters where
+        // codes are short or values masked.
         if self.masked.is_some() || trial.bits < self.values.len() as f64 / 2.0 {
             encoder.forget_finest();
         }
         (trial, Box::new(encoder))
     }
 
-    /// What the interpolation along some axes makes of some slices along another, which do not depend on each other.
+    /// Estimates the interpolation along some axes from slices along another axis, which do not depend on each other.
     fn try_slices(&self, active: AxisSet, scale: usize) -> Trial {
         let frozen = (0..AXES).filter(|a| active >> a & 1 == 0);
         let axis = frozen.max_by_key(|a| (self.dims[*a], *a != X)).expect("there is such an axis");
         let n = self.dims[axis];
-        // Rows and columns are contexts of those next to them.
+        // Neighbouring rows and columns are contexts of each other, so blocks of them stay together.
         let block = [1, 1, 2, 16][axis].min(n);
         let n_blocks = n.div_ceil(block);
         let wanted = (self.values.len() / SLICE_SHARE).max(MIN_SLICE_VALUES);
         let n_taken = (n_blocks * wanted).div_ceil(self.values.len()).max(MIN_SLICES).min(n_blocks);
         let (inner, mut dims) = (volume_after(&self.dims, axis), self.dims);
-        // Slices may differ much, so the sample has as many of low as of high activity, and is weighted by it.
+        // Slices may differ much, so the sample takes quantiles of their activity, and is weighted by it.
         let n_pairs = (ACTIVITY_PAIRS.end / n_blocks).max(ACTIVITY_PAIRS.start).min(self.values.len() / n);
         let mut blocks: Vec<(u64, usize)> =
             (0..n_blocks).map(|i| (self.activity(axis, i * block, n_pairs), i)).collect();
@@ -294,14 +295,14 @@ impl<'a, T: Real> Chunk<'a, T> {
             }
             let values = &self.values[pair];
             let difference = values[values.len() - 1].to_f64() - values[0].to_f64();
-            // The bits of a number, read as an integer, are its logarithm but for a small error.
+            // The bit pattern of a float, read as an integer, approximates its logarithm.
             ((1.0 + (difference * scale).abs()).min(1e30).to_bits() - 1_f64.to_bits()) >> 32
         };
         (0..n_pairs).map(length).sum()
     }
 
-    /// The predictor that serves best, by parts of the chunk; how many bits the codes will take, about; and what is
-    /// done already.
+    /// Chooses the predictor by bricks of the chunk. Returns it, the approximate bits of its codes, and the
+    /// interpolation if that has begun.
     fn choose_by_parts(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
         let all = usable_axes(&self.dims);
         let bricks = Brick::spread(&self.dims, all, PART_SHARE);
@@ -310,7 +311,7 @@ impl<'a, T: Real> Chunk<'a, T> {
             return (Choice::Lattice, lattice.bits as u64, None);
         }
         let n_values = self.values.len() as f64;
-        // The lattice tells about how many bits to expect, and so with which steps to begin.
+        // The bits of the lattice decide with which steps the interpolation begins.
         let is_sparse = lattice.bits < LATTICE_EXCESS * SPARSE_BITS * n_values;
         let scale_of = |active: AxisSet| usize::from(is_sparse && active.count_ones() > 2);
         let mut scale = scale_of(all);
@@ -334,7 +335,8 @@ impl<'a, T: Real> Chunk<'a, T> {
         (Choice::Interpolation { active, scale }, trial.bits as u64, encoder)
     }
 
-    /// The predictor that serves a sample best, how many bits the codes will take, about, and what is done already.
+    /// Chooses the predictor by a sample. Returns it, the approximate bits of its codes, and the interpolation if that
+    /// has begun.
     pub(crate) fn choose(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
         let is_cut = self.values.len() >= MIN_PARTS && self.dims[X] <= MAX_ROW;
         if is_cut && usable_axes(&self.dims).count_ones() > 1 {
@@ -358,7 +360,7 @@ impl<'a, T: Real> Chunk<'a, T> {
         (choice, trial.bits as u64, None)
     }
 
-    /// Codes the chunk, from where choosing the predictor has got to.
+    /// Codes the chunk, or the rest of it if a trial has begun.
     pub(crate) fn go_on(&self, choice: Choice, begun: Option<Begun<T>>, workers: &Workers) -> Coded<T> {
         match begun {
             Some(encoder) => Coded::Interpolated(encoder.finish(workers)),
@@ -366,12 +368,12 @@ impl<'a, T: Real> Chunk<'a, T> {
         }
     }
 
-    /// The predictors that may serve as well as one that was chosen, where there are few codes that are not 0.
+    /// Predictors that may be better than the chosen one where few codes are other than 0.
     pub(crate) fn alternatives(&self, choice: Choice) -> Vec<Choice> {
         let mut all = vec![Choice::Lattice];
         if self.interpolation.is_some() {
             let usable = usable_axes(&self.dims);
-            // One axis less has half as many coefficients.
+            // With one axis less there are about half as many coefficients.
             let sets = [usable, usable & usable.wrapping_sub(1)].into_iter().filter(|active| *active != 0);
             all.extend(sets.flat_map(|active| [0, 1].map(|scale| Choice::Interpolation { active, scale })));
         }
@@ -395,7 +397,7 @@ impl<'a, T: Real> Chunk<'a, T> {
         all
     }
 
-    /// How many bits the codes of this predictor take, about.
+    /// Approximate bits of the codes of this predictor.
     #[cfg(feature = "unstable-research")]
     pub(crate) fn estimate(&self, choice: Choice) -> u64 {
         self.try_all(choice).bits as u64
@@ -407,14 +409,14 @@ impl<'a, T: Real> Chunk<'a, T> {
         trial
     }
 
-    /// The predictor whose codes are shortest, and how many bits they take, about.
+    /// Chooses the predictor with the shortest codes of the whole chunk. Returns it and their approximate bits.
     pub(crate) fn choose_from_all(&self) -> (Choice, u64, Option<Begun<T>>) {
         let (choice, trial) = best(self.interpolation.is_some(), &self.dims, |choice| self.try_all(choice));
         (choice, trial.bits as u64, None)
     }
 }
 
-/// What a predictor made of a sample.
+/// The result of a predictor on a sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
     /// Estimated length of the codes of the whole chunk.
@@ -423,12 +425,12 @@ struct Trial {
     groups: [(f64, f64); GROUPS],
     /// Bits of values that are stored exactly, and number of values.
     exact: (f64, f64),
-    /// Mean length, in units of 1 / 64 bit, of the codes of the finest level between neighbours along each axis.
+    /// For each axis, the mean length, in 1/64 bit, of the codes of the finest band whose only odd axis it is.
     by_axis: [f64; AXES],
 }
 
 impl Trial {
-    /// Of estimates of codes of which `pieces` are a sample of the finest level.
+    /// The trial with this estimate of `codes`. The lengths by axis are those of `pieces` of the finest level.
     fn new<T>(estimate: &Estimate, n_escapes: usize, (layout, codes, pieces): (&BandLayout, &[i32], &[Piece])) -> Self {
         let mut trial = Self::default();
         for (group, (bits, n_codes)) in estimate.iter().enumerate() {
@@ -461,17 +463,17 @@ impl Trial {
         self.by_axis.iter_mut().zip(other.by_axis).for_each(|(all, other)| *all += other);
     }
 
-    /// Whether finer steps on coarse levels pay, as seen from a trial with either. They make up for the quantisation of
-    /// what predictions are made from: that matters if codes are short, and the shorter the finer the level, as where
-    /// data is smooth. With few axes, coarse levels are a large part of all values.
+    /// Whether finer steps on coarse levels pay, judged by a trial with or without them. They reduce the quantisation
+    /// error of predictions, which matters if codes are short, and get shorter from level to level, as in smooth data.
+    /// With few axes, coarse levels have a large part of all values.
     fn wants_finer_steps(&self, active: AxisSet, scale: usize, n_values: f64) -> bool {
-        // A trial that is continued is worth more than steps that are better by a hair.
+        // Continuing the trial is worth more than slightly better steps.
         let limit = SPARSE_BITS * n_values * if scale > 0 { 1.1 } else { 0.9 };
         let [finest, second] = [0, 1].map(|level| self.groups[level].0 / self.groups[level].1.max(1.0));
         self.bits < limit && second > STEEPNESS[active.count_ones() as usize] * finest
     }
 
-    /// Bits of a chunk that has these bands.
+    /// Bits of a chunk with this layout, extrapolated from the sample.
     fn total(&self, layout: &BandLayout) -> f64 {
         let mut sizes = [0; GROUPS];
         for band in &layout.bands {
@@ -495,7 +497,7 @@ fn rough_axis(active: AxisSet, by_axis: &[f64; AXES]) -> Option<usize> {
     roughest.filter(|a| active.count_ones() > 1 && by_axis[*a] > least + least / 4.0 + ROUGH)
 }
 
-/// Tries what may serve best.
+/// Tries the lattice and some interpolations; returns the best.
 fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -> (Choice, Trial) {
     let lattice = try_out(Choice::Lattice);
     let mut active = usable_axes(dims);
@@ -520,12 +522,12 @@ fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -
     (Choice::Interpolation { active, scale }, best)
 }
 
-/// Product of the extents of the axes after one.
+/// Product of the extents of the axes after `axis`.
 fn volume_after(dims: &Dims, axis: usize) -> usize {
     dims[axis + 1..].iter().product()
 }
 
-/// Some slices of an array, along an axis of `n` slices of `inner` values each.
+/// Some slices of an array along an axis of extent `n`; `inner` values of each are contiguous.
 fn gather<V: Copy>(values: &[V], n: usize, inner: usize, slices: &[usize]) -> Vec<V> {
     let mut all = Vec::with_capacity(values.len() / n * slices.len());
     for outer in values.chunks_exact(n * inner) {
