@@ -1,4 +1,4 @@
-//! How codes are cut into pieces, streams and lanes (docs/format.md, 7.7), and bricks of them that are sampled.
+//! How codes are cut into pieces, streams and lanes (docs/format.md, 7.6), and the bricks that encoders sample.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use super::bands::BandLayout;
 use super::fit::sample_position;
 use crate::codec::shared::dims::{AxisSet, Dims, X, volume};
 
-/// Number of lanes of a narrow piece, and of a wide one.
+/// Number of lanes of a narrow and of a wide piece.
 pub(crate) const NARROW: usize = 4;
 pub(crate) const WIDE: usize = 16;
 /// Pieces of fewer codes are always narrow.
 const WIDE_CODES: usize = 1 << 12;
-/// Bands from this size on have streams of their own, of about [`STREAM_VALUES`] or fewer codes each.
+/// Bands of at least this size have streams of their own, of about [`STREAM_VALUES`] or fewer codes each.
 const LARGE_BAND: usize = 1 << 16;
 const STREAM_VALUES: usize = 1 << 18;
 
-/// A part of a band that is coded on its own: a box of rows. Neighbours outside of it do not exist.
+/// A box of a band that is coded on its own: contexts use no codes of the band outside of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) band: usize,
     pub(super) planes: Range<usize>,
     pub(super) rows: Range<usize>,
     pub(super) columns: Range<usize>,
-    /// How many parts planes, rows and columns are cut into; each lane has one.
+    /// Number of parts that planes, rows and columns are cut into; each lane has one part of each.
     pub(super) deal: [usize; 3],
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Piece {
 #[derive(Clone, Debug)]
 pub(crate) struct CodeStream {
     pub(crate) pieces: Vec<Piece>,
-    /// Streams of the same wave can be decoded at the same time, after those of all waves before.
+    /// Streams of the same wave can be decoded in parallel, after those of all earlier waves.
     pub(crate) wave: usize,
 }
 
@@ -79,11 +79,11 @@ pub(crate) fn streams(layout: &BandLayout, is_wide: bool) -> Vec<CodeStream> {
 
 /// Extents of a brick: planes and rows.
 const BRICK: [usize; 2] = [2, 4];
-/// The least number of bricks that is taken, where there are as many.
+/// The fewest bricks of a sample, where an array has as many.
 const MIN_BRICKS: usize = 12;
 
-/// A box of whole rows, to be sampled. Its coordinates along some axes count pairs of rows or planes, so that it is a
-/// box of the whole array as well as of each band of the finest level.
+/// A box of whole rows to sample. Its coordinates along paired axes count pairs of rows or planes, so that it is a box
+/// of the whole array as well as of each band of the finest level.
 pub(crate) struct Brick {
     paired: AxisSet,
     volume: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Brick {
 }
 
 impl Brick {
-    /// One of `share` bricks of an array, spread over it.
+    /// About one in `share` bricks of an array, spread over it.
     pub(crate) fn spread(dims: &Dims, paired: AxisSet, share: usize) -> Vec<Self> {
         let extents: [usize; X] = std::array::from_fn(|a| if paired >> a & 1 != 0 { dims[a] / 2 } else { dims[a] });
         let counts: [usize; 2] = std::array::from_fn(|i| extents[i + 1].div_ceil(BRICK[i]));
@@ -110,14 +110,14 @@ impl Brick {
         all.into_iter().map(brick).collect()
     }
 
-    /// The brick in a band that has half of the extents along paired axes.
+    /// The brick as a piece of a band, whose extents along paired axes are half of the array's.
     pub(crate) fn in_band(&self, band: usize, dims: &Dims) -> Piece {
         let first = self.volume * dims[1];
         let planes = first + self.planes.start..first + self.planes.end;
         Piece { band, planes, rows: self.rows.clone(), columns: 0..dims[X], deal: [1; 3] }
     }
 
-    /// The parts of the brick in slabs of the whole array.
+    /// The parts of the brick in the slabs of the whole array.
     pub(crate) fn in_slabs(&self, layout: &BandLayout, dims: &Dims) -> Vec<Piece> {
         let ranges = [self.volume..self.volume + 1, self.planes.clone(), self.rows.clone()];
         let factor = |a: usize| 1 + usize::from(self.paired >> a & 1);
@@ -140,12 +140,12 @@ impl Brick {
 }
 
 impl Piece {
-    /// All of a band.
+    /// A whole band as a piece.
     pub(crate) fn whole(band: usize, dims: &Dims) -> Self {
         Self { band, planes: 0..dims[0] * dims[1], rows: 0..dims[2], columns: 0..dims[X], deal: [1; 3] }
     }
 
-    /// Its rows, counted through the band.
+    /// The indices of its rows in the band.
     pub(crate) fn row_ranges(&self, dims: &Dims) -> impl Iterator<Item = Range<usize>> {
         let (rows, n) = (self.rows.clone(), dims[2]);
         self.planes.clone().map(move |plane| plane * n + rows.start..plane * n + rows.end)
@@ -164,12 +164,12 @@ pub(crate) struct Run {
     pub(super) has_second_row: bool,
     pub(super) has_plane: bool,
     pub(super) has_volume: bool,
-    /// Whether the previous row extends beyond the run, on either side.
+    /// Whether the previous row has codes of the piece before and behind the run.
     pub(super) has_before: bool,
     pub(super) has_behind: bool,
 }
 
-/// The rows of a lane, and its codes in each row.
+/// The planes, rows and columns of a lane.
 pub(crate) struct Lane {
     pub(super) planes: Range<usize>,
     pub(super) rows: Range<usize>,
@@ -214,7 +214,7 @@ impl Piece {
         };
         let powers = |most: usize| std::iter::successors(Some(1), |n| Some(2 * n)).take_while(move |n| *n <= most);
         let deals = powers(n_lanes).flat_map(|p| powers(n_lanes / p).map(move |r| [p, r, n_lanes / (p * r)]));
-        let deal = deals.min_by_key(cost).expect("there are some");
+        let deal = deals.min_by_key(cost).expect("there is at least one");
         Self { deal, ..self }
     }
 
@@ -232,7 +232,7 @@ impl Piece {
         [self.planes.len().div_ceil(self.deal[0]), self.rows.len().div_ceil(self.deal[1])]
     }
 
-    /// The codes of each lane.
+    /// The lanes of the piece.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         let part = |whole: &Range<usize>, n: usize, i: usize| {
             let start = |i: usize| whole.start + whole.len() * i / n;
@@ -286,11 +286,12 @@ impl Piece {
     }
 }
 
-/// Where the codes of a piece lie in a buffer: in that of the whole band, or in one of their own.
+/// The layout of the codes of a piece in a buffer: that of the whole band, or one for the piece alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// Plane, row and column of the first code of the buffer.
     origin: [usize; 3],
+    /// Strides to the next row, plane and volume.
     pub(super) row: usize,
     pub(super) plane: usize,
     pub(super) volume: usize,
@@ -310,7 +311,7 @@ impl Frame {
         Self { origin, row, plane, volume: plane * dims[1] }
     }
 
-    /// Position of a run's first code.
+    /// Offset of a run's first code.
     #[inline(always)]
     pub(crate) fn start(&self, run: &Run) -> usize {
         let [plane, row, column] = self.origin;
@@ -339,7 +340,7 @@ pub(crate) mod tests {
         Piece { band: 0, planes, rows, columns, deal: [1; 3] }
     }
 
-    /// Every way to make `n_lanes` lanes, in the order of docs/format.md.
+    /// Every way to cut a piece into `n_lanes` lanes, in the order of docs/format.md.
     pub(crate) fn deals(n_lanes: usize) -> impl Iterator<Item = [usize; 3]> {
         let all = (0..n_lanes.pow(2)).map(move |i| [1 + i / n_lanes, 1 + i % n_lanes]);
         let all = all.filter(move |[p, r]| p.is_power_of_two() && r.is_power_of_two() && p * r <= n_lanes);
@@ -404,7 +405,7 @@ pub(crate) mod tests {
                 assert_eq!(dealt.n_lanes(), if is_wide { 16 } else { 4 });
                 check_lanes(&dealt, &dims);
             }
-            // Also where that is useless.
+            // All other ways to cut the piece must be complete, too.
             for deal in deals([4, 16][case % 2]) {
                 check_lanes(&Piece { deal, ..piece.clone() }, &dims);
             }
@@ -446,7 +447,7 @@ pub(crate) mod tests {
         assert_eq!(cut([2, 3, 300, 300]), [[0..3, 0..300, 0..300], [3..6, 0..300, 0..300]]);
         assert_eq!(cut([1, 3, 421, 420]), [[0..3, 0..210, 0..420], [0..3, 210..421, 0..420]]);
         assert_eq!(cut([1, 1, 3, 200_001]), [[0..1, 0..3, 0..100_000], [0..1, 0..3, 100_000..200_001]]);
-        // The finest bands of this are large, all others share one stream.
+        // Here the bands of the finest level are large; all others share one stream.
         let streams = streams(&BandLayout::interpolation([1, 1, 520, 512], 0b1100), true);
         let n_pieces: Vec<usize> = streams.iter().map(|stream| stream.pieces.len()).collect();
         assert!(n_pieces[0] > 1 && n_pieces[1..] == [1, 1, 1]);
@@ -482,7 +483,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A brick covers the same rows of the array in slabs as, pair by pair, in the bands of the finest level.
+    /// A brick covers the same rows of the array in slabs as in the bands of the finest level.
     #[test]
     fn bricks_are_the_same_rows_in_bands_and_slabs() {
         for dims in [[1, 40, 50, 60], [1, 1, 333, 200], [7, 9, 30, 40], [5, 3, 61, 80]] {

@@ -15,23 +15,23 @@ use crate::num::simd;
 #[cfg(target_arch = "x86_64")]
 use crate::num::simd::Isa;
 
-/// States lie in 2^16..2^32; below, a word is read.
+/// States lie in 2^16..2^32; a decoder reads a word when one falls below.
 pub(crate) const LEAST_STATE: u32 = 1 << 16;
 
-/// The distribution of a context. The one after the last gives token 0 probability 1.
+/// The number of a context's distribution. The number after the last gives token 0 probability 1.
 fn distribution_of(model: &Model, context: usize) -> u8 {
     if context % CONTEXTS >= MASKED_CONTEXT { model.distributions().len() as u8 } else { model.map()[context] }
 }
 
 // ---- Encoding ----
 
-/// A token and its context, counted through all groups: the context is the low byte.
+/// A token in the high byte and its context, numbered through all groups, in the low byte.
 pub(crate) type Symbol = u16;
 
 /// The symbol of a lane that has nothing to code.
 pub(crate) const IDLE: Symbol = MASKED_CONTEXT as Symbol;
 
-/// Frequency and start of every symbol, in the low and the high half.
+/// Frequency (low half) and start (high half) of every symbol.
 #[derive(Debug)]
 pub(crate) struct EncodeTable {
     entries: Vec<u32>,
@@ -66,7 +66,7 @@ pub(crate) struct WordWriter {
 impl WordWriter {
     /// Has room for the words of `n_symbols` symbols.
     pub(crate) fn new(n_symbols: usize) -> Self {
-        // One more, so that a word can be stored unconditionally.
+        // One more word, so that `put_if` can store unconditionally.
         Self { words: scratch::take(n_symbols + 1), first: n_symbols + 1 }
     }
 
@@ -83,8 +83,8 @@ impl WordWriter {
     }
 }
 
-/// Encodes the symbols of N lanes, `symbols.len() / N` each, one lane after the other. The symbol that is decoded last
-/// is encoded first, so steps are in reverse order, too.
+/// Encodes the symbols of N lanes, `symbols.len() / N` each, which are stored lane after lane. The symbol that is
+/// decoded last is encoded first, so the last step of a stream must come first, too.
 #[inline(always)]
 pub(crate) fn encode<const N: usize>(
     states: &mut [u32],
@@ -95,7 +95,7 @@ pub(crate) fn encode<const N: usize>(
     let states: &mut [u32; N] = states.first_chunk_mut().expect("there is a state for each lane");
     #[cfg(target_arch = "x86_64")]
     if N == avx512::LANES && Isa::detect() == Isa::Avx512 {
-        let states = states.first_chunk_mut().expect("as many");
+        let states = states.first_chunk_mut().expect("there are 16 lanes");
         // SAFETY: the machine has the instructions.
         unsafe { avx512::encode(states, symbols, table, words) };
         return;
@@ -114,7 +114,7 @@ fn encode_each<const N: usize>(states: &mut [u32; N], symbols: &[Symbol], table:
     }
 }
 
-/// Encodes a token, which must have a frequency.
+/// Encodes a token, whose frequency must be above 0.
 #[inline(always)]
 fn encode_step(state: &mut u32, entry: u32, words: &mut WordWriter) {
     let (frequency, start) = (entry & 0xffff, entry >> 16);
@@ -129,7 +129,7 @@ fn encode_step(state: &mut u32, entry: u32, words: &mut WordWriter) {
 // ---- Decoding ----
 
 /// Tables of all distributions, and of one that gives token 0 probability 1. Each has 4096 entries: the token in bits
-/// 0..8, its frequency less 1 in bits 8..20, and the distance from its start in bits 20..32.
+/// 0..8, its frequency less 1 in bits 8..20, and the slot less the token's start in bits 20..32.
 #[derive(Debug)]
 pub(crate) struct DecodeTable {
     entries: Vec<u32>,
@@ -150,16 +150,16 @@ impl DecodeTable {
     }
 }
 
-/// Slots of [`Contexts::numbers`]: a power of two.
-const N_SLOTS: usize = 64;
+/// Entries of [`Contexts::numbers`]: a power of two.
+const N_NUMBERS: usize = 64;
 
-/// What decodes the tokens of one group of contexts.
+/// Tables that decode the tokens of one group of contexts.
 pub(crate) struct Contexts<'a> {
     entries: &'a [u32],
     /// The distribution of each context; context c is at index c + 2. All of these distributions exist.
-    numbers: [u8; N_SLOTS],
-    /// What a token adds to the sums of the next code and of the one after that: per unit of magnitude, and for each
-    /// token.
+    numbers: [u8; N_NUMBERS],
+    /// The contribution of a code to the sums of the next code and of the one after that: per unit of magnitude, and
+    /// for each token.
     #[cfg(target_arch = "x86_64")]
     weights: [u32; 2],
     token_weights: [[u32; 2]; 256],
@@ -168,7 +168,7 @@ pub(crate) struct Contexts<'a> {
 impl<'a> Contexts<'a> {
     pub(crate) fn new(table: &'a DecodeTable, model: &Model, group: usize, weights: [u32; 2]) -> Self {
         let number = |index: usize| {
-            let context = (index + N_SLOTS - 2) % N_SLOTS;
+            let context = (index + N_NUMBERS - 2) % N_NUMBERS;
             distribution_of(model, group * CONTEXTS + context.min(CONTEXTS - 1))
         };
         Self {
@@ -181,7 +181,7 @@ impl<'a> Contexts<'a> {
     }
 }
 
-/// Magnitude of each token's least code.
+/// The leading magnitude of each token's codes.
 static LEADING_MAGNITUDES: [u32; 256] = {
     let mut all = [0; 256];
     let mut token = 0;
@@ -196,13 +196,13 @@ static LEADING_MAGNITUDES: [u32; 256] = {
 /// Reads words; beyond the end there are zeros.
 #[derive(Clone, Debug)]
 pub(crate) struct WordReader {
-    /// With zeros behind.
+    /// The words, followed by zeros.
     bytes: Vec<u8>,
     at: usize,
 }
 
 impl WordReader {
-    /// The words of one turn.
+    /// The most bytes that one turn reads.
     const SLACK: usize = 32;
 
     pub(crate) fn new(bytes: &[u8]) -> Self {
@@ -212,11 +212,11 @@ impl WordReader {
         Self { bytes: all, at: 0 }
     }
 
-    /// Where the next words are.
+    /// The next words.
     #[inline(always)]
     fn next(&self) -> &[u8; Self::SLACK] {
         let end = self.bytes.len() - Self::SLACK;
-        self.bytes[self.at.min(end)..].first_chunk().expect("there are so many bytes behind the end")
+        self.bytes[self.at.min(end)..].first_chunk().expect("zeros follow the words")
     }
 
     /// Checks that all words were read, and no more.
@@ -226,9 +226,9 @@ impl WordReader {
     }
 }
 
-/// Decodes tokens of N lanes, `sums.len() / N` each: of every code, one lane after the other, the sum of its context
-/// without the codes before it in its lane goes in, and the token comes out. Lanes that have nothing to decode have sums
-/// of masked codes.
+/// Decodes tokens of N lanes, `sums.len() / N` each, which are stored lane after lane. Each token replaces the sum of
+/// its context, in which the codes before it in its lane are still missing. Lanes that have nothing to decode have the
+/// sums of masked codes.
 #[inline(always)]
 pub(crate) fn decode<const N: usize>(
     states: &mut [u32],
@@ -239,7 +239,7 @@ pub(crate) fn decode<const N: usize>(
     let states: &mut [u32; N] = states.first_chunk_mut().expect("there is a state for each lane");
     #[cfg(target_arch = "x86_64")]
     if N == avx512::LANES && Isa::detect() == Isa::Avx512 {
-        let states = states.first_chunk_mut().expect("as many");
+        let states = states.first_chunk_mut().expect("there are 16 lanes");
         // SAFETY: the machine has the instructions.
         unsafe { avx512::decode(states, sums, contexts, words) };
         return;
@@ -284,7 +284,7 @@ fn decode_each<const N: usize>(
     }
 }
 
-/// A state, and what the codes before add to the sum of the next code and of the one after it.
+/// A state, and the contributions of previous codes to the sums of the next code and of the one after it.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     state: u32,
@@ -293,13 +293,13 @@ struct Lane {
 }
 
 impl Lane {
-    /// Decodes a token; a word must follow if the state is low.
+    /// Decodes a token. If the state falls below [`LEAST_STATE`], the caller must append a word.
     #[inline(always)]
     fn decode(&mut self, sum: u32, contexts: &Contexts<'_>) -> u32 {
         let sum = sum + self.next;
         // `context_of(sum)` + 2.
         let zeros = sum.leading_zeros();
-        let index = (58 + (sum << (zeros & 31) >> 30)).wrapping_sub(2 * zeros) as usize % N_SLOTS;
+        let index = (58 + (sum << (zeros & 31) >> 30)).wrapping_sub(2 * zeros) as usize % N_NUMBERS;
         let slot = usize::from(contexts.numbers[index]) << SCALE_BITS | (self.state & (SCALE - 1)) as usize;
         debug_assert!(slot < contexts.entries.len());
         // SAFETY: numbers are those of distributions that the table has, of 2^SCALE_BITS entries each.
@@ -327,7 +327,7 @@ mod avx512 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn transpose(rows: &mut [__m512i; LANES]) {
-        // Pairs of rows, then of pairs, within blocks of four; then blocks.
+        // Pairs of rows first, then pairs of pairs, both within blocks of four; then the blocks.
         for i in (0..LANES).step_by(2) {
             let (a, b) = (rows[i], rows[i + 1]);
             (rows[i], rows[i + 1]) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
@@ -375,12 +375,12 @@ mod avx512 {
             transpose(&mut rows);
             for row in &mut rows[..n_turns] {
                 let sum = _mm512_add_epi32(*row, next);
-                // Exponent and leading bit of a float are those of its integer.
+                // The exponent and the leading mantissa bit of the float are those of the integer.
                 let float = _mm512_cvt_roundepu32_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(sum);
                 let index = _mm512_srli_epi32::<22>(_mm512_castps_si512(float));
-                // Low bytes only; of an index the six low bits count.
+                // Looks up low bytes only, by the six low bits of each index.
                 let number = _mm512_maskz_permutexvar_epi8(0x1111_1111_1111_1111, index, numbers);
-                // The bits of a state above the slot are taken away.
+                // The start of the distribution's table, and the low bits of the state.
                 let slot = _mm512_ternarylogic_epi32::<0xf8>(
                     _mm512_slli_epi32::<{ SCALE_BITS }>(number),
                     state,
@@ -394,7 +394,7 @@ mod avx512 {
                 state = _mm512_add_epi32(high, _mm512_srli_epi32::<{ 8 + SCALE_BITS }>(entry));
 
                 let is_low = _mm512_cmplt_epu32_mask(state, splat(LEAST_STATE));
-                // SAFETY: a reader has so many bytes.
+                // SAFETY: `next` returns 32 bytes.
                 let ahead = unsafe { _mm256_loadu_si256(words.next().as_ptr().cast()) };
                 let ahead = _mm512_maskz_expand_epi32(is_low, _mm512_cvtepu16_epi32(ahead));
                 state = _mm512_mask_or_epi32(state, is_low, _mm512_slli_epi32::<16>(state), ahead);
@@ -451,7 +451,7 @@ mod avx512 {
             }
             transpose(&mut rows);
             for &symbols in rows[..n_turns].iter().rev() {
-                // A token beyond the alphabet would be a defect elsewhere; it must not read beyond the table.
+                // A token beyond the alphabet would be a bug elsewhere, but must not read beyond the table.
                 let symbols = _mm512_min_epu32(symbols, splat(last));
                 // SAFETY: the table has an entry for each of these.
                 let entry = unsafe { _mm512_i32gather_epi32::<4>(symbols, table.entries.as_ptr().cast()) };
@@ -475,7 +475,7 @@ mod avx512 {
         unsafe { _mm512_storeu_si512(states.as_mut_ptr().cast(), state) };
     }
 
-    /// a / b, exactly: quotients of 32-bit integers are further from the next integer than a double rounds.
+    /// a / b, rounded down: doubles are exact enough to separate any quotient of 32-bit integers from the next integer.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn divide(a: __m512i, b: __m512i) -> __m512i {
@@ -504,13 +504,13 @@ mod tests {
         }
     }
 
-    /// A way to code; all must do the same.
+    /// An implementation; all must give the same result.
     #[derive(Clone, Copy, Debug)]
     enum Path {
-        /// What users get.
+        /// The one that users get.
         Chosen,
         Each,
-        /// Whatever `PUMICE_ISA` says.
+        /// AVX-512, regardless of `PUMICE_ISA`.
         #[cfg(target_arch = "x86_64")]
         Vector,
     }
@@ -563,7 +563,7 @@ mod tests {
         WordReader::new(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
     }
 
-    /// Contexts of small and large codes, of a single token, and of none.
+    /// A model with contexts of small and large codes, of a single token, and of none.
     fn model(n_groups: usize) -> Model {
         let mut random = Random(1);
         let mut counts: Vec<Counts> = vec![[0; ALPHABET]; n_groups * CONTEXTS];
@@ -580,7 +580,7 @@ mod tests {
         Model::fit(&counts, CONTEXTS)
     }
 
-    /// What a step of N lanes is made of, and how many bits it takes at best.
+    /// The sums and symbols of a step of N lanes, and its ideal length in bits.
     struct Step {
         sums: Vec<u32>,
         symbols: Vec<Symbol>,
@@ -588,7 +588,7 @@ mod tests {
     }
 
     impl Step {
-        /// Tokens as probable as the model says they are; each lane has as many as it likes, up to `n`.
+        /// Tokens drawn from the distributions of the model; each lane has a random number of them, up to `n`.
         fn random<const N: usize>(
             model: &Model,
             group: usize,
@@ -602,7 +602,7 @@ mod tests {
                 let len = if random.next().is_multiple_of(3) { random.next() as usize % (n + 1) } else { n };
                 let (mut next, mut after) = (0, 0);
                 for _ in 0..len {
-                    // Sums of all sizes, so that every context is met.
+                    // Sums of all sizes, so that every context occurs.
                     let sum = BIAS + (random.next() >> (3 + random.next() % 29));
                     let is_masked = masks && random.next().is_multiple_of(4);
                     let context = if is_masked { MASKED_CONTEXT } else { context_of(sum + next) as usize };
@@ -633,7 +633,7 @@ mod tests {
         }
     }
 
-    /// Encodes steps and decodes them, each in every way; returns words, states, and the bits that are needed at least.
+    /// Encodes and decodes steps by every implementation; returns words, states, and the ideal length in bits.
     fn check_steps<const N: usize>(
         model: &Model,
         group: usize,
@@ -643,7 +643,7 @@ mod tests {
         let table = EncodeTable::new(model);
         let encoded = Path::all::<N>().into_iter().map(|path| {
             let mut states = [LEAST_STATE; N];
-            // Steps last to first: each one's words come before those of the steps after it.
+            // Steps are encoded last to first, and words of a step come before those of later steps.
             let words: Vec<Vec<u16>> =
                 steps.iter().rev().map(|step| path.encode(&mut states, &step.symbols, &table)).collect();
             (words.into_iter().rev().flatten().collect::<Vec<u16>>(), states)
@@ -678,7 +678,7 @@ mod tests {
                 check_steps::<N>(&model, group, weights, &steps);
             }
         }
-        // Words and what the states hold are as long as they must be.
+        // Words and states together have the ideal length.
         let steps: Vec<Step> =
             (0..20).map(|_| Step::random::<N>(&model, 1, [19, 6], 3000, true, &mut random)).collect();
         let (words, states, ideal) = check_steps::<N>(&model, 1, [19, 6], &steps);

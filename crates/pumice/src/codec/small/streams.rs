@@ -1,4 +1,4 @@
-//! Codes -> bytes, and back: interleaved rANS under the contexts of `context.rs` (docs/format.md, 7.7).
+//! Codes to bytes and back: interleaved rANS under the contexts of `context.rs` (docs/format.md, 7.7).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,22 +22,22 @@ use crate::num::simd::{self, Kernel};
 const MAX_SAMPLE: usize = 1024;
 const SAMPLE_SHARE: usize = 64;
 
-/// Wide streams may be longer by one bit per this many.
+/// Wide streams may be longer by one bit in this many.
 const WIDE_SHARE: u64 = 128;
 
 /// Entries of a table of counts: all tokens of all contexts of a group.
 const TABLE: usize = CONTEXTS * ALPHABET;
-/// Streams from this size on are counted in several tables.
+/// Streams of at least this many symbols are counted in several tables.
 const MANY_SYMBOLS: usize = 1 << 17;
 
-/// Tokens counted in each context of a group, one after the other.
+/// Counts of tokens in each context of a group, context after context.
 type GroupCounts = Vec<u32>;
 
 fn n_groups(layout: &BandLayout) -> usize {
     layout.bands.iter().map(|band| band.group + 1).max().unwrap_or(1)
 }
 
-/// The merged codes of all levels coarser than each.
+/// For each level, the codes of its coarse grid.
 fn coarse_codes(layout: &BandLayout, codes: &[i32]) -> Vec<Vec<i32>> {
     let mut coarse = CoarseCodes::new(layout);
     let mut all = vec![Vec::new(); layout.levels.len()];
@@ -75,10 +75,10 @@ fn fit_weights(layout: &BandLayout, codes: &[i32], coarse: &[Vec<i32>], masked: 
     samples.map(|sample| sample.fit())
 }
 
-/// Estimated length of the codes of each group, without tables, and how many codes that is the length of.
+/// For each group, the estimated bits of its codes, without tables, and the number of these codes.
 pub(crate) type Estimate = [(u64, usize); GROUPS];
 
-/// Estimates the length of all codes, or of some pieces.
+/// Estimates the bits of all codes, or of those of some pieces.
 pub(crate) fn estimate(
     layout: &BandLayout,
     codes: &[i32],
@@ -111,8 +111,8 @@ pub(crate) fn estimate(
     all
 }
 
-/// Appends the codes to `out`, and writes weights, distributions and sizes to `coder`. Wide streams are faster and
-/// longer.
+/// Appends the sizes of streams and the codes to `out`, and writes weights and distributions to `coder`. Wide streams
+/// are faster and longer.
 pub(crate) fn encode(
     layout: &BandLayout,
     codes: &[i32],
@@ -135,7 +135,7 @@ pub(crate) fn encode(
     let streams = streams(layout, is_wide);
     let mut tasks: Vec<Task<'_>> =
         streams.iter().map(|stream| Task { stream, symbols: Symbols::default(), bytes: Vec::new() }).collect();
-    // Sums do not depend on the order of streams.
+    // The sums do not depend on the order in which streams are counted.
     let counts = Mutex::new(vec![[0; ALPHABET]; n_groups * CONTEXTS]);
     let count = |_: usize, task: &mut Task<'_>| {
         let stream = task.stream;
@@ -173,13 +173,13 @@ pub(crate) fn encode(
     coarse.into_iter().for_each(scratch::give);
 }
 
-/// Whether codes of about `n_bits` bits are worth the states of wide streams.
+/// Whether codes of about `n_bits` bits are worth the additional states of wide streams.
 pub(crate) fn pay_wide(layout: &BandLayout, n_bits: u64) -> bool {
     let n_states = 32 * streams(layout, true).len() * (WIDE - NARROW);
     n_bits >= WIDE_SHARE * n_states as u64
 }
 
-/// States of a stream.
+/// Number of states of a stream.
 fn n_states(is_wide: bool) -> usize {
     if is_wide { WIDE } else { NARROW }
 }
@@ -277,7 +277,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// `n` of `codes` from `start` on; copied to `padded` if there are not enough around them.
+    /// The `n` codes from `start` on; copied to `padded` if there are not enough codes around them.
     #[inline(always)]
     fn new(codes: &'a [i32], start: usize, n: usize, padded: &'a mut Vec<i32>) -> Self {
         let n_behind = n.next_multiple_of(BLOCK);
@@ -334,7 +334,7 @@ impl<'a> Row<'a> {
 
 #[inline(always)]
 fn block<V>(row: &[V], at: usize) -> &[V; BLOCK] {
-    row[at..].first_chunk().expect("rows are filled up")
+    row[at..].first_chunk().expect("rows are padded")
 }
 
 /// Tokens above this one have raw bits.
@@ -376,7 +376,7 @@ impl Kernel for EncodeStream<'_> {
     }
 }
 
-/// Decodes codes that [`encode`] wrote: `bytes` is what it appended, `coder` decodes what it wrote there.
+/// The inverse of [`encode`]: reads weights and distributions from `coder`, sizes and codes from `bytes`.
 pub(crate) fn decode(
     layout: &BandLayout,
     bytes: &[u8],
@@ -421,7 +421,7 @@ pub(crate) fn decode(
         if let [stream] = &streams[first..end]
             && stream.pieces.len() > 1
         {
-            // Each of several small bands needs those before it.
+            // Small bands that share a stream depend on earlier ones, so they are decoded in order.
             let mut reader = readers[first].take().expect("each stream is read once");
             for piece in &stream.pieces {
                 let band = &layout.bands[piece.band];
@@ -436,7 +436,7 @@ pub(crate) fn decode(
             struct Task<'a, 'b> {
                 piece: &'a Piece,
                 reader: Option<StreamReader<'a>>,
-                /// Where the codes are decoded to, if they are contiguous there.
+                /// The piece's codes in the result, if they are contiguous there; otherwise `local` holds them.
                 direct: Option<&'b mut [i32]>,
                 local: Vec<i32>,
             }
@@ -450,7 +450,7 @@ pub(crate) fn decode(
                 let band = &layout.bands[piece.band];
                 let (direct, local);
                 if let Some(start) = piece.start_if_contiguous(&band.dims) {
-                    // Pieces that are not may lie between.
+                    // Pieces that are not contiguous may lie between.
                     let (_, rest) = current.split_at_mut(band.offset + start - at);
                     let (out, rest) = rest.split_at_mut(piece.n_codes());
                     at = band.offset + start + out.len();
@@ -544,7 +544,7 @@ impl Kernel for DecodePiece<'_, '_> {
             return;
         }
         let mut runs = vec![Run::default(); lanes.len()];
-        // Replaces sums by tokens.
+        // Sums, which tokens replace.
         let mut all = vec![0; n * lanes.len()];
         let [n_planes, n_rows] = piece.steps();
         for i in 0..n_planes {
@@ -570,7 +570,7 @@ impl Kernel for DecodePiece<'_, '_> {
     }
 }
 
-/// The codes of direct tokens; returns the largest token.
+/// Converts direct tokens to codes; returns the largest token.
 #[inline(always)]
 fn codes_of(tokens: &[u32], codes: &mut [i32]) -> u32 {
     if tokens.len() >= BLOCK { codes_of_blocks::<BLOCK>(tokens, codes) } else { codes_of_blocks::<1>(tokens, codes) }
@@ -591,7 +591,7 @@ fn codes_of_blocks<const N: usize>(tokens: &[u32], codes: &mut [i32]) -> u32 {
         if at + N == n {
             return largest.into_iter().max().unwrap_or(0);
         }
-        // The last block may overlap the one before: it says the same.
+        // The last block may overlap the previous one; both compute the same.
         at = (at + N).min(n - N);
     }
 }
@@ -627,7 +627,7 @@ mod tests {
         workers: &Workers,
     ) -> Result<Vec<i32>> {
         let mut coder = BinaryDecoder::new(parameters);
-        // What was there before does not matter.
+        // The initial content must not matter.
         let mut codes = vec![-77; layout.n_values];
         decode(layout, body, masked, is_wide, &mut coder, &mut codes, workers)?;
         coder.finish()?;
@@ -680,7 +680,7 @@ mod tests {
         let [narrow, wide] =
             [false, true].map(|is_wide| encoded(&layout, &codes, None, is_wide, &Workers::Serial)[1].len());
         assert!(wide > narrow && wide < narrow + narrow / 100 + 4 * (WIDE - NARROW), "{narrow} {wide}");
-        // Sixteen states of which pieces that are not wide use four.
+        // Narrow pieces of wide streams use four of the sixteen states.
         let layout = BandLayout::lattice([1, 1, 1, 4095]);
         let zeros = vec![0; layout.n_values];
         let body = |is_wide: bool| encoded(&layout, &zeros, None, is_wide, &Workers::Serial)[1].clone();
@@ -706,7 +706,7 @@ mod tests {
                 decoded(&body[..n]).unwrap_err();
             }
             decoded(&[&body[..], &[0]].concat()).unwrap_err();
-            // States are behind two numbers of two bytes; one that is wrong gives other codes, if it ends well.
+            // States follow two varints of two bytes. A wrong state gives an error or other codes.
             assert!(body[0] >= 128 && body[1] < 128 && body[2] >= 128 && body[3] < 128);
             for i in 0..n_states(is_wide) {
                 let mut changed = body.clone();
@@ -730,7 +730,7 @@ mod tests {
                     let at = random.next() as usize % bytes.len();
                     bytes[at] = random.next() as u8;
                 }
-                // In either way of reading it.
+                // As narrow and as wide streams.
                 for is_wide in [false, true] {
                     let _ = decoded(&layout, &damaged, None, is_wide, &Workers::Serial);
                 }
