@@ -15,7 +15,7 @@ pub(crate) const GROUPS: usize = 3;
 const MIN_EXTENT: usize = 4;
 /// Grids of at most this many points are not halved.
 const MAX_ANCHORS: usize = 64;
-/// The least number of values of a slab, about, if the lattice is cut into several.
+/// If the lattice is cut into several slabs, each has about this many values or more.
 const SLAB_VALUES: usize = 1 << 20;
 
 /// A dense array of codes.

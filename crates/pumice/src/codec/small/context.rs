@@ -29,7 +29,7 @@ pub(crate) const MAX_LEADING: u32 = 7 << 16;
 pub(crate) const BIAS: u32 = 4;
 /// The sum of a masked code: its context is [`MASKED_CONTEXT`].
 pub(crate) const MASKED: u32 = 1 << 31;
-/// Weights of: the previous code, the second last code, the code in the previous row, its two neighbours, the codes in
+/// Weights of: the previous code, the code before that, the code in the previous row, its two neighbours, the codes in
 /// the previous plane and volume, the parents (without parents, the code two rows before), and a constant.
 pub(crate) type Weights = [u8; TERMS];
 
@@ -52,7 +52,7 @@ pub(crate) fn leading_magnitude(code: i32) -> u32 {
     if magnitude <= 8 { magnitude } else { leading }
 }
 
-/// Number of the context of a sum, which is at least [`BIAS`]: two for each power of two.
+/// Number of the context of a sum, which is at least [`BIAS`]: two contexts for each power of two.
 #[inline(always)]
 pub(crate) fn context_of(sum: u32) -> u32 {
     // The two leading bits are 2 or 3.
@@ -137,7 +137,7 @@ impl<'a> Surroundings<'a> {
         let position = [run.plane / self.dims[1], run.plane % self.dims[1], run.row];
         let w = weights.map(u32::from);
         let mut terms = Terms { all: [(&[][..], 0); MAX_TERMS], n: 0 };
-        // Rows are read beyond their ends where memory allows. `first` and `last` correct the sums of these codes.
+        // Rows are read beyond their ends where memory allows. `first` and `last` correct the sums at both ends.
         let mut first = 0_u32;
         let mut last = 0_u32;
         let mut spare = Vec::new();

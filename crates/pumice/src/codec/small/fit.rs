@@ -23,7 +23,7 @@ const GOOD_GAIN: f64 = 0.125;
 const MANY_EDGES: f64 = 0.25;
 /// Fewer values than this for each coefficient are not worth a fit.
 const VALUES_PER_COEFFICIENT: usize = 64;
-/// Bits of a fitted coefficient in the payload, about.
+/// Approximate bits of a fitted coefficient in the payload.
 pub(crate) const COEFFICIENT_BITS: f64 = 9.0;
 
 /// The most passes over a chunk in search of informative observations.
@@ -155,8 +155,8 @@ impl Sample {
         sum as f64 * (0.5 / (1 << 20) as f64)
     }
 
-    /// The best of `presets` and of fitted coefficients, whose bits count if the sample represents `n_values` values.
-    /// Also returns the index of the preset, or `None` for fitted coefficients.
+    /// The best of `presets` and of fitted coefficients, which must be worth their bits for `n_values` values. Also
+    /// returns the index of the preset, or `None` for fitted coefficients.
     #[inline(always)]
     pub(crate) fn best(&self, presets: &[&[i32]], n_values: usize) -> (Candidate, Option<usize>) {
         let mut work = Work::default();

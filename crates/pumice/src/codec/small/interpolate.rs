@@ -20,7 +20,7 @@ use crate::num::{Int, Real};
 
 /// The fewest and the most observations for a fit.
 const SAMPLE_VALUES: Range<usize> = 128..2560;
-/// The fewest observations per row, about.
+/// The fewest observations per row, where it has as many.
 const POINTS_PER_ROW: usize = 16;
 /// Along axes of fewer points, edges are not distinguished: all points count as inner ones.
 const MIN_INNER: usize = 8;
@@ -32,7 +32,7 @@ const VALUES_PER_TASK: usize = 1 << 15;
 /// How the step shrinks from level to level: by `ratio` for each, down to 1 / `most`.
 pub(crate) const STEP_SCALES: [(f64, f64); 4] = [(1.0, 1.0), (1.25, 2.0), (1.5, 3.0), (1.75, 4.0)];
 
-/// Named kernels, in multiples of 1 / COEFFICIENT_ONE of half the sums of [`TAPS`]: linear, cubic, natural cubic.
+/// Named kernels: linear, cubic, natural cubic. Coefficients of half the sums of [`TAPS`], times COEFFICIENT_ONE.
 const KERNELS: [[i32; TAPS]; 3] = [[1024, 0, 0], [1152, -128, 0], [1178, -154, 0]];
 
 /// The coefficients that predict a band.
@@ -406,7 +406,7 @@ impl<T: Real> Encoder<T> {
     }
 }
 
-/// Restores values from codes; the inverse of [`Encoder`] but for escapes.
+/// Restores values from codes; the inverse of [`Encoder`] except for escapes.
 pub(crate) fn decode<T: Real>(
     layout: &BandLayout,
     parameters: &Parameters<T>,
@@ -680,7 +680,7 @@ impl<T: Real> Kernel for &mut EncodeRows<'_, T> {
 }
 
 impl<T: Real> EncodeRows<'_, T> {
-    /// Codes the values from `start` on, given their predictions, of which there are at most [`QUANTIZED_VALUES`].
+    /// Codes the values from `start` on, given their predictions: at most [`QUANTIZED_VALUES`].
     #[inline(always)]
     fn code_block(&mut self, start: usize, prediction: &[T]) {
         let n = prediction.len();

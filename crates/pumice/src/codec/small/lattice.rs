@@ -268,7 +268,7 @@ struct RowTerms {
     edges: Vec<Vec<Term>>,
 }
 
-/// The terms of all rows. Only rows next to edges differ in them, so few need to be found.
+/// The terms of all rows. Only rows next to edges differ in them, so few are computed.
 struct AllTerms<'a> {
     slab: &'a Slab<'a>,
     found: [Option<Box<RowTerms>>; 2 * 3 * 3 * 2],
@@ -652,7 +652,7 @@ impl<T: Real> Kernel for &mut DecodeSlab<'_, T> {
     }
 }
 
-/// Restores values from codes; the inverse of [`encode`] but for escapes.
+/// Restores values from codes; the inverse of [`encode`] except for escapes.
 pub(crate) fn decode<T: Real>(
     layout: &BandLayout,
     parameters: &Parameters,

@@ -28,7 +28,7 @@ const LATTICE_EXCESS: f64 = 1.5;
 /// `STEEPNESS` times as long as those of the finest. Indexed by the number of axes.
 const SPARSE_BITS: f64 = 1.5;
 const STEEPNESS: [f64; AXES + 1] = [f64::INFINITY, 8.0, 3.5, 0.0, 0.0];
-/// One in this many slices along an axis is tried, but at least so many values and slices.
+/// One in `SLICE_SHARE` slices along an axis is tried, but at least `MIN_SLICE_VALUES` values and `MIN_SLICES` slices.
 const SLICE_SHARE: usize = 16;
 const MIN_SLICE_VALUES: usize = 1 << 15;
 const MIN_SLICES: usize = 3;
