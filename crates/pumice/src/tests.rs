@@ -274,9 +274,9 @@ fn salvage_without_one_chunk() {
     let dir = tempfile::tempdir().unwrap();
     let (mut bytes, data) = segmented(&dir.path().join("a.pum"));
     let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
-    let (place, lost, n) = (reader.layout.places[7], reader.chunk_region(7).unwrap(), reader.n_chunks());
+    let (span, lost, n) = (reader.layout.frames[7], reader.chunk_region(7).unwrap(), reader.n_chunks());
     drop(reader);
-    bytes[(place.offset + place.frame_bytes) as usize - 1] ^= 1;
+    bytes[(span.offset + span.frame_bytes) as usize - 1] ^= 1;
     assert_eq!(decompress::<f32>(&bytes).unwrap_err().kind(), ErrorKind::Corrupt);
     let check = |bytes: &[u8]| {
         let salvage = salvage(bytes, DecodeOptions::new()).unwrap();
@@ -299,7 +299,7 @@ fn salvage_without_one_chunk() {
     };
     check(&bytes);
     // Bytes lost in the middle: the index is found by its marker, the frames by theirs.
-    bytes.drain((place.offset + 20) as usize..(place.offset + 25) as usize);
+    bytes.drain((span.offset + 20) as usize..(span.offset + 25) as usize);
     check(&bytes);
     // And without the footer.
     bytes.truncate(bytes.len() - 20);
@@ -311,9 +311,9 @@ fn salvage_without_index() {
     let data = ramp(10 * 6 * 4);
     let bytes = compress_tiny(&data, &[10, 6, 4], &[3, 6, 2], &lossless(), 1);
     let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
-    let places = reader.layout.places.clone();
+    let frames = reader.layout.frames.clone();
     // All frames but no index: the clipped last chunks tell the number of rows.
-    let end = |id: usize| (places[id].offset + places[id].frame_bytes) as usize;
+    let end = |id: usize| (frames[id].offset + frames[id].frame_bytes) as usize;
     let salvaged = salvage(&bytes[..end(7) + 5], DecodeOptions::new()).unwrap();
     assert_eq!(salvaged.info().shape, [10, 6, 4]);
     assert_eq!(salvaged.read(0f32).unwrap().data, data);
@@ -325,7 +325,7 @@ fn salvage_without_index() {
     assert_eq!(array.data[..6 * 24], data[..6 * 24]);
     assert_eq!(array.data[8 * 24 + 23], -1.0);
     // Nothing left, and a damaged header.
-    assert!(salvage(&bytes[..places[0].offset as usize + 9], DecodeOptions::new()).is_err());
+    assert!(salvage(&bytes[..frames[0].offset as usize + 9], DecodeOptions::new()).is_err());
     assert!(salvage(&bytes[1..], DecodeOptions::new()).is_err());
 }
 
@@ -334,11 +334,11 @@ fn salvage_of_segments_without_index() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, data) = segmented(&dir.path().join("a.pum"));
     let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
-    let places = &reader.layout.places;
-    let end = (places[29].offset + places[29].frame_bytes) as usize;
+    let frames = &reader.layout.frames;
+    let end = (frames[29].offset + frames[29].frame_bytes) as usize;
     let salvage_without = |ids: &[usize]| {
         let mut bytes = bytes[..end].to_vec();
-        ids.iter().for_each(|&id| bytes[places[id].offset as usize] ^= 1);
+        ids.iter().for_each(|&id| bytes[frames[id].offset as usize] ^= 1);
         let salvaged = salvage(&bytes[..], DecodeOptions::new().threads(1)).unwrap();
         let array = salvaged.read(f32::NAN).unwrap();
         let lost = salvaged.lost();
@@ -372,8 +372,8 @@ fn forged_identities_do_no_harm() {
     let layout = Reader::new(&bytes[..], DecodeOptions::new()).unwrap().layout;
     let values = [0, 1, 2, 3, 4, 6, 9, 1 << 40, u64::MAX - 2, u64::MAX];
     for id in 0..6 {
-        let place = layout.places[id as usize];
-        let frame = &bytes[place.offset as usize..][..place.frame_bytes as usize];
+        let span = layout.frames[id as usize];
+        let frame = &bytes[span.offset as usize..][..span.frame_bytes as usize];
         let (header, payload) = container::frame::open(frame, &layout.header, &layout.identity(id)).unwrap();
         for (i, value) in values.iter().enumerate().flat_map(|(i, &v)| [(3 * i, v), (3 * i + 1, v), (3 * i + 2, v)]) {
             let mut identity = header.identity;
@@ -385,14 +385,14 @@ fn forged_identities_do_no_harm() {
             if identity == header.identity {
                 continue;
             }
-            let mut forged = bytes[..place.offset as usize].to_vec();
+            let mut forged = bytes[..span.offset as usize].to_vec();
             FrameHeader::new(header.codec, identity, payload).write_to(&mut forged);
             forged.extend_from_slice(payload);
             let mut index = container::index::Index::default();
             index.segments.push(9);
-            index.frame_bytes = layout.places.iter().map(|p| p.frame_bytes).collect();
-            index.frame_bytes[id as usize] = forged.len() as u64 - place.offset;
-            forged.extend_from_slice(&bytes[(place.offset + place.frame_bytes) as usize..layout.frames_end() as usize]);
+            index.frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
+            index.frame_bytes[id as usize] = forged.len() as u64 - span.offset;
+            forged.extend_from_slice(&bytes[(span.offset + span.frame_bytes) as usize..layout.frames_end() as usize]);
             // Without an index, every other chunk is saved unless the forged one comes first.
             let salvaged = salvage(&forged[..], DecodeOptions::new().threads(1));
             assert!(id == 0 || salvaged.is_ok_and(|s| !s.intact().is_empty() && s.read(0f32).is_ok()));

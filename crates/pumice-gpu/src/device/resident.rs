@@ -143,7 +143,7 @@ impl Device {
         let source = Source { runtime, at: bytes.at, len: bytes.len, stream, heads: Arc::clone(&heads) };
         let frames = Frames::open_from(source, options)?;
         let hasher = Hasher::new(&self.runtime, frames.n_chunks(), bytes.len)?;
-        let ranges = (0..frames.n_chunks()).map(|id| frames.place(id));
+        let ranges = (0..frames.n_chunks()).map(|id| frames.span(id));
         let (starts, spans): (Vec<u64>, Vec<_>) = ranges
             .map(|range| (range.start as u64, (bytes.at + range.start as u64, range.len().min(HEAD_BYTES))))
             .unzip();

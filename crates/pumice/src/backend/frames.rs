@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{ChunkBox, CodecId};
 use crate::codec::Element;
 use crate::container::frame::{self, FrameHeader};
-use crate::container::{self, Place};
+use crate::container::{self, FrameSpan};
 use crate::decompress::{DecodeOptions, Info, Reader};
 use crate::error::{Error, Result};
 use crate::exec::Workers;
@@ -96,7 +96,7 @@ impl<'a> Frames<'a> {
         let ids = grid.chunks_in(&block);
         let largest = ids.iter().map(|id| grid.chunk_values(*id)).max().unwrap_or(0).max(block.n_values());
         check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
-        container::check_places(&reader.layout, &ids)?;
+        container::check_frames(&reader.layout, &ids)?;
         Ok(Self { reader })
     }
 
@@ -107,7 +107,7 @@ impl<'a> Frames<'a> {
 
     /// Number of chunks.
     pub fn n_chunks(&self) -> usize {
-        self.reader.layout.places.len()
+        self.reader.layout.frames.len()
     }
 
     /// The chunks that hold values of a region, which must lie within the array.
@@ -145,7 +145,7 @@ impl<'a> Frames<'a> {
         let layout = &self.reader.layout;
         let checked = self.locate(id).and_then(|header| {
             header.check_plausible(layout.grid.chunk_values(id as u64), layout.header.dtype)?;
-            let end = self.place(id).end;
+            let end = self.span(id).end;
             Ok(Frame { codec: header.codec, payload: end - header.payload_bytes as usize..end })
         });
         checked.map_err(|e| e.context(format_args!("chunk {id}")))
@@ -153,9 +153,9 @@ impl<'a> Frames<'a> {
 
     /// The frame header of chunk `id`.
     fn locate(&self, id: usize) -> Result<FrameHeader> {
-        let (layout, place) = (&self.reader.layout, self.place(id));
-        let head = self.read(place.start..place.end.min(place.start + frame::MAX_HEADER_BYTES))?;
-        frame::locate(&head, place.len() as u64, &layout.header, &layout.identity(id as u64))
+        let (layout, span) = (&self.reader.layout, self.span(id));
+        let head = self.read(span.start..span.end.min(span.start + frame::MAX_HEADER_BYTES))?;
+        frame::locate(&head, span.len() as u64, &layout.header, &layout.identity(id as u64))
     }
 
     /// Bytes of the stream.
@@ -185,7 +185,7 @@ impl<'a> Frames<'a> {
     /// If there is no such chunk.
     pub fn verify(&self, id: usize) -> Result<()> {
         let layout = &self.reader.layout;
-        let frame = self.read(self.place(id));
+        let frame = self.read(self.span(id));
         let opened = frame.and_then(|frame| frame::open(&frame, &layout.header, &layout.identity(id as u64)).map(drop));
         opened.map_err(|e| e.context(format_args!("chunk {id}")))
     }
@@ -217,8 +217,8 @@ impl<'a> Frames<'a> {
     ///
     /// # Panics
     /// If there is no such chunk.
-    pub fn place(&self, id: usize) -> Range<usize> {
-        let Place { offset, frame_bytes } = self.reader.layout.places[id];
+    pub fn span(&self, id: usize) -> Range<usize> {
+        let FrameSpan { offset, frame_bytes } = self.reader.layout.frames[id];
         offset as usize..(offset + frame_bytes) as usize
     }
 }

@@ -71,7 +71,7 @@ impl<T: Element> FileWriter<T> {
         if !info.shape.contains(&0) {
             copied = layout.header_bytes as u64..layout.frames_end();
             index.segments = layout.grid.segment_rows();
-            index.frame_bytes = layout.places.iter().map(|p| p.frame_bytes).collect();
+            index.frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
         }
         if layout.header.single_chunk && !copied.is_empty() {
             let old_bytes;
@@ -118,8 +118,8 @@ impl<T: Element> FileWriter<T> {
 /// fields, which the checksum already covers, so that the payload need not be read.
 fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)> {
     let mut buffer = Vec::new();
-    let place = layout.places[0];
-    let head = read(source, place.offset, place.frame_bytes.min(MAX_HEADER_BYTES as u64), &mut buffer)?;
+    let span = layout.frames[0];
+    let head = read(source, span.offset, span.frame_bytes.min(MAX_HEADER_BYTES as u64), &mut buffer)?;
     let mut frame_header = FrameHeader::read_from(&mut Bytes::new(head), &layout.header)?;
     let old_bytes = frame_header.identity.header_bytes(frame_header.payload_bytes) as u64;
     frame_header.identity.single_chunk = false;

@@ -32,7 +32,7 @@ const TAIL_BYTES: u64 = 1 << 16;
 
 /// Offset and size of a frame; `frame_bytes` is 0 for a chunk that salvage did not find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FrameSpan {
     pub(crate) offset: u64,
     pub(crate) frame_bytes: u64,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Layout {
     pub(crate) header_bytes: usize,
     pub(crate) grid: Grid,
     /// By chunk id.
-    pub(crate) places: Vec<Place>,
+    pub(crate) frames: Vec<FrameSpan>,
 }
 
 impl Layout {
@@ -56,23 +56,23 @@ impl Layout {
         if header.single_chunk {
             let shape = header.full_shape(&[])?;
             let grid = Grid::whole(&shape);
-            let place = locate_single_frame(source, &header, header_bytes, stream_bytes, &mut buffer)?;
-            return Ok(Self { header, header_bytes, grid, places: vec![place] });
+            let span = locate_single_frame(source, &header, header_bytes, stream_bytes, &mut buffer)?;
+            return Ok(Self { header, header_bytes, grid, frames: vec![span] });
         }
         let (index, index_offset) = read_index(source, &header, header_bytes, stream_bytes, max_bytes, &mut buffer)?;
         let shape = header.full_shape(&index.segments)?;
         let grid = Grid::new(&shape, &header.chunk_shape, &index.segments)?;
-        let mut places = Vec::new();
-        reserve(&mut places, index.frame_bytes.len())?;
+        let mut frames = Vec::new();
+        reserve(&mut frames, index.frame_bytes.len())?;
         let mut offset = header_bytes as u64;
         for &frame_bytes in &index.frame_bytes {
-            places.push(Place { offset, frame_bytes });
+            frames.push(FrameSpan { offset, frame_bytes });
             offset = offset.checked_add(frame_bytes).ok_or_else(frames_do_not_fit)?;
         }
         if offset != index_offset {
             return Err(frames_do_not_fit());
         }
-        Ok(Self { header, header_bytes, grid, places })
+        Ok(Self { header, header_bytes, grid, frames })
     }
 
     /// The identity that the frame of chunk `id` must have.
@@ -82,7 +82,7 @@ impl Layout {
 
     /// Offset of the end of the frames, where an appending writer continues.
     pub(crate) fn frames_end(&self) -> u64 {
-        self.places.last().map_or(self.header_bytes as u64, |p| p.offset + p.frame_bytes)
+        self.frames.last().map_or(self.header_bytes as u64, |frame| frame.offset + frame.frame_bytes)
     }
 }
 
@@ -139,7 +139,7 @@ fn locate_single_frame<R: ReadAt + ?Sized>(
     header_bytes: usize,
     stream_bytes: u64,
     buffer: &mut Vec<u8>,
-) -> Result<Place> {
+) -> Result<FrameSpan> {
     let offset = header_bytes as u64;
     let room = stream_bytes - offset;
     let head = read(source, offset, room.min(frame::MAX_HEADER_BYTES as u64), buffer)?;
@@ -159,15 +159,15 @@ fn locate_single_frame<R: ReadAt + ?Sized>(
     if header.shape.contains(&0) && !is_empty {
         return Err(Error::corrupt("the chunk of an array without elements is not empty or has a wrong checksum"));
     }
-    Ok(Place { offset, frame_bytes: room })
+    Ok(FrameSpan { offset, frame_bytes: room })
 }
 
 /// Checks that the frames of `ids` are large enough for their values, before memory is allocated for these.
-pub(crate) fn check_places(layout: &Layout, ids: &[u64]) -> Result<()> {
+pub(crate) fn check_frames(layout: &Layout, ids: &[u64]) -> Result<()> {
     let value_bytes = layout.header.dtype.size();
     for &id in ids {
         let n_values = layout.grid.chunk_values(id);
-        if layout.places[id as usize].frame_bytes < frame::min_frame_bytes(n_values, value_bytes) {
+        if layout.frames[id as usize].frame_bytes < frame::min_frame_bytes(n_values, value_bytes) {
             return Err(Error::corrupt(format!("chunk {id}: its frame is too small for {n_values} values")));
         }
     }

@@ -225,7 +225,7 @@ impl<R: ReadAt> Reader<R> {
         let info = Info::new(&layout, source.len()?);
         // A thread pool is not worth starting for a single chunk, unless its codec uses several workers; `fast` does
         // not.
-        let is_shared = match layout.places.len() {
+        let is_shared = match layout.frames.len() {
             0 => false,
             1 => layout.header.preset != Preset::Fast && grid::n_values(layout.grid.shape()) > SERIAL_VALUES,
             _ => true,
@@ -308,7 +308,7 @@ impl<R: ReadAt> Reader<R> {
         mut f: impl FnMut(&[Range<usize>], &[T]) -> Result<()> + Send,
     ) -> Result<()> {
         self.check_dtype::<T>()?;
-        container::check_places(&self.layout, ids)?;
+        container::check_frames(&self.layout, ids)?;
         let params = self.layout.header.stream_params::<T>();
         let window = self.window::<T>(1)?;
         let inner = self.workers.for_items(ids.len() as u64);
@@ -324,9 +324,9 @@ impl<R: ReadAt> Reader<R> {
         let window = self.window::<T>(1)?;
         let mut ids = Vec::new();
         let found: Vec<u64> =
-            (0..self.n_chunks()).filter(|&id| self.layout.places[id as usize].frame_bytes > 0).collect();
+            (0..self.n_chunks()).filter(|&id| self.layout.frames[id as usize].frame_bytes > 0).collect();
         let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {
-            let checked = container::check_places(&self.layout, &[found[i]]);
+            let checked = container::check_frames(&self.layout, &[found[i]]);
             let decoded = checked.and_then(|()| self.decode_to_slot(found[i], None, &params, &Workers::Serial, slot));
             *ok = decoded.is_ok();
             match decoded {
@@ -349,7 +349,7 @@ impl<R: ReadAt> Reader<R> {
         self.check_dtype::<T>()?;
         self.check_memory::<T>(region.n_values())?;
         let ids = self.layout.grid.chunks_in(region);
-        container::check_places(&self.layout, &ids)?;
+        container::check_frames(&self.layout, &ids)?;
         let mut data = pages::zeroed(region.n_values())?;
         self.decode_into(&ids, region, &mut data)?;
         Ok(Array { shape: region.extents.clone(), data })
@@ -362,7 +362,7 @@ impl<R: ReadAt> Reader<R> {
             return Err(Error::invalid(format!("the region has {n} values, but the output {}", out.len())));
         }
         let ids = self.layout.grid.chunks_in(region);
-        container::check_places(&self.layout, &ids)?;
+        container::check_frames(&self.layout, &ids)?;
         self.decode_into(&ids, region, out)
     }
 
@@ -513,10 +513,10 @@ impl<R: ReadAt> Reader<R> {
         buffer: &mut Vec<u8>,
         out: &mut [T],
     ) -> Result<()> {
-        let place = self.layout.places[id as usize];
+        let span = self.layout.frames[id as usize];
         let extents = self.layout.grid.block(id).extents;
         let mut decode = || {
-            let bytes = read(&self.source, place.offset, place.frame_bytes, buffer)?;
+            let bytes = read(&self.source, span.offset, span.frame_bytes, buffer)?;
             let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), T::DTYPE)?;
             self.chunks_decoded.fetch_add(1, Ordering::Relaxed);

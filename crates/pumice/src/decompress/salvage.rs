@@ -12,7 +12,7 @@ use crate::codec::Element;
 use crate::container::frame::{self, FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::index::Index;
-use crate::container::{self, Layout, Place};
+use crate::container::{self, FrameSpan, Layout};
 use crate::error::{Error, Result};
 use crate::exec::reserve;
 use crate::grid::{self, Block, ChunkBand, Grid};
@@ -127,7 +127,7 @@ struct Scan<'a, R> {
     /// Bytes that may still be checked.
     effort: u64,
     buffer: Vec<u8>,
-    found: Vec<(Identity, Place)>,
+    found: Vec<(Identity, FrameSpan)>,
     index: Option<Index>,
 }
 
@@ -161,13 +161,13 @@ impl<'a, R: ReadAt> Scan<'a, R> {
             };
         }
         let grid = self.grid()?;
-        let places = vec![Place::default(); grid.n_chunks() as usize];
-        let mut layout = Layout { header: self.header, header_bytes: self.header_bytes, grid, places };
-        for (identity, place) in &self.found {
+        let frames = vec![FrameSpan::default(); grid.n_chunks() as usize];
+        let mut layout = Layout { header: self.header, header_bytes: self.header_bytes, grid, frames };
+        for (identity, span) in &self.found {
             let id = identity.chunk_id;
             let fits = id < layout.grid.n_chunks() && layout.grid.is_known(id) && layout.identity(id) == *identity;
-            if fits && layout.places[id as usize].frame_bytes == 0 {
-                layout.places[id as usize] = *place;
+            if fits && layout.frames[id as usize].frame_bytes == 0 {
+                layout.frames[id as usize] = *span;
             }
         }
         Ok(layout)
@@ -210,7 +210,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
         if !header.matches(payload) {
             return Ok(None);
         }
-        self.found.push((header.identity, Place { offset, frame_bytes }));
+        self.found.push((header.identity, FrameSpan { offset, frame_bytes }));
         Ok(Some(offset + frame_bytes))
     }
 
