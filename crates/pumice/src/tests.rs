@@ -329,6 +329,83 @@ fn salvage_without_index() {
     assert!(salvage(&bytes[1..], DecodeOptions::new()).is_err());
 }
 
+/// 1000 chunks without index and footer.
+fn without_index() -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
+    let data: Vec<f32> = (0..64_000).map(|i| (i as f32 * 0.01).sin()).collect();
+    let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Fast);
+    let mut bytes = compress_tiny(&data, &[64_000], &[64], &config, 1);
+    let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+    let spans = reader.layout.frames.iter();
+    let spans: Vec<_> = spans.map(|f| f.offset as usize..(f.offset + f.frame_bytes) as usize).collect();
+    bytes.truncate(spans[999].end);
+    (bytes, spans)
+}
+
+#[test]
+fn salvage_saves_every_intact_chunk() {
+    let (bytes, spans) = without_index();
+    let mut random = 1_u64;
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) as usize % n
+    };
+    for n_damaged in [1, 15, 100, 500, 990] {
+        let mut bytes = bytes.clone();
+        let mut is_damaged = [false; 1000];
+        for _ in 0..n_damaged {
+            let id = below(1000);
+            is_damaged[id] = true;
+            let at = spans[id].start + below(spans[id].len());
+            bytes[at] ^= 1 + below(255) as u8;
+        }
+        let salvaged = salvage(&bytes[..], DecodeOptions::new().threads(1)).unwrap();
+        let intact: Vec<u64> = (0..1000).filter(|id| !is_damaged[*id as usize]).collect();
+        // Two changes of the same byte may cancel out.
+        assert!(intact.iter().all(|id| salvaged.intact().contains(id)), "{n_damaged} damaged chunks");
+        assert!(salvaged.intact().len() <= intact.len() + 2, "{n_damaged} damaged chunks");
+    }
+    // A burst, and bytes lost in the middle.
+    let mut burst = bytes.clone();
+    burst[spans[300].start + 7..spans[400].start - 3].fill(0x43);
+    let salvaged = salvage(&burst[..], DecodeOptions::new().threads(1)).unwrap();
+    assert_eq!(salvaged.intact().len(), 900);
+    let mut shorter = bytes.clone();
+    shorter.drain(spans[10].start + 9..spans[20].start + 5);
+    let salvaged = salvage(&shorter[..], DecodeOptions::new().threads(1)).unwrap();
+    assert_eq!(salvaged.intact().len(), 989);
+}
+
+#[test]
+fn salvage_of_forged_markers_reads_little() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    /// Counts the bytes that are read.
+    struct Counted<'a>(&'a [u8], &'a AtomicUsize);
+    impl ReadAt for Counted<'_> {
+        fn len(&self) -> Result<u64> {
+            Ok(self.0.len() as u64)
+        }
+
+        fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+            self.1.fetch_add(out.len(), Ordering::Relaxed);
+            out.copy_from_slice(&self.0[offset as usize..][..out.len()]);
+            Ok(())
+        }
+    }
+    let (bytes, spans) = without_index();
+    let frame_header = &bytes[spans[0].start..][..12];
+    for marker in [&b"CHNK"[..], b"INDX", b"INDX\x01\x01\x7f", frame_header] {
+        let mut forged = bytes.clone();
+        while forged.len() < 1 << 20 {
+            forged.extend_from_slice(marker);
+        }
+        let n_read = AtomicUsize::new(0);
+        let salvaged = salvage(Counted(&forged, &n_read), DecodeOptions::new().threads(1)).unwrap();
+        assert_eq!(salvaged.intact().len(), 1000);
+        let n_read = n_read.into_inner();
+        assert!(n_read < 40 << 20, "{n_read} bytes read");
+    }
+}
+
 #[test]
 fn salvage_of_segments_without_index() {
     let dir = tempfile::tempdir().unwrap();

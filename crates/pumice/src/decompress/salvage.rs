@@ -22,7 +22,8 @@ use crate::with_dtype;
 
 /// Bytes scanned for markers at a time.
 const SCAN_BYTES: u64 = 1 << 20;
-/// The scan checks at most this many times the stream's size: a forged stream could nest frames without end.
+/// The scan checks at most this many times the stream's size. Damage needs far less; a forged stream could nest frames
+/// without end, and those beyond the limit are not looked for.
 const SCAN_EFFORT: u64 = 16;
 
 /// Finds what can still be read of a damaged stream.
@@ -127,6 +128,9 @@ struct Scan<'a, R> {
     /// Bytes that may still be checked.
     effort: u64,
     buffer: Vec<u8>,
+    /// The bytes that are scanned for markers, and their offset.
+    window: Vec<u8>,
+    window_offset: u64,
     found: Vec<(Identity, FrameSpan)>,
     index: Option<Index>,
 }
@@ -147,6 +151,8 @@ impl<'a, R: ReadAt> Scan<'a, R> {
             header,
             header_bytes,
             buffer,
+            window: Vec::new(),
+            window_offset: 0,
             found: Vec::new(),
             index: None,
         })
@@ -154,11 +160,9 @@ impl<'a, R: ReadAt> Scan<'a, R> {
 
     fn layout(mut self) -> Result<Layout> {
         let mut at = self.header_bytes as u64;
-        while let Some(marker) = self.next_marker(at)? {
-            at = match self.frame_at(marker)? {
-                Some(end) => end,
-                None => self.index_at(marker)?.unwrap_or(marker + 1),
-            };
+        while let Some((offset, marker)) = self.next_marker(at)? {
+            let end = if marker == frame::MARKER { self.frame_at(offset)? } else { self.index_at(offset)? };
+            at = end.unwrap_or(offset + 1);
         }
         let grid = self.grid()?;
         let frames = vec![FrameSpan::default(); grid.n_chunks() as usize];
@@ -173,17 +177,23 @@ impl<'a, R: ReadAt> Scan<'a, R> {
         Ok(layout)
     }
 
-    /// Offset of the next frame or index marker.
-    fn next_marker(&mut self, from: u64) -> Result<Option<u64>> {
+    /// Offset and bytes of the next frame or index marker.
+    fn next_marker(&mut self, from: u64) -> Result<Option<(u64, [u8; 4])>> {
         let mut at = from;
         while at + 4 <= self.stream_bytes {
-            let n = SCAN_BYTES.min(self.stream_bytes - at);
-            let block = read(self.source, at, n, &mut self.buffer)?;
-            let is_marker = |w: &[u8]| w == frame::MARKER || w == Index::MARKER;
-            if let Some(i) = block.windows(4).position(is_marker) {
-                return Ok(Some(at + i as u64));
+            let is_in_window = at >= self.window_offset && at + 4 <= self.window_offset + self.window.len() as u64;
+            if !is_in_window {
+                let n = SCAN_BYTES.min(self.stream_bytes - at);
+                self.window.clear();
+                self.window.extend_from_slice(read(self.source, at, n, &mut self.buffer)?);
+                self.window_offset = at;
             }
-            at += n - 3;
+            let rest = &self.window[(at - self.window_offset) as usize..];
+            if let Some(i) = rest.windows(4).position(|w| w == frame::MARKER || w == Index::MARKER) {
+                let marker = *rest[i..].first_chunk().expect("there is a marker");
+                return Ok(Some((at + i as u64, marker)));
+            }
+            at += rest.len() as u64 - 3;
         }
         Ok(None)
     }
@@ -203,8 +213,9 @@ impl<'a, R: ReadAt> Scan<'a, R> {
             return Ok(None);
         }
         let frame_bytes = frame_header_bytes + header.payload_bytes;
-        self.spend(frame_bytes)?;
-        check_limit(frame_bytes, self.max_bytes)?;
+        if check_limit(frame_bytes, self.max_bytes).is_err() || !self.spend(frame_bytes) {
+            return Ok(None);
+        }
         let payload_at = offset + frame_header_bytes;
         let payload = read(self.source, payload_at, header.payload_bytes, &mut self.buffer)?;
         if !header.matches(payload) {
@@ -217,32 +228,28 @@ impl<'a, R: ReadAt> Scan<'a, R> {
     /// Accepts the index at `offset` if its checksum holds, and returns where it ends.
     fn index_at(&mut self, offset: u64) -> Result<Option<u64>> {
         let room = self.stream_bytes - offset;
-        let mut n = room.min(SCAN_BYTES);
         if self.header.single_chunk {
             return Ok(None);
         }
-        loop {
-            self.spend(n)?;
-            check_limit(n, self.max_bytes)?;
-            let mut bytes = Bytes::new(read(self.source, offset, n, &mut self.buffer)?);
-            match Index::read_from(&mut bytes, &self.header) {
-                Ok(index) => {
-                    self.index = Some(index);
-                    return Ok(Some(offset + n - bytes.len() as u64));
-                }
-                // The size of the index is unknown before it is read; more bytes may be enough.
-                Err(_) if n < room => {}
-                Err(_) => return Ok(None),
+        // The size of the index is unknown before it is read: first some bytes, then all that are left.
+        for n in [room.min(SCAN_BYTES), room] {
+            if check_limit(n, self.max_bytes).is_err() || !self.spend(n) {
+                return Ok(None);
             }
-            n = room.min(n.saturating_mul(16));
+            let mut bytes = Bytes::new(read(self.source, offset, n, &mut self.buffer)?);
+            if let Ok(index) = Index::read_from(&mut bytes, &self.header) {
+                self.index = Some(index);
+                return Ok(Some(offset + n - bytes.len() as u64));
+            }
         }
+        Ok(None)
     }
 
-    fn spend(&mut self, bytes: u64) -> Result<()> {
-        self.effort = self.effort.checked_sub(bytes).ok_or_else(|| {
-            Error::corrupt("too many bytes look like frames but are none: the stream was forged, not damaged")
-        })?;
-        Ok(())
+    /// Whether so many bytes may be checked.
+    fn spend(&mut self, bytes: u64) -> bool {
+        let left = self.effort.checked_sub(bytes);
+        self.effort = left.unwrap_or(self.effort);
+        left.is_some()
     }
 
     /// The grid from the index, or else from the identities of the frames.
