@@ -30,6 +30,26 @@ def test_other_tensors_are_refused_with_advice(field):
         pumice.compress(torch.zeros(5, requires_grad=True), abs=1)
 
 
+class Fields(torch.utils.data.Dataset):
+    """Compressed fields, which workers of a DataLoader decompress."""
+
+    def __init__(self, field):
+        self.fields = [pumice.compress(field * (i + 1), rel=1e-3) for i in range(6)]
+
+    def __len__(self):
+        return len(self.fields)
+
+    def __getitem__(self, i):
+        return torch.from_numpy(pumice.decompress(self.fields[i]))
+
+
+def test_workers_of_a_data_loader_decompress(field):
+    fields = Fields(field)
+    loader = torch.utils.data.DataLoader(fields, batch_size=2, num_workers=2, timeout=60)
+    for i, batch in enumerate(loader):
+        assert torch.equal(batch, torch.stack([fields[2 * i], fields[2 * i + 1]]))
+
+
 @needs_cuda
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("preset", ["fast", "balanced", None])

@@ -4,7 +4,7 @@
 //! always runs with IEEE defaults.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
@@ -19,33 +19,98 @@ const MAX_THREADS: usize = 256;
 pub(crate) const SERIAL_VALUES: usize = 1 << 16;
 
 /// The threads that do the work. A single one is the caller's own, without a pool.
+///
+/// A forked process has none of its parent's threads. Workers from before the fork then do their work on the caller's
+/// thread; new ones get threads of their own.
 #[derive(Debug)]
 pub(crate) enum Workers {
     Serial,
     /// Rayon's own pool, or the one the caller runs in.
+    Global(Process),
+    Pool(Pool),
+}
+
+/// A process, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    fn current() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whether the threads of Rayon's own pool are in this process, and not in one that it was forked from.
+    fn has_global_threads(self) -> bool {
+        static OWNER: AtomicU32 = AtomicU32::new(0);
+        match OWNER.compare_exchange(0, self.0, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(owner) => owner == self.0,
+        }
+    }
+}
+
+/// A pool of threads, and the process that has them.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// `None` only while it is dropped.
+    threads: Option<rayon::ThreadPool>,
+    process: Process,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.process != Process::current() {
+            // Locks of the pool may be held by threads that this process does not have.
+            std::mem::forget(self.threads.take());
+        }
+    }
+}
+
+/// What does the work in this process.
+enum Threads<'a> {
+    Own,
     Global,
-    Pool(rayon::ThreadPool),
+    Pool(&'a rayon::ThreadPool),
 }
 
 impl Workers {
     /// `threads` workers; 0 means one per core.
     pub(crate) fn new(threads: usize) -> Result<Self> {
-        match threads {
-            1 => Ok(Workers::Serial),
-            0 if rayon::current_num_threads() == 1 => Ok(Workers::Serial),
-            n if n == 0 || n == rayon::current_num_threads() => Ok(Workers::Global),
-            n => match rayon::ThreadPoolBuilder::new().num_threads(n.min(MAX_THREADS)).build() {
-                Ok(pool) => Ok(Workers::Pool(pool)),
-                Err(e) => Err(std::io::Error::other(e).into()),
-            },
+        if threads == 1 {
+            return Ok(Workers::Serial);
+        }
+        let process = Process::current();
+        let has_global = process.has_global_threads();
+        let n_global = rayon::current_num_threads();
+        let wanted = if threads == 0 { n_global } else { threads };
+        let is_inside_pool = rayon::current_thread_index().is_some();
+        if wanted == 1 {
+            return Ok(Workers::Serial);
+        }
+        if wanted == n_global && (has_global || is_inside_pool) {
+            return Ok(Workers::Global(process));
+        }
+        match rayon::ThreadPoolBuilder::new().num_threads(wanted.min(MAX_THREADS)).build() {
+            Ok(threads) => Ok(Workers::Pool(Pool { threads: Some(threads), process })),
+            Err(e) => Err(std::io::Error::other(e).into()),
+        }
+    }
+
+    fn threads(&self) -> Threads<'_> {
+        match self {
+            Workers::Global(process) if *process == Process::current() => Threads::Global,
+            Workers::Pool(Pool { threads: Some(pool), process }) if *process == Process::current() => {
+                Threads::Pool(pool)
+            }
+            _ => Threads::Own,
         }
     }
 
     pub(crate) fn count(&self) -> usize {
-        match self {
-            Workers::Serial => 1,
-            Workers::Global => rayon::current_num_threads(),
-            Workers::Pool(pool) => pool.current_num_threads(),
+        match self.threads() {
+            Threads::Own => 1,
+            Threads::Global => rayon::current_num_threads(),
+            Threads::Pool(pool) => pool.current_num_threads(),
         }
     }
 
@@ -65,19 +130,19 @@ impl Workers {
             let _floats = DefaultFloats::set();
             work(i, slot)
         };
-        match self {
-            Workers::Serial => slots.iter_mut().enumerate().try_for_each(|(i, slot)| work(i, slot)),
-            Workers::Global => parallel_for_each(slots, work),
-            Workers::Pool(pool) => pool.install(|| parallel_for_each(slots, work)),
+        match self.threads() {
+            Threads::Own => slots.iter_mut().enumerate().try_for_each(|(i, slot)| work(i, slot)),
+            Threads::Global => parallel_for_each(slots, work),
+            Threads::Pool(pool) => pool.install(|| parallel_for_each(slots, work)),
         }
     }
 
     /// Runs `task` on up to `n` workers at the same time, and waits for all of them.
     fn run(&self, n: usize, task: impl Fn() + Sync) {
-        match self {
-            Workers::Serial => task(),
-            Workers::Global => rayon::in_place_scope(|scope| (0..n).for_each(|_| scope.spawn(|_| task()))),
-            Workers::Pool(pool) => pool.in_place_scope(|scope| (0..n).for_each(|_| scope.spawn(|_| task()))),
+        match self.threads() {
+            Threads::Own => task(),
+            Threads::Global => rayon::in_place_scope(|scope| (0..n).for_each(|_| scope.spawn(|_| task()))),
+            Threads::Pool(pool) => pool.in_place_scope(|scope| (0..n).for_each(|_| scope.spawn(|_| task()))),
         }
     }
 }
