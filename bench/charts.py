@@ -21,11 +21,12 @@ DATA = ROOT / "docs/data/ratio-speed.toml"
 README = ROOT / "README.md"
 TABLE_BEGIN = "<!-- begin table: python -m bench.charts -->\n"
 TABLE_END = "<!-- end table -->"
+APART = "apart"  # the measurement of other compressors on other arrays and another machine
 
 WIDTH, HEIGHT = 800, 372
 TOP, BOTTOM = 62, 318
 PANELS = {"compress": (50, 398), "decompress": (444, 792)}
-SPEEDS = (10.0, 10_000.0)  # MB/s, ends of the x axis
+SPEEDS = (10.0, 20_000.0)  # MB/s, ends of the x axis
 RATIOS = (2.0, 24.0)  # ends of the y axis
 FONT = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 CHARACTER_WIDTH = 0.66  # of the font size: more than the mean of these fonts, so that labels have enough room
@@ -112,6 +113,10 @@ def square(x: float, y: float, fill: str) -> str:
     return f'<path d="M{x - 4.5:.1f} {y - 4.5:.1f}h9v9h-9z" fill="{fill}"/>'
 
 
+def hollow_square(x: float, y: float, stroke: str) -> str:
+    return f'<path d="M{x - 4:.1f} {y - 4:.1f}h8v8h-8z" fill="none" stroke="{stroke}" stroke-width="1.5"/>'
+
+
 def circle(x: float, y: float, fill: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="{fill}"/>'
 
@@ -128,7 +133,7 @@ def panel(title: str, key: str, compressors: list[dict], theme: Theme) -> list[s
         (10, "10 MB/s", "start"),
         (100, "100 MB/s", "middle"),
         (1000, "1 GB/s", "middle"),
-        (10_000, "10 GB/s", "end"),
+        (10_000, "10 GB/s", "middle"),
     ]:
         x = on_axis(speed, SPEEDS, left, right)
         lines.append(f'<path d="M{x:.1f} {TOP}V{BOTTOM}" stroke="{theme.grid}"/>')
@@ -151,14 +156,15 @@ def panel(title: str, key: str, compressors: list[dict], theme: Theme) -> list[s
     frame = Box(left + 4, TOP, right, BOTTOM)
     for c, x, y in points:
         is_ours = c.get("pumice", False)
-        lines.append(circle(x, y, theme.pumice) if is_ours else square(x, y, theme.peer))
+        peer = hollow_square if c["measurement"] == APART else square
+        lines.append(circle(x, y, theme.pumice) if is_ours else peer(x, y, theme.peer))
         size, weight, fill = (13, 600, theme.pumice) if is_ours else (12, 400, theme.faint)
         label = place_label(c["name"], size, x, y, taken, frame)
         lines.append(text(c["name"], label.x, label.y, fill, size=size, anchor=label.anchor, weight=weight))
     return lines
 
 
-def chart(compressors: list[dict], theme: Theme) -> str:
+def chart(compressors: list[dict], theme: Theme, setting: dict[str, str]) -> str:
     """Ratio against speed, both ways."""
     title = "Compression ratio at REL 1e-3 against speed of one thread. Higher is smaller, further right is faster."
     y = HEIGHT - 12
@@ -172,12 +178,12 @@ def chart(compressors: list[dict], theme: Theme) -> str:
         *panel("Compress", "compress", compressors, theme),
         *panel("Decompress", "decompress", compressors, theme),
         circle(14, y - 4, theme.pumice),
-        text("presets of Pumice, AVX-512", 26, y, theme.text),
-        square(212.5, y - 4, theme.peer),
-        text("other compressors", 224, y, theme.text),
-        text(
-            "geometric means over 31 to 33 real f32 fields, one core of Zen 4", WIDTH - 8, y, theme.faint, anchor="end"
-        ),
+        text(f"Pumice, {setting['isa']}", 26, y, theme.text),
+        square(152.5, y - 4, theme.peer),
+        text("others, same run", 164, y, theme.text),
+        hollow_square(276.5, y - 4, theme.peer),
+        text("others, measured apart", 288, y, theme.text),
+        text(f"means over {setting['arrays']}, one core of {setting['core']}", WIDTH - 8, y, theme.faint, anchor="end"),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -210,12 +216,11 @@ PRESETS_HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 820 270" 
 </defs>
 <rect class="page" width="820" height="270"/>"""
 PRESETS_NOTE = (
-    "Ratio and speed (compress / decompress) at REL 1e-3: geometric means over 31 real f32 fields, "
-    "one thread of Zen 4 with AVX-512."
+    "Ratio and speed (compress / decompress) at REL 1e-3: geometric means over {arrays}, one thread of {core} with {isa}."
 )
 
 
-def presets(compressors: list[dict]) -> str:
+def presets(compressors: list[dict], setting: dict[str, str]) -> str:
     """Which preset to take, as three questions."""
     by_name = {c["name"]: c for c in compressors if c.get("pumice")}
     lines = [PRESETS_HEAD]
@@ -242,19 +247,19 @@ def presets(compressors: list[dict]) -> str:
             f'<text class="mid" x="{middle}" y="184">{c["ratio"][1]:.1f} times smaller</text>',
             f'<text class="mid" x="{middle}" y="206">{c["compress"]} / {c["decompress"]} MB/s</text>',
         ]
-    lines += [f'<text class="small" x="10" y="252">{PRESETS_NOTE}</text>', "</svg>"]
+    lines += [f'<text class="small" x="10" y="252">{PRESETS_NOTE.format(**setting)}</text>', "</svg>"]
     return "\n".join(lines) + "\n"
 
 
 def table(compressors: list[dict]) -> str:
     """The figures as Markdown."""
     rows = [
-        "| | ratio at REL 1e-2 / 1e-3 / 1e-4 | compress, MB/s | decompress, MB/s | bound kept, 123 runs |",
+        "| | ratio at REL 1e-2 / 1e-3 / 1e-4 | compress, MB/s | decompress, MB/s | bound kept |",
         "|---|---|--:|--:|---|",
     ]
     for c in compressors:
         name = f"**Pumice `{c['name']}`**" if c.get("pumice") else c["name"]
-        note = " (default)" if c.get("default") else ""
+        note = " (default)" if c.get("default") else " ¹" if c["measurement"] == APART else ""
         ratios = " / ".join(f"{ratio:.1f}" for ratio in c["ratio"])
         rows.append(f"| {name}{note} | {ratios} | {c['compress']} | {c['decompress']} | {c['bound']} |")
     return "\n".join(rows) + "\n"
@@ -278,10 +283,10 @@ def main() -> None:
     for compressor in data["compressor"]:
         if compressor["measurement"] not in data["measurement"]:
             sys.exit(f"charts.py: {DATA.name}: {compressor['name']} names an unknown measurement")
-    compressors = data["compressor"]
+    compressors, setting = data["compressor"], data["setting"]
     images = ROOT / "docs/images"
-    wanted = {images / f"ratio-speed-{name}.svg": chart(compressors, theme) for name, theme in THEMES.items()}
-    wanted[images / "presets.svg"] = presets(compressors)
+    wanted = {images / f"ratio-speed-{name}.svg": chart(compressors, theme, setting) for name, theme in THEMES.items()}
+    wanted[images / "presets.svg"] = presets(compressors, setting)
     wanted[README] = with_table(README.read_text(), table(compressors))
 
     stale = [path for path, content in wanted.items() if not path.exists() or path.read_text() != content]
