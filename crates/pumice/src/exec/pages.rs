@@ -8,11 +8,11 @@ use super::reserve;
 use crate::error::Result;
 
 /// Below this, large pages would waste memory and save nothing.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 const WORTHWHILE: usize = 4 << 20;
 
 /// A multiple of every common page size.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 const ALIGNMENT: usize = 64 << 10;
 
 /// Zeroed memory for results, without a pass over it, and in large pages where the system has them.
@@ -26,7 +26,7 @@ pub fn zeroed<T: Copy + Default>(n: usize) -> Result<Vec<T>> {
 
 /// Asks for large pages for memory that is not yet in use, if it is large enough.
 pub fn prefer_large_pages<T>(values: &mut [T]) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     if size_of_val(values) >= WORTHWHILE {
         let range = values.as_mut_ptr_range();
         let (start, end) = (range.start.addr().next_multiple_of(ALIGNMENT), range.end.addr() / ALIGNMENT * ALIGNMENT);
@@ -35,7 +35,8 @@ pub fn prefer_large_pages<T>(values: &mut [T]) {
         // not taken, all works as before.
         unsafe { libc::madvise(start.cast(), end - start.addr(), libc::MADV_HUGEPAGE) };
     }
-    #[cfg(not(target_os = "linux"))]
+    // Miri has no such call.
+    #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = values;
 }
 
