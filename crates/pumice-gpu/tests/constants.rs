@@ -33,7 +33,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("balanced.cuh", "pumice/src/ packed.rs", "MAX_BITS"),
     ("balanced.cuh", "pumice/src/ lengths.rs", "NO_CODE"),
     ("balanced.cuh", "pumice/src/ padding.rs", "VALUES_PER_BYTE"),
-    ("balanced.cuh", "pumice/src/ lattice.rs", "MAX_INTEGER"),
+    ("balanced.cuh", "pumice/src/ integers.rs", "MAX_INTEGER"),
     ("balanced_encode.cuh", "pumice/src/ differences.rs", "SAMPLE_GROUPS"),
     ("balanced_encode.cuh", "pumice/src/ alphabet.rs", "CHOOSE_GROUPS=SAMPLE_GROUPS REST_BITS"),
     ("balanced.cuh", "pumice/src/ alphabet.rs", "SINGLES=Singles PAIRS=Pairs FOURS=Fours EIGHTS=Eights ONES=Ones"),
