@@ -15,11 +15,19 @@ from .cuszp2 import decode_cuszp2
 from .cuszplus import decode_cuszplus
 from .fast import decode_fast
 from .header import check_size, read_header
-from .layers import CODEC_POINTWISE, CODEC_REGIONS, decode_pointwise, decode_regions
+from .layers import (
+    CODEC_CHANGES,
+    CODEC_POINTWISE,
+    CODEC_REGIONS,
+    decode_changes,
+    decode_pointwise,
+    decode_regions,
+)
 from .small import decode_small
 from .xxh3 import u64_at, xxh3, xxh3_long
 
-FRAME_MARKER, INDEX_MARKER, FOOTER_MAGIC = b"CHNK", b"INDX", b"PUMF"
+FRAME_MARKER, FOOTER_MAGIC = b"CHNK", b"PUMF"
+INDEX_MARKERS = INDEX_WITHOUT_HEADER, INDEX_WITH_HEADER = b"INDX", b"INDH"
 CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_BALANCED = 0, 1, 2, 3
 CODEC_CUSZP2, CODEC_CUSZPLUS, CODEC_CEAZ, CODEC_CERESZ2 = 4, 5, 6, 7
 # What decodes the payloads of other codecs than raw, fast and layers.
@@ -59,7 +67,8 @@ class Stream:
         require(h.header_bytes <= index_offset and index_offset + index_bytes == footer_at and index_bytes >= 12,
                 f"footer: index_offset {index_offset} and index_bytes {index_bytes} do not fit the stream")
         c = Cursor(self.data, "index", index_offset, footer_at - 8)
-        require(c.take(4, "marker") == INDEX_MARKER, "index: wrong marker")
+        marker = c.take(4, "marker")
+        require(marker in INDEX_MARKERS, "index: wrong marker")
         require(u64_at(self.data, footer_at - 8) == xxh3(self.data[index_offset:footer_at - 8]),
                 "index: wrong index_checksum")
         n_segments = c.varint("n_segments")
@@ -75,7 +84,10 @@ class Stream:
         require(n_chunks == implied, f"index: n_chunks is {n_chunks}, segments and chunk_shape imply {implied}")
         self.frame_offsets = list(itertools.accumulate(
             (c.varint("frame_bytes") for _ in range(n_chunks)), initial=h.header_bytes))
-        require(c.at == c.end, "index: bytes are left after the last frame_bytes")
+        if marker == INDEX_WITH_HEADER:
+            copy = c.take(h.header_bytes, "header_copy")
+            require(copy == self.data[:h.header_bytes], "index: header_copy is not the header")
+        require(c.at == c.end, "index: bytes are left after its last field")
         require(self.frame_offsets[-1] == index_offset, "index: the frames do not end where the index starts")
 
     def grid(self, segment):
@@ -143,7 +155,7 @@ def decode_payload(codec, payload, extents, header, what):
         return decode_fast(payload, extents, header, what)
     if codec in CODECS:
         return CODECS[codec](Cursor(payload, what), extents, header)
-    layers = {CODEC_POINTWISE: decode_pointwise, CODEC_REGIONS: decode_regions}
+    layers = {CODEC_POINTWISE: decode_pointwise, CODEC_REGIONS: decode_regions, CODEC_CHANGES: decode_changes}
     require(codec in layers, f"{what}: unknown codec {codec}")
     return layers[codec](Cursor(payload, what), extents, header, decode_payload)
 

@@ -58,6 +58,7 @@ class Header:
     dtype: ElementType
     single_chunk: bool
     preset: int
+    stable: bool  # information only
     bound_kind: str
     rank: int
     shape: tuple  # of a chunked stream only the axes from 1 on, until the index is read
@@ -97,8 +98,8 @@ def read_header(data):
     require(dtype in TYPES, f"header: unknown dtype {dtype}")
     t = TYPES[dtype]
     flags = c.uint(1, "flags")
-    require(flags < 16, f"header: unknown flags {flags:#04x}")
-    single_chunk = bool(flags & 1)
+    require(flags < 32, f"header: unknown flags {flags:#04x}")
+    single_chunk, stable = bool(flags & 1), bool(flags & 16)
     n_fills = flags >> 1 & 3
     require(n_fills <= 2, f"header: n_fills {n_fills} is above 2")
     preset = c.uint(1, "preset")
@@ -132,7 +133,7 @@ def read_header(data):
     require(n_attributes or not flags & 8, "header: attributes are announced and there are none")
     attributes = [(c.text("attribute key"), c.text("attribute value")) for _ in range(n_attributes)]
     require(c.at == c.end, f"header: header_bytes is {header_bytes}, the fields take {c.at + 4}")
-    return Header(version, min_reader_version, header_bytes, t, single_chunk, preset, bound_kind, rank, shape,
+    return Header(version, min_reader_version, header_bytes, t, single_chunk, preset, stable, bound_kind, rank, shape,
                   chunk_shape, requested_bound, abs_bound, step, fills, attributes, bounds, regions, factors)
 
 

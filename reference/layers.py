@@ -1,4 +1,4 @@
-"""Section 14 of docs/format.md: the layers for bounds relative to each value, and for regions and bins.
+"""Section 14 of docs/format.md: the layers for bounds relative to each value, for regions and bins, and for changes.
 
 Callers pass `decode_payload` of container.py, for nested payloads.
 """
@@ -13,7 +13,7 @@ from .exceptions import Exceptions, read_kinds, read_positions
 from .header import MAX_BIN, MAX_BIN_VALUES
 from .payload import check_end, check_size
 
-CODEC_POINTWISE, CODEC_REGIONS = 8, 9
+CODEC_POINTWISE, CODEC_REGIONS, CODEC_CHANGES = 8, 9, 10
 MAX_BOXES, MAX_CENTRE = 1024, 1100
 
 # ---- 14.1 Codec pointwise ----
@@ -109,13 +109,19 @@ def decode_regions(c, extents, header, decode_payload):
     n_boxes = c.varint("n_boxes")
     c.require(n_boxes <= MAX_BOXES, f"{n_boxes} boxes are too many")
     for _ in range(n_boxes):
-        start = [c.varint("start") for _ in extents]
-        inside = tuple(c.varint("extent") for _ in extents)
-        c.require(all(n > 0 and s + n <= all_ for s, n, all_ in zip(start, inside, extents)), "a box outside")
+        box, inside = read_box(c, extents)
         values = decode_payload(*read_nested(c, inside, header, CODEC_REGIONS), c.what)
-        bits[tuple(slice(s, s + n) for s, n in zip(start, inside))] = values.reshape(inside)
+        bits[box] = values.reshape(inside)
     check_end(c, n_values)
     return bits.reshape(-1)
+
+
+def read_box(c, extents):
+    """A box of the chunk as slices, and its extents."""
+    start = [c.varint("start") for _ in extents]
+    inside = tuple(c.varint("extent") for _ in extents)
+    c.require(all(n > 0 and s + n <= all_ for s, n, all_ in zip(start, inside, extents)), "a box outside")
+    return tuple(slice(s, s + n) for s, n in zip(start, inside)), inside
 
 
 def decode_means(c, flags, extents, header, decode_payload):
@@ -131,3 +137,35 @@ def decode_means(c, flags, extents, header, decode_payload):
     bits = np.ascontiguousarray(bits).reshape(-1)
     exceptions.restore(bits)
     return bits
+
+
+# ---- 14.6 Codec changes ----
+
+
+def decode_changes(c, extents, header, decode_payload):
+    t, n_values = header.dtype, check_size(c, extents)
+    flags = c.uint(1, "flags")
+    c.require(flags <= BACKGROUND, f"unknown flags {flags:#04x}")
+
+    def decode_part(inside, mask=None):
+        n_fills = c.uint(1, "n_fills")
+        c.require(n_fills <= len(header.fills), f"{n_fills} fills, but the header has {len(header.fills)}")
+        with_fills = dataclasses.replace(header, fills=header.fills[:n_fills])
+        nested = read_nested(c, inside, with_fills, CODEC_CHANGES)
+        is_new = np.ones(inside, bool)
+        if mask is not None:
+            coder = BinaryDecoder(mask)
+            is_new = read_kinds(coder, mask_dims(inside), 1).reshape(inside) != 0
+            coder.finish()
+        return decode_payload(*nested, c.what).reshape(inside), is_new
+
+    bits = decode_part(extents)[0] if flags else np.zeros(extents, t.uint_type)
+    n_parts = c.varint("n_parts")
+    c.require(n_parts <= MAX_BOXES, f"{n_parts} parts are too many")
+    for _ in range(n_parts):
+        box, inside = read_box(c, extents)
+        mask_bytes = c.varint("mask_bytes")
+        values, is_new = decode_part(inside, c.part(mask_bytes, "mask") if mask_bytes else None)
+        bits[box] = np.where(is_new, values, bits[box])
+    check_end(c, n_values)
+    return bits.reshape(-1)

@@ -163,7 +163,8 @@ mod tests {
             let seeds = (target.seeds)();
             assert!(!seeds.is_empty());
             let runs = seeds.len() as u64 + 200;
-            let outcome = run(target, &seeds, 1, Limit::Runs(runs), |_, _| ()).unwrap();
+            let outcome = run(target, &seeds, 1, Limit::Runs(runs), |_, _| ());
+            let outcome = outcome.unwrap_or_else(|e| panic!("{}: {e:?}", target.name));
             assert_eq!(outcome.runs, runs, "{}", target.name);
         }
     }

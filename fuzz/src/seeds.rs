@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use pumice::{Config, Element, ErrorBound, Preset, Writer};
+use pumice::{Config, Element, ErrorBound, Preset, Stable, Writer};
 
 use crate::{stream, targets};
 
@@ -113,13 +113,13 @@ fn payloads(codec: u8) -> Vec<Vec<u8>> {
 pub fn layers() -> Vec<Vec<u8>> {
     let of =
         |which: u8| payloads(targets::POINTWISE + which).into_iter().map(move |seed| [&[which], &seed[..]].concat());
-    of(0).chain(of(1)).collect()
+    (0..3).flat_map(of).collect()
 }
 
 /// Seeds of [`targets::round_trip`].
 pub fn round_trip() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for flags in (0..8).chain([0x22, 0x4b, 0x94, 0xf5]) {
+    for flags in (0..8).chain([0x12, 0x13, 0x22, 0x4b, 0x94, 0xf5]) {
         for kind in (0..32).chain([0x80, 0x8b, 0x84]).chain((0x40..0x60).step_by(5)) {
             let rank = (flags ^ kind) % 5;
             let mut seed = vec![flags, kind, rank];
@@ -163,10 +163,10 @@ fn samples_of<T: Element>(out: &mut Vec<Sample>) {
                 _ => ErrorBound::Abs(0.01),
             };
             let preset = [Preset::Fast, Preset::Fast, Preset::Small][(k + 2 * content) % 3];
-            let config = Config::new(bound).preset(preset).threads(1).fills(&[-9999.0]);
+            let stable = if content == 3 { Stable::On } else { Stable::Off };
+            let config = Config::new(bound).preset(preset).stable(stable).threads(1).fills(&[-9999.0]);
             let mut push = |bytes| {
-                let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
-                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills: fills::<T>(), bytes });
             };
             push(pumice::compress(&values, shape, &config).expect("a valid configuration"));
             if content == 2 && !values.is_empty() && !shape.is_empty() && !matches!(bound, ErrorBound::Rel(_)) {
@@ -209,10 +209,14 @@ fn small_samples<T: Element>(out: &mut Vec<Sample>) {
             let bound = if content == 2 { 3e3 } else { 0.05 };
             let config = Config::new(ErrorBound::Abs(bound)).preset(preset).threads(1).fills(&[-9999.0]);
             let bytes = pumice::compress(&values, shape, &config).expect("a valid configuration");
-            let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
-            out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+            out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills: fills::<T>(), bytes });
         }
     }
+}
+
+/// The fill values of streams whose user names one: theirs, and NaN.
+fn fills<T: Element>() -> Vec<u64> {
+    [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec()
 }
 
 /// Payloads of the layers, around both codecs.
@@ -230,11 +234,29 @@ fn layer_samples<T: Element>(out: &mut Vec<Sample>) {
             ] {
                 let config = config.preset(preset).threads(1).fills(&[-9999.0]);
                 let bytes = pumice::compress(&values, &shape, &config).expect("a valid configuration");
-                let fills = [-9999.0, f64::NAN].map(|v| T::from_f64(v).to_bits_u64()).to_vec();
-                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills, bytes });
+                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills: fills::<T>(), bytes });
             }
+            out.push(Sample {
+                is_f64: size_of::<T>() == 8,
+                shape: shape.to_vec(),
+                fills: fills::<T>(),
+                bytes: changed(&values, &shape, preset),
+            });
         }
     }
+}
+
+/// A stream of which a box and a few scattered values were written again.
+fn changed<T: Element>(values: &[T], shape: &[usize], preset: Preset) -> Vec<u8> {
+    let config = Config::new(ErrorBound::Abs(0.5)).preset(preset).threads(1).fills(&[-9999.0]);
+    let first = pumice::compress(values, shape, &config).expect("a valid configuration");
+    let again = |stream: &[u8], is_new: &dyn Fn(usize) -> bool| {
+        let mut values = pumice::decompress::<T>(stream).expect("a stream of the library").data;
+        let others = (0..values.len()).filter(|i| is_new(*i)).map(|i| (i, value(5, i + 7)));
+        others.for_each(|(i, other)| values[i] = other);
+        pumice::update(stream, &values, &config).expect("a valid configuration")
+    };
+    again(&again(&first, &|i| i / 40 == 3), &|i| i % 23 == 5)
 }
 
 /// Three chunks along axis 0, the last one clipped, smaller than the library would make them. The second half of the

@@ -214,6 +214,10 @@ pub fn reseal(bytes: &mut [u8], repairs: Repairs) {
     }
     let footer_at = at + index_bytes;
     if repairs.index {
+        // The copy of the header, right before the checksum.
+        if bytes[at..].starts_with(b"INDH") && index_bytes >= header_bytes + 14 {
+            bytes.copy_within(..header_bytes, footer_at - 8 - header_bytes);
+        }
         let checksum = XxHash3_64::oneshot(&bytes[at..footer_at - 8]);
         bytes[footer_at - 8..footer_at].copy_from_slice(&checksum.to_le_bytes());
     }

@@ -15,7 +15,7 @@ from .lattice import Lattice
 from .mixing import read_mixed
 from .streams import read_streams
 
-INTERPOLATED, MIXED, FILLS, EXACT_VALUES, WIDE = 1, 2, 4, 8, 16
+INTERPOLATED, MIXED, FILLS, EXACT_VALUES, WIDE, OF_INTEGERS = 1, 2, 4, 8, 16, 32
 
 
 def decode_small(c, extents, header):
@@ -24,7 +24,8 @@ def decode_small(c, extents, header):
     c.require(header.step is not None, "codec without a step")
     view = view_of(extents)
     flags = c.uint(1, "flags")
-    c.require(flags < 32 and (flags & MIXED == 0 or flags & WIDE == 0), f"unknown flags {flags:#04x}")
+    c.require(flags < 64 and (flags & MIXED == 0 or flags & WIDE == 0)
+              and (flags & INTERPOLATED == 0 or flags & OF_INTEGERS == 0), f"unknown flags {flags:#04x}")
     coder = BinaryDecoder(c.part(c.varint("parameter_bytes"), "parameters"))
 
     kinds = None
@@ -32,8 +33,8 @@ def decode_small(c, extents, header):
         kinds = read_kinds(coder, view.dims, n_fills)
         c.require(kinds.max() <= n_fills, "fill values, and the header has none")
     positions = read_positions(coder, n_values, (c.end - c.at) // t.size) if flags & EXACT_VALUES else []
-    if flags & INTERPOLATED:
-        predictor = Interpolation(coder, view.dims, t)
+    if flags & (INTERPOLATED | OF_INTEGERS):
+        predictor = Interpolation(coder, view.dims, t, flags & OF_INTEGERS != 0)
     else:
         predictor = Lattice(coder, view.dims)
     exact = c.array(t.uint_type, len(positions), "exact values")

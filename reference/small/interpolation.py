@@ -11,11 +11,14 @@ STEP_SCALES = ((1.0, 1.0), (1.25, 2.0), (1.5, 3.0), (1.75, 4.0))
 
 
 class Interpolation:
-    def __init__(self, coder, dims, t):
+    def __init__(self, coder, dims, t, of_integers):
         active = coder.raw(4)
-        self.scale = coder.raw(2)
-        self.step = np.array([coder.raw(t.bits)], t.uint_type).view(t.float_type)[0]
-        coder.c.require(np.isfinite(self.step), "step is not finite")
+        self.of_integers, self.magic = of_integers, t.float_type.type(t.m_t)
+        self.scale, self.step = 0, t.float_type.type(1)
+        if not of_integers:
+            self.scale = coder.raw(2)
+            self.step = np.array([coder.raw(t.bits)], t.uint_type).view(t.float_type)[0]
+            coder.c.require(np.isfinite(self.step), "step is not finite")
         self.layout = Layout(dims, active)
         self.bands = self.layout.bands
         is_fitted, numbers = AdaptiveBit(), NumberModel()
@@ -56,17 +59,23 @@ class Interpolation:
         parts.put(self.bands[0], self.restore_anchors(codes[0]))
         for band, coefficients, code in zip(self.bands[1:], self.coefficients[1:], codes[1:]):
             prediction = self.predict(band, coefficients, parts)
-            parts.put(band, prediction + code.astype(prediction.dtype) * self.step_of(band.level))
-        return parts.get(-1, 0)
+            parts.put(band, self.value(prediction, code, band.level))
+        values = parts.get(-1, 0)
+        return values * header.step[0] if self.of_integers else values
+
+    def value(self, prediction, code, level):
+        """The values, or integers, of a band, or of one anchor."""
+        if not self.of_integers:
+            return prediction + code.astype(prediction.dtype) * self.step_of(level)
+        nearest = (prediction + self.magic) - self.magic
+        return nearest + np.where(prediction < nearest, -code, code).astype(prediction.dtype)
 
     def restore_anchors(self, codes):
-        step = self.step_of(len(self.layout.levels))
-        scaled = (codes.astype(step.dtype) * step).reshape(-1)
-        n = codes.shape[X]
-        out = np.zeros_like(scaled)
+        flat, n, level = codes.reshape(-1), codes.shape[X], len(self.layout.levels)
+        out = np.zeros(flat.size, self.step.dtype)
         for i in range(out.size):
-            prediction = step.dtype.type(0) if i == 0 else out[i - n] if i % n == 0 else out[i - 1]
-            out[i] = prediction + scaled[i]
+            prediction = self.step.dtype.type(0) if i == 0 else out[i - n] if i % n == 0 else out[i - 1]
+            out[i] = self.value(prediction, flat[i], level)
         return out.reshape(codes.shape)
 
     def predict(self, band, coefficients, parts):

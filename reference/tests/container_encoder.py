@@ -103,9 +103,9 @@ def only_frame(codec, shape, payload, chunk_id=0):
     return frame(codec, chunk_id, payload, 0, shape[0] if shape else 1, True)
 
 
-def tail(offset, rows, frame_sizes):
-    index = b"INDX" + varint(len(rows)) + b"".join(map(varint, rows))
-    index += varint(len(frame_sizes)) + b"".join(map(varint, frame_sizes))
+def tail(offset, rows, frame_sizes, header_copy=b""):
+    index = (b"INDH" if header_copy else b"INDX") + varint(len(rows)) + b"".join(map(varint, rows))
+    index += varint(len(frame_sizes)) + b"".join(map(varint, frame_sizes)) + header_copy
     index += u64(xxh3(index))
     return index + u64(offset) + u64(len(index)) + b"PUMF"
 

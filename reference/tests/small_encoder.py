@@ -20,7 +20,10 @@ from .container_encoder import F32, STEP, varint
 
 
 class SmallEncoder:
-    """One chunk of random codes: `payload`, and `bits` in C order of the working array `dims`."""
+    """One chunk of random codes: `payload`, and `bits` in C order of the working array `dims`.
+
+    `interpolated` is 0 for the lattice, 1 for interpolation, 2 for that of integers.
+    """
 
     def __init__(self, rng, t, dims, interpolated, fills=(), step=STEP, scale=4, wide=False, active=None):
         self.rng, self.t, self.dims, self.step, self.wide = rng, t, dims, step, wide
@@ -30,7 +33,8 @@ class SmallEncoder:
         self.n = math.prod(dims)
         self.kinds = [0] * self.n
         exact = sorted(rng.sample(range(self.n), rng.choice((0, 0, min(self.n, 3)))))
-        flags = interpolated | bool(fills) << 2 | bool(exact) << 3 | wide << 4
+        self.of_integers = interpolated == 2
+        flags = (interpolated == 1) | bool(fills) << 2 | bool(exact) << 3 | wide << 4 | self.of_integers << 5
         if fills:
             for i in range(self.n):
                 same = rng.random() < 0.8 and i > 0
@@ -95,9 +99,11 @@ class SmallEncoder:
 
     def interpolate(self):
         t, rng, coder = self.t, self.rng, self.coder
-        scale = rng.randrange(4)
-        for value, n in ((self.active, 4), (scale, 2), (t.to_bits(self.step), t.bits)):
-            coder.raw(value, n)
+        scale = 0 if self.of_integers else rng.randrange(4)
+        coder.raw(self.active, 4)
+        if not self.of_integers:
+            coder.raw(scale, 2)
+            coder.raw(t.to_bits(self.step), t.bits)
         strides, levels = [1] * 4, []
         while True:
             extents = [-(-extent // stride) for extent, stride in zip(self.dims, strides)]
@@ -115,6 +121,11 @@ class SmallEncoder:
 
         def restore(position, prediction, level):
             index = self.index(position)
+            if self.of_integers:
+                nearest = add(add(prediction, t.m_t), -t.m_t)
+                code = self.codes[index]
+                values[position] = add(nearest, t.round(float(-code if prediction < nearest else code)))
+                return
             step = t.round(self.step / divisors[level])
             values[position] = add(prediction, t.round(t.round(float(self.codes[index])) * step))
 
@@ -164,7 +175,8 @@ class SmallEncoder:
                                     for db in (-1, 1))
                             prediction = add(prediction, t.round(c * add(u, w)))
                     restore(position, prediction, level)
-        return [values[self.position(index)] for index in range(self.n)]
+        restored = [values[self.position(index)] for index in range(self.n)]
+        return [t.round(value * self.step) for value in restored] if self.of_integers else restored
 
     def corner(self, position, moves):
         """The point so far away; beyond the end as far the other way."""

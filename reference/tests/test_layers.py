@@ -52,6 +52,11 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(FormatError, message):
             decode_payload(codec, bytes(payload), extents, header, "chunk")
 
+    def test_changes(self):
+        self.refuse("changes_small_f32", 0, 0x02, "unknown flags")
+        self.refuse("changes_small_f32", 1, 0x01, "fills")
+        self.refuse("changes_small_f32", 2, 10, "codec 10 where only those below 10")
+
     def test_pointwise(self):
         self.refuse("pwrel_smooth_f32", 0, 0x41, "unknown flags")
         self.refuse("pwrel_smooth_f32", 0, 0x02, "unknown flags")

@@ -26,10 +26,10 @@ class Small(unittest.TestCase):
 
     def test_predictors_and_streams(self):
         rng = random.Random(20)
-        for case in range(36):
+        for case in range(54):
             t, dims = (F64 if case % 2 else F32), self.DIMS[case % 9]
             fills = NAN_FILLS[t][:case % 3]
-            encoder = SmallEncoder(rng, t, dims, case // 9 % 2, fills, wide=case % 4 == 3)
+            encoder = SmallEncoder(rng, t, dims, case // 9 % 3, fills, wide=case % 4 == 3)
             shape = tuple(n for n in dims if n > 1 or rng.random() < 0.5)
             with self.subTest(case=case, dims=dims):
                 stream = single(t, shape, encoder.payload, codec=CODEC_SMALL, fills=fills, preset=2 + case % 2)

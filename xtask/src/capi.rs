@@ -13,6 +13,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a C compiler is asked to find.
 const STRICT: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"];
 
+/// Where HDF5's plugin goes, under the prefix.
+const PLUGIN_FOLDER: &str = "lib/hdf5/plugin";
+
 /// The system libraries that the static library needs.
 const SYSTEM_LIBS: &str = "-lpthread -ldl -lm -lgcc_s -lc";
 
@@ -29,18 +32,24 @@ fn install(prefix: &Path) -> Result {
     if !cfg!(target_os = "linux") {
         return Err("install-c knows Linux only; elsewhere use cargo-c: `cargo cinstall --package pumice-capi`".into());
     }
-    run(cargo().args(["build", "--release", "--quiet", "--package", "pumice-capi"]))?;
+    // One after the other: together, libpumice would have the functions of the plugin as well.
+    for package in ["pumice-capi", "pumice-hdf5"] {
+        run(cargo().args(["build", "--release", "--quiet", "--package", package]))?;
+    }
     let (built, source) = (target_dir().join("release"), root().join("crates/pumice-capi"));
     let (lib, include) = (prefix.join("lib"), prefix.join("include"));
     let (pkg_config, cmake) = (lib.join("pkgconfig"), prefix.join("share/pumice/cmake"));
-    for dir in [&include, &pkg_config, &cmake] {
+    let plugin = prefix.join(PLUGIN_FOLDER);
+    for dir in [&include, &pkg_config, &cmake, &plugin] {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     let shared = format!("libpumice.so.{VERSION}");
     copy(&built.join("libpumice_capi.so"), &lib.join(&shared))?;
     copy(&built.join("libpumice_capi.a"), &lib.join("libpumice.a"))?;
+    copy(&built.join("libpumice_hdf5.so"), &plugin.join("libpumice_hdf5.so"))?;
     // Most of their size is for debuggers.
-    run(command("strip").arg("--strip-debug").args([lib.join(&shared), lib.join("libpumice.a")]))?;
+    let all = [lib.join(&shared), lib.join("libpumice.a"), plugin.join("libpumice_hdf5.so")];
+    run(command("strip").arg("--strip-debug").args(all))?;
     for name in [format!("libpumice.so.{}", compatible_version()), "libpumice.so".into()] {
         let link = lib.join(name);
         // Replaces the link of an earlier release.
@@ -53,12 +62,15 @@ fn install(prefix: &Path) -> Result {
         copy(&source.join("cmake").join(name), &cmake.join(name))?;
     }
     let text = format!(
-        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\
+         hdf5_plugin_path=${{prefix}}/{PLUGIN_FOLDER}\n\n\
          Name: pumice\nDescription: Error-bounded compression of floating-point arrays\nVersion: {VERSION}\n\
          Libs: -L${{libdir}} -lpumice\nLibs.private: {SYSTEM_LIBS}\nCflags: -I${{includedir}}\n"
     );
     let path = pkg_config.join("pumice.pc");
-    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    println!("for HDF5: export HDF5_PLUGIN_PATH={}", plugin.display());
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result {
@@ -84,6 +96,7 @@ impl Site {
     /// Empty folders, and the programs of Debian that are needed.
     fn prepare() -> Result<Self> {
         debian::packages(&["gcc", "g++", "gfortran", "make", "cmake", "pkg-config", "valgrind", "libc6-dbg"])?;
+        debian::packages(&["libhdf5-dev"])?;
         let dir = target_dir().join("capi");
         if dir.exists() {
             fs::remove_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -141,7 +154,7 @@ pub(crate) fn programs() -> Result {
 
     run(site.command("cmake").args(["-S"]).arg(source.join("examples")).args(["-B", "examples"]))?;
     run(site.command("cmake").args(["--build", "examples"]))?;
-    for name in ["one_shot", "slabs", "memory", "fortran"] {
+    for name in ["one_shot", "slabs", "memory", "fortran", "steps"] {
         site.valgrind(&site.build.join("examples").join(name))?;
     }
 
@@ -156,11 +169,41 @@ pub(crate) fn programs() -> Result {
         site.valgrind(&site.build.join(name))?;
     }
     readme(&site)?;
+    hdf5(&site)?;
     // The same header for C++, and without any other in front.
     run(site
         .command("g++")
         .args(["-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror"])
         .args(["-fsyntax-only".as_ref(), site.prefix.join("include/pumice.h").as_os_str()]))
+}
+
+/// A program that writes HDF5, with libhdf5 shared and static. HDF5's functions are then hidden from the plugin, which says
+/// how to link the program instead.
+fn hdf5(site: &Site) -> Result {
+    let build = |name: &str, options: &[&str]| {
+        let mut h5cc = site.command("h5cc");
+        h5cc.args(options).args(["-o", name]).arg(root().join("crates/pumice-capi/tests/hdf5.c"));
+        run(h5cc.args(site.flags(&["--cflags", "--libs"])?).arg("-lm"))
+    };
+    let program = |name: &str, mode: &str| -> Result<Command> {
+        let mut program = site.command(site.build.join(name).to_str().ok_or("the path of the build is not UTF-8")?);
+        let plugins = shell::output(site.command("pkg-config").args(["--variable=hdf5_plugin_path", "pumice"]))?;
+        program.env("HDF5_PLUGIN_PATH", plugins.trim()).args([mode, "hdf5.h5"]);
+        Ok(program)
+    };
+    build("hdf5_shared", &["-shlib"])?;
+    build("hdf5_static", &[])?;
+    build("hdf5_exported", &["-rdynamic", "-Wl,-u,H5Tget_fields"])?;
+    for name in ["hdf5_shared", "hdf5_exported"] {
+        run(&mut program(name, "write")?)?;
+        run(&mut program("hdf5_static", "read")?)?;
+    }
+    let refused = program("hdf5_static", "write")?.output().map_err(|e| format!("hdf5_static: {e}"))?;
+    let message = String::from_utf8_lossy(&refused.stderr);
+    match !refused.status.success() && message.contains("pass -rdynamic -Wl,-u,H5Tget_fields to the linker") {
+        true => Ok(()),
+        false => Err(format!("a program with a static libhdf5 does not say how to link it:\n{message}")),
+    }
 }
 
 /// The C code of README.md, between the lines of tests/readme.c.

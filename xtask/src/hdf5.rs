@@ -1,6 +1,8 @@
 //! The HDF5 plugin: copies it into the Python package, installs the programs that its tests need, and tests it under MPI.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use crate::debian;
 use crate::shell::{self, Result, command, root, run};
@@ -13,11 +15,14 @@ pub(crate) fn programs() -> Result {
     debian::packages(&["hdf5-tools", "netcdf-bin", "libhdf5-openmpi-dev", "openmpi-bin"])
 }
 
-/// Builds the plugin and puts it into the Python package.
-pub(crate) fn build_plugin() -> Result {
+/// Builds the plugin, as `configure` says, which makes cargo put it into `built`, and puts it into the Python package.
+pub(crate) fn build_plugin(configure: impl Fn(&mut Command) -> Result, built: &Path) -> Result {
     // Together with the command-line tool, which has the same filter, so that nothing is built twice.
     let packages = ["--package", "pumice-hdf5", "--package", "pumice-cli"];
-    run(shell::cargo().args(["build", "--release", "--quiet"]).args(packages))?;
+    let mut cargo = shell::cargo();
+    cargo.args(["build", "--release", "--quiet"]).args(packages);
+    configure(&mut cargo)?;
+    run(&mut cargo)?;
     let (name, folder) = (format!("libpumice_hdf5{}", std::env::consts::DLL_SUFFIX), root().join(PLUGIN_FOLDER));
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut strip = command("strip");
@@ -25,7 +30,7 @@ pub(crate) fn build_plugin() -> Result {
     if cfg!(target_os = "macos") {
         strip.arg("-x");
     }
-    run(strip.arg("-o").arg(folder.join(&name)).arg(shell::target_dir().join("release").join(name)))
+    run(strip.arg("-o").arg(folder.join(&name)).arg(built.join(name)))
 }
 
 /// Two ranks write one dataset together.

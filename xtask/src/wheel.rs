@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -23,6 +24,9 @@ const TORCH_TESTS: [&str; 6] = [
     "tests/test_tutorials.py::test_tutorial[numpy.md]",
     "tests/test_tutorials.py::test_tutorial[pytorch.md]",
 ];
+/// Linux systems that the wheel is for, by their glibc. The linker of Zig, which is on PyPI, links for it, whatever the glibc
+/// of this machine.
+const GLIBC: &str = "2.17";
 /// A wheel that is larger has something in it that does not belong there.
 const MAX_WHEEL_BYTES: u64 = 10 << 20;
 
@@ -46,7 +50,7 @@ fn wheels() -> PathBuf {
 /// Builds the wheel and installs it, with what the tests need from PyPI.
 pub(crate) fn build() -> Result {
     python::make_environment(&environment(), REQUIREMENTS)?;
-    hdf5::build_plugin()?;
+    hdf5::build_plugin(for_older_systems, &programs())?;
     let folder = wheels();
     // So that there is one wheel, the new one.
     if folder.exists() {
@@ -54,6 +58,10 @@ pub(crate) fn build() -> Result {
     }
     let mut maturin = command(environment().join("bin/maturin"));
     maturin.args(["build", "--release", "--manifest-path", "crates/pumice-python/Cargo.toml", "--out"]).arg(&folder);
+    for_older_systems(&mut maturin)?;
+    if cfg!(target_os = "linux") {
+        maturin.args(["--compatibility", &format!("manylinux_{}", GLIBC.replace('.', "_"))]);
+    }
     run(maturin.arg("--interpreter").arg(environment().join("bin/python")))?;
     let wheel = only_file(&folder)?;
     let size = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
@@ -67,6 +75,37 @@ pub(crate) fn build() -> Result {
     install(&environment(), &wheel)
 }
 
+/// What cargo calls this machine; builds for it by this name have a folder of their own.
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// Where [`for_older_systems`] makes cargo put programs.
+fn programs() -> PathBuf {
+    let folder = if cfg!(target_os = "linux") { shell::target_dir().join(triple()) } else { shell::target_dir() };
+    folder.join("release")
+}
+
+/// Makes a build by cargo or maturin link for Linux systems with [`GLIBC`], by the linker of Zig as maturin calls it.
+fn for_older_systems(build: &mut Command) -> Result {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let find = "import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), 'zig'), end='')";
+    let zig = output(command(environment().join("bin/python")).args(["-c", find])).map_err(|e| {
+        format!("Zig, the package ziglang of {REQUIREMENTS}, links the wheel for systems with glibc {GLIBC}\n{e}")
+    })?;
+    let (script, maturin) = (environment().join("zig-linker"), environment().join("bin/maturin"));
+    let target = format!("{}-linux-gnu.{GLIBC}", std::env::consts::ARCH);
+    let text = format!("#!/bin/sh\nexec '{}' zig cc -- -target {target} \"$@\"\n", maturin.display());
+    fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
+    run(command("chmod").arg("+x").arg(&script))?;
+    let name = triple().to_uppercase().replace('-', "_");
+    build.args(["--target", &triple()]).env(format!("CARGO_TARGET_{name}_LINKER"), script);
+    build.env("CARGO_ZIGBUILD_ZIG_PATH", zig);
+    Ok(())
+}
+
 /// The wheel, with the HDF5 plugin in it, needs no library that a Linux system may lack, and its name says which systems
 /// it is for.
 fn audit(wheel: &Path) -> Result {
@@ -76,13 +115,22 @@ fn audit(wheel: &Path) -> Result {
     let tag = report["overall_tag"].as_str().unwrap_or_default();
     println!("auditwheel: {tag}, symbols {}", report["versioned_symbols"]);
     let name = wheel.file_name().unwrap_or_default().to_string_lossy();
-    if !tag.starts_with("manylinux") || !name.contains(tag) {
-        return Err(format!("auditwheel says that {name} is for '{tag}', which is not the manylinux tag of its name"));
+    let promised = format!("manylinux_{}_", GLIBC.replace('.', "_"));
+    let is_older = tag.starts_with("manylinux") && glibc_of(tag) <= glibc_of(&promised);
+    if !is_older || !name.contains(&promised) {
+        return Err(format!(
+            "auditwheel says that {name} is for '{tag}', not for systems with glibc {GLIBC} as promised"
+        ));
     }
     match report["external_libs"].as_object() {
         Some(libraries) if libraries.is_empty() => Ok(()),
         _ => Err(format!("the wheel needs libraries of the system: {}", report["external_libs"])),
     }
+}
+
+/// Major and minor version of glibc in a tag such as `manylinux_2_17_x86_64`.
+fn glibc_of(tag: &str) -> Vec<u32> {
+    tag.split('_').skip(1).take(2).filter_map(|n| n.parse().ok()).collect()
 }
 
 /// Makes the source distribution, and installs it from nothing but its archive, as pip does where there is no wheel: with Rust,
@@ -115,7 +163,10 @@ fn install(environment: &Path, wheel: &Path) -> Result {
 /// Tests, examples in docstrings, and tutorials.
 pub(crate) fn test() -> Result {
     // Tutorials use the command-line tool as well.
-    run(shell::cargo().args(["build", "--release", "--quiet", "--package", "pumice-cli"]))?;
+    let mut cargo = shell::cargo();
+    cargo.args(["build", "--release", "--quiet", "--package", "pumice-cli"]);
+    for_older_systems(&mut cargo)?;
+    run(&mut cargo)?;
     pytest(&environment(), &[])?;
     pytest(&environment(), &["--doctest-modules", "--pyargs", "pumice"])
 }
@@ -135,7 +186,7 @@ pub(crate) fn test_torch() -> Result {
 
 fn pytest(environment: &Path, arguments: &[&str]) -> Result {
     let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", shell::target_dir().join("release").display());
+    let path = format!("{}:{path}", programs().display());
     let mut pytest = command(environment.join("bin/python"));
     pytest.current_dir(root().join("crates/pumice-python")).env("PATH", path);
     run(pytest.args(["-m", "pytest", "--quiet"]).args(arguments))

@@ -21,17 +21,21 @@ module pumice
   integer(c_int32_t), parameter, public :: pumice_dtype_f32 = 1, pumice_dtype_f64 = 2
   integer(c_int32_t), parameter, public :: pumice_bound_lossless = 0, pumice_bound_abs = 1, pumice_bound_rel = 2, &
     pumice_bound_pw_rel = 3, pumice_bound_psnr = 4, pumice_bound_l2 = 5, pumice_bound_ratio = 6
+  integer(c_int), parameter, public :: pumice_hdf5_filter_id = 480, pumice_hdf5_max_cd_values = 32
+  integer(c_int32_t), parameter, public :: pumice_stable_off = 0, pumice_stable_on = 1, pumice_stable_auto = 2
 
   public :: pumice_version, pumice_last_error, pumice_config_new, pumice_config_free, pumice_config_add_bound, &
-    pumice_config_add_region, pumice_config_set_bin, pumice_config_set_preset, pumice_config_set_threads, &
+    pumice_config_add_region, pumice_config_set_bin, pumice_config_set_preset, pumice_config_set_stable, &
+    pumice_config_set_threads, &
     pumice_config_set_fill, pumice_config_set_fills, pumice_config_set_range, pumice_config_set_chunk_shape, &
-    pumice_config_add_attribute, &
+    pumice_config_add_attribute, pumice_hdf5_cd_values, &
     pumice_decode_options_new, pumice_decode_options_free, pumice_decode_options_set_threads, &
     pumice_decode_options_set_max_bytes, pumice_buffer_data, pumice_buffer_size, pumice_buffer_free, &
     pumice_max_compressed_size, pumice_compress, pumice_compress_into, pumice_decompress, pumice_decompress_into, &
     pumice_reader_open_file, pumice_reader_open_memory, pumice_reader_free, pumice_reader_dtype, &
     pumice_reader_rank, pumice_reader_shape, pumice_reader_chunk_shape, pumice_reader_n_values, &
-    pumice_reader_compressed_size, pumice_reader_format_version, pumice_reader_preset, pumice_reader_abs_bound, &
+    pumice_reader_compressed_size, pumice_reader_format_version, pumice_reader_preset, pumice_reader_is_stable, &
+    pumice_reader_abs_bound, &
     pumice_reader_n_bounds, pumice_reader_bound, pumice_reader_n_fills, pumice_reader_fill, &
     pumice_reader_n_attributes, pumice_reader_attribute, pumice_reader_read, pumice_reader_read_into, &
     pumice_reader_read_region, pumice_reader_read_region_into, pumice_reader_check, pumice_writer_create_file, &
@@ -93,6 +97,12 @@ module pumice
       character(kind=c_char), intent(in) :: preset(*)
       integer(c_int32_t) :: r
     end function
+    function pumice_config_set_stable(config, stable) result(r) bind(C, name='pumice_config_set_stable')
+      import
+      type(c_ptr), value :: config
+      integer(c_int32_t), value :: stable
+      integer(c_int32_t) :: r
+    end function
     function pumice_config_set_threads(config, threads) result(r) bind(C, name='pumice_config_set_threads')
       import
       type(c_ptr), value :: config
@@ -116,6 +126,14 @@ module pumice
       import
       type(c_ptr), value :: config
       real(c_double), value :: min, max
+      integer(c_int32_t) :: r
+    end function
+    function pumice_hdf5_cd_values(config, cd_values, capacity, n) result(r) bind(C, name='pumice_hdf5_cd_values')
+      import
+      type(c_ptr), value :: config
+      integer(c_int), intent(out) :: cd_values(*)
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(out) :: n
       integer(c_int32_t) :: r
     end function
     function c_config_set_chunk_shape(config, rank, chunk_shape) &
@@ -279,6 +297,11 @@ module pumice
       import
       type(c_ptr), value :: reader
       type(c_ptr) :: r
+    end function
+    function pumice_reader_is_stable(reader) result(r) bind(C, name='pumice_reader_is_stable')
+      import
+      type(c_ptr), value :: reader
+      integer(c_int32_t) :: r
     end function
     function pumice_reader_abs_bound(reader) result(r) bind(C, name='pumice_reader_abs_bound')
       import

@@ -37,6 +37,16 @@
 #define PUMICE_VERSION_PATCH 0
 
 /**
+ * The filter's number in HDF5, from the range for testing.
+ */
+#define PUMICE_HDF5_FILTER_ID 480
+
+/**
+ * As many cd_values as any config has, and some more for later releases.
+ */
+#define PUMICE_HDF5_MAX_CD_VALUES 32
+
+/**
  * How a call ended. The numbers are also the exit codes of the command `pumice`, and never change.
  */
 enum pumice_status
@@ -257,6 +267,11 @@ pumice_status pumice_config_set_preset(struct pumice_config *config,
                                        const char *preset);
 
 /**
+ * Whether values that are compressed again keep their bits: `stable` is a pumice_stable.
+ */
+pumice_status pumice_config_set_stable(struct pumice_config *config, int32_t stable);
+
+/**
  * Worker threads; 0, the default, means one per core. The bytes do not depend on it.
  */
 pumice_status pumice_config_set_threads(struct pumice_config *config, size_t threads);
@@ -269,7 +284,7 @@ pumice_status pumice_config_set_fill(struct pumice_config *config,
                                      double value);
 
 /**
- * As pumice_config_set_fill(), with `n` values, at most two; NaN is kept without being given.
+ * As pumice_config_set_fill(), with `n` values, at most 8; NaN is kept without being given.
  */
 pumice_status pumice_config_set_fills(struct pumice_config *config, size_t n, const double *values);
 
@@ -309,8 +324,8 @@ void pumice_decode_options_free(struct pumice_decode_options *options);
 pumice_status pumice_decode_options_set_threads(struct pumice_decode_options *options, size_t threads);
 
 /**
- * Most memory that one call may allocate for decoded values, not counting memory of the caller; a call that would need
- * more fails with PUMICE_STATUS_LIMIT_EXCEEDED.
+ * Most memory that one call may allocate for decoded values and to decode them, not counting memory of the caller and 16
+ * MiB beside the values; a call that would need more fails with PUMICE_STATUS_LIMIT_EXCEEDED.
  */
 pumice_status pumice_decode_options_set_max_bytes(struct pumice_decode_options *options,
                                                   uint64_t max_bytes);
@@ -330,6 +345,17 @@ size_t pumice_buffer_size(const struct pumice_buffer *buffer);
  * Frees a buffer and its memory.
  */
 void pumice_buffer_free(struct pumice_buffer *buffer);
+
+/**
+ * The parameters that H5Pset_filter() and nc_def_var_filter() take for the filter of HDF5: writes `n` of them to
+ * `cd_values`, which has room for `capacity`, such as PUMICE_HDF5_MAX_CD_VALUES. The filter compresses each chunk of a
+ * dataset on its own: several bounds, regions, bins, a chunk shape and attributes are refused, and threads ignored.
+ * PUMICE_STATUS_LIMIT_EXCEEDED if there are more.
+ */
+pumice_status pumice_hdf5_cd_values(const struct pumice_config *config,
+                                    unsigned int *cd_values,
+                                    size_t capacity,
+                                    size_t *n);
 
 /**
  * An upper bound on the compressed size of an array of this type and shape, whatever its values: the capacity that
@@ -445,6 +471,11 @@ uint32_t pumice_reader_format_version(const struct pumice_reader *reader);
  * The preset that the stream was written with. Valid until the reader is freed; NULL for NULL.
  */
 const char *pumice_reader_preset(const struct pumice_reader *reader);
+
+/**
+ * 1 if the stream was written with PUMICE_STABLE_ON, else 0; 0 for NULL.
+ */
+int32_t pumice_reader_is_stable(const struct pumice_reader *reader);
 
 /**
  * The absolute error bound that holds for all values: 0 if lossless, infinite if there is only a bound relative to each

@@ -36,6 +36,18 @@ pub enum BoundKind {
     Ratio = 6,
 }
 
+/// Whether values that are restored, and compressed again under the same absolute bound, keep every bit, whatever the
+/// chunks and the preset.
+#[repr(i32)]
+pub enum Stable {
+    /// They may move by up to the bound each time: the best ratio, and the default.
+    Off = 0,
+    /// They do. For PUMICE_BOUND_ABS and PUMICE_BOUND_REL.
+    On = 1,
+    /// They do in chunks where an estimate says that it costs less than 2 % of the size.
+    Auto = 2,
+}
+
 /// How to compress: an error bound, and settings that all have good defaults.
 pub struct Config(pub(crate) pumice::Config);
 
@@ -118,6 +130,15 @@ pub unsafe extern "C" fn pumice_config_set_preset(config: *mut Config, preset: *
     unsafe { change(config, |config| Ok(config.preset(text(preset, "preset")?.parse::<Preset>()?))) }
 }
 
+/// Whether values that are compressed again keep their bits: `stable` is a pumice_stable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_config_set_stable(config: *mut Config, stable: i32) -> Status {
+    let known = usize::try_from(stable).ok().and_then(|number| pumice::Stable::ALL.get(number));
+    let known = || known.ok_or_else(|| invalid(format!("unknown stable mode {stable}: use a PUMICE_STABLE constant")));
+    // SAFETY: as the caller promises.
+    unsafe { change(config, |config| Ok(config.stable(*known()?))) }
+}
+
 /// Worker threads; 0, the default, means one per core. The bytes do not depend on it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_set_threads(config: *mut Config, threads: usize) -> Status {
@@ -133,7 +154,7 @@ pub unsafe extern "C" fn pumice_config_set_fill(config: *mut Config, value: f64)
     unsafe { change(config, |config| Ok(config.fills(&[value]))) }
 }
 
-/// As pumice_config_set_fill(), with `n` values, at most two; NaN is kept without being given.
+/// As pumice_config_set_fill(), with `n` values, at most 8; NaN is kept without being given.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_config_set_fills(config: *mut Config, n: usize, values: *const f64) -> Status {
     // SAFETY: as the caller promises.
@@ -194,8 +215,8 @@ pub unsafe extern "C" fn pumice_decode_options_set_threads(options: *mut DecodeO
     })
 }
 
-/// Most memory that one call may allocate for decoded values, not counting memory of the caller; a call that would need
-/// more fails with PUMICE_STATUS_LIMIT_EXCEEDED.
+/// Most memory that one call may allocate for decoded values and to decode them, not counting memory of the caller and 16
+/// MiB beside the values; a call that would need more fails with PUMICE_STATUS_LIMIT_EXCEEDED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pumice_decode_options_set_max_bytes(options: *mut DecodeOptions, max_bytes: u64) -> Status {
     guard(|| {

@@ -20,6 +20,7 @@ mod arguments;
 pub mod config;
 
 pub mod buffer;
+pub mod hdf5;
 pub mod oneshot;
 pub mod reader;
 pub mod writer;

@@ -185,6 +185,13 @@ pub unsafe extern "C" fn pumice_reader_preset(reader: *const Reader) -> *const c
     unsafe { get(reader, ptr::null(), |reader| Ok(reader.preset.as_ptr())) }
 }
 
+/// 1 if the stream was written with PUMICE_STABLE_ON, else 0; 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_reader_is_stable(reader: *const Reader) -> i32 {
+    // SAFETY: as the caller promises.
+    unsafe { get(reader, 0, |reader| Ok(reader.info().stable.into())) }
+}
+
 /// The absolute error bound that holds for all values: 0 if lossless, infinite if there is only a bound relative to each
 /// value. NaN for NULL.
 #[unsafe(no_mangle)]

@@ -9,6 +9,7 @@ use pumice::ErrorKind;
 
 use crate::buffer::*;
 use crate::config::*;
+use crate::hdf5::*;
 use crate::oneshot::*;
 use crate::reader::*;
 use crate::status::*;
@@ -146,6 +147,8 @@ fn all_settings_reach_the_stream() {
         ok(pumice_config_set_preset(config, c"max".as_ptr()));
         ok(pumice_config_set_fill(config, 0.0));
         ok(pumice_config_set_fills(config, 2, [-9999.0, 19.0].as_ptr()));
+        ok(pumice_config_set_stable(config, Stable::On as i32));
+        assert_eq!(pumice_config_set_stable(config, 3), Status::InvalidArgument);
         ok(pumice_config_set_threads(config, 1));
         ok(pumice_config_set_chunk_shape(config, 2, [40, 50].as_ptr()));
         ok(pumice_config_add_attribute(config, c"name".as_ptr(), c"ramp".as_ptr()));
@@ -159,6 +162,7 @@ fn all_settings_reach_the_stream() {
         ok(pumice_reader_bound(reader, 1, &mut kind, &mut e));
         assert_eq!((kind, e), (BoundKind::Rel as i32, 1e-3));
         assert_eq!(pumice_reader_abs_bound(reader), 0.01);
+        assert_eq!((pumice_reader_is_stable(reader), pumice_reader_is_stable(null())), (1, 0));
         assert_eq!(CStr::from_ptr(pumice_reader_preset(reader)), c"max");
         let fills: Vec<f64> = (0..pumice_reader_n_fills(reader))
             .map(|i| {
@@ -178,6 +182,47 @@ fn all_settings_reach_the_stream() {
         assert_eq!(row, data[1500..1550]);
         pumice_reader_free(reader);
         pumice_buffer_free(buffer);
+    }
+}
+
+#[test]
+fn cd_values_are_those_of_the_filter() {
+    let of = |kind: BoundKind, e: f64, change: &dyn Fn(*mut Config) -> Status| {
+        let config = pumice_config_new(kind as i32, e);
+        let (mut cd_values, mut n) = ([0; HDF5_MAX_CD_VALUES], 0);
+        assert_eq!(change(config), Status::Ok);
+        // SAFETY: all pointers are to what the call expects, and the config is freed once.
+        let status = unsafe {
+            let status = pumice_hdf5_cd_values(config, cd_values.as_mut_ptr(), HDF5_MAX_CD_VALUES, &mut n);
+            let mut untouched = 7;
+            let small = pumice_hdf5_cd_values(config, cd_values.as_mut_ptr(), 2, &mut untouched);
+            let expected = if status == Status::Ok { Status::LimitExceeded } else { status };
+            assert_eq!((small, untouched), (expected, 7));
+            pumice_config_free(config);
+            status
+        };
+        (status, cd_values[..n].to_vec())
+    };
+    // Those of docs/hdf5.md, as `pumice.hdf5.parameters` gives them.
+    let plain = of(BoundKind::Abs, 0.25, &|_| Status::Ok);
+    assert_eq!(plain, (Status::Ok, vec![131_329, 1_070_596_096, 0]));
+    // SAFETY: `of` passes a config that is alive.
+    let ranged = of(BoundKind::Rel, 0.25, &|config| unsafe {
+        assert_eq!(pumice_config_set_preset(config, c"fast".as_ptr()), Status::Ok);
+        assert_eq!(pumice_config_set_fill(config, 1e20), Status::Ok);
+        pumice_config_set_range(config, 0.0, 1.0)
+    });
+    assert_eq!(ranged.1, [0x0301_0201, 0x3fd0_0000, 0, 0, 0, 0x3ff0_0000, 0, 0x4415_af1d, 0x78b5_8c40]);
+    assert_eq!(of(BoundKind::Abs, -1.0, &|_| Status::Ok).0, Status::InvalidArgument);
+    // SAFETY: as above.
+    unsafe {
+        let (range, chunks) = (of(BoundKind::Abs, 1.0, &|config| pumice_config_set_range(config, 0.0, 1.0)), [4, 4]);
+        assert_eq!(range.0, Status::InvalidArgument);
+        let chunk_shape = of(BoundKind::Abs, 1.0, &|config| pumice_config_set_chunk_shape(config, 2, chunks.as_ptr()));
+        assert_eq!(chunk_shape.0, Status::InvalidArgument);
+        let two = of(BoundKind::Abs, 1.0, &|config| pumice_config_add_bound(config, BoundKind::Rel as i32, 1e-3));
+        assert_eq!(two.0, Status::InvalidArgument);
+        assert!(message().contains("several bounds cannot be given"));
     }
 }
 
@@ -300,7 +345,8 @@ fn slabs_go_to_files_and_to_callbacks_in_the_thread_of_the_caller() {
 /// Names that a text declares.
 fn functions(text: &str, before: &str, after: char) -> BTreeSet<String> {
     let parts = text.split(before).skip(1).filter_map(|rest| rest.split_once(after));
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '2');
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     parts.filter(|(name, _)| is_name(name)).map(|(name, _)| name.to_owned()).collect()
 }
 

@@ -11,4 +11,6 @@ pub(crate) mod decompress;
 pub(crate) mod demo;
 pub(crate) mod info;
 pub(crate) mod man;
+#[cfg(feature = "hdf5")]
+mod records;
 pub(crate) mod recover;

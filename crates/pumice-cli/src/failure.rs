@@ -53,6 +53,12 @@ impl Failure {
         self.error.kind()
     }
 
+    /// The message, without hints.
+    #[cfg(feature = "hdf5")]
+    pub(crate) fn message(&self) -> String {
+        self.error.to_string()
+    }
+
     /// Prints the failure to standard error and returns the exit code. A closed pipe prints nothing.
     pub(crate) fn report(self) -> ExitCode {
         if self.is_closed_pipe() {

@@ -1,18 +1,22 @@
 //! Input arrays: files that can be read at any offset, and streams that can be read once.
 
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufWriter, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use pumice::{DecodeOptions, Element, ErrorKind, FileSource, Reader};
+use pumice::{DecodeOptions, Element, ErrorKind, FileSource, Reader, with_dtype};
 
 use crate::cli::{LayoutArgs, is_stdio};
 use crate::failure::{Failure, Result, io_context};
+use crate::foreign;
 use crate::layout::{self, Layout};
-use crate::npy;
+use crate::npy::{self, Order};
 
 /// First bytes of every Pumice file.
-const PUMICE_MAGIC: &[u8; 4] = b"PUM\x1a";
+pub(crate) const PUMICE_MAGIC: &[u8; 4] = b"PUM\x1a";
+
+/// Bytes that are copied to a temporary file at a time.
+const COPY_BYTES: usize = 1 << 20;
 
 /// An array in a file: raw or `.npy`.
 pub(crate) struct Input {
@@ -25,12 +29,17 @@ pub(crate) struct Input {
 impl Input {
     /// Opens a file. Its layout, from the arguments and its header or name, must match its size.
     pub(crate) fn open(path: &Path, args: &LayoutArgs) -> Result<Self> {
-        Self::open_with(path, args, |n_bytes| layout::of_file(path, n_bytes, args))
+        Self::of_file(open_file(path)?, path, args)
     }
 
-    /// Opens a file that must have this layout; a shape in its name is ignored.
-    pub(crate) fn open_as(path: &Path, expected: &Layout) -> Result<Self> {
-        let input = Self::open_with(path, &LayoutArgs::default(), |n_bytes| {
+    /// As [`Self::open`], for a file that is open, at its start.
+    pub(crate) fn of_file(file: File, path: &Path, args: &LayoutArgs) -> Result<Self> {
+        Self::of_file_with(file, path, args, |n_bytes| layout::of_file(path, n_bytes, args))
+    }
+
+    /// A file that must have this layout; a shape in its name is ignored.
+    pub(crate) fn of_file_as(file: File, path: &Path, expected: &Layout) -> Result<Self> {
+        let input = Self::of_file_with(file, path, &LayoutArgs::default(), |n_bytes| {
             if expected.n_bytes() == Some(n_bytes) {
                 return Ok(expected.clone());
             }
@@ -44,15 +53,22 @@ impl Input {
         Ok(input)
     }
 
-    fn open_with(path: &Path, args: &LayoutArgs, raw: impl FnOnce(u64) -> Result<Layout>) -> Result<Self> {
-        let mut file = open_file(path)?;
+    fn of_file_with(
+        mut file: File,
+        path: &Path,
+        args: &LayoutArgs,
+        raw: impl FnOnce(u64) -> Result<Layout>,
+    ) -> Result<Self> {
         let n_bytes = file.metadata().map_err(io_context("read", path))?.len();
-        let has_header = starts_with(&mut file, npy::MAGIC).map_err(io_context("read", path))?;
-        let (layout, data_offset) = if has_header {
-            let header = npy::read_header(&mut file).map_err(|f| f.at(path))?;
-            (npy_layout(header.layout, args, path)?, header.data_offset)
+        let head = head_of(&mut file, foreign::HEAD_BYTES).map_err(io_context("read", path))?;
+        let (stored, layout, order, data_offset) = if head.starts_with(npy::MAGIC) {
+            file.seek(io::SeekFrom::Start(npy::MAGIC.len() as u64)).map_err(io_context("read", path))?;
+            let npy::Header { layout, order, data_offset } = npy::read_header(&mut file).map_err(|f| f.at(path))?;
+            (layout.clone(), npy_layout(layout, args, path)?, order, data_offset)
         } else {
-            (raw(n_bytes)?, 0)
+            // What fits is raw, whatever its first values look like.
+            let layout = raw(n_bytes).map_err(|failure| foreign::refuse(path, &head).unwrap_or(failure))?;
+            (layout.clone(), layout, Order::default(), 0)
         };
         let (found, needed) = (n_bytes.saturating_sub(data_offset), layout.n_bytes().unwrap_or(u64::MAX));
         if found != needed {
@@ -60,12 +76,21 @@ impl Input {
             let message = format!("{}: expected {needed} bytes of values, found {found}", path.display());
             return Err(Failure::new(kind, message));
         }
-        Ok(Self { path: path.into(), file, data_offset, layout })
+        if order.is_plain() {
+            return Ok(Self { path: path.into(), file, data_offset, layout });
+        }
+        let file = plain(&file, data_offset, &stored, order, &std::env::temp_dir())?;
+        Ok(Self { path: path.into(), file, data_offset: 0, layout })
     }
 
-    /// An array in an unnamed temporary file, whose size matches the layout.
-    pub(crate) fn from_spool(path: &Path, file: File, layout: Layout) -> Self {
-        Self { path: path.into(), file, data_offset: 0, layout }
+    /// An array in an unnamed temporary file in this folder, whose size matches the layout; values that do not lie as in
+    /// raw files are copied once more.
+    pub(crate) fn from_spool(path: &Path, file: File, stream: &Stream, folder: &Path) -> Result<Self> {
+        let file = match stream.order.is_plain() {
+            true => file,
+            false => plain(&file, 0, &stream.stored, stream.order, folder)?,
+        };
+        Ok(Self { path: path.into(), file, data_offset: 0, layout: stream.layout.clone() })
     }
 
     /// Size of the values in bytes.
@@ -87,11 +112,25 @@ impl Input {
     /// All values.
     pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>> {
         use pumice::Source;
-        let mut values = vec![T::default(); self.layout.n_values().unwrap_or(0)];
+        let n = self.layout.n_values().unwrap_or(0);
+        let mut values: Vec<T> = Vec::new();
+        values.try_reserve_exact(n).map_err(|_| {
+            let message = format!("{}: the system has no memory for {n} values", self.path.display());
+            Failure::new(ErrorKind::LimitExceeded, message)
+        })?;
+        values.resize(n, T::default());
         let start = vec![0; self.layout.shape.len()];
         self.source()?.read_box(&start, &self.layout.shape, &mut values)?;
         Ok(values)
     }
+}
+
+/// A copy of an array as raw files have it, little-endian and in C order, in an unnamed temporary file.
+fn plain(file: &File, data_offset: u64, layout: &Layout, order: Order, folder: &Path) -> Result<File> {
+    let copy = tempfile::tempfile_in(folder).map_err(io_context("create a temporary file in", folder))?;
+    let mut out = BufWriter::with_capacity(COPY_BYTES, copy);
+    with_dtype!(layout.dtype, T => npy::write_plain::<T>(file, data_offset, layout, order, &mut out))?;
+    Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?)
 }
 
 /// The layout of a `.npy` file, with the shape of the arguments if they have one.
@@ -121,21 +160,45 @@ fn describe(layout: &Layout) -> String {
 pub(crate) struct Stream {
     pub(crate) bytes: Box<dyn Read>,
     pub(crate) layout: Layout,
+    /// Shape and order in which a `.npy` stream has its values.
+    stored: Layout,
+    pub(crate) order: Order,
 }
 
 impl Stream {
     /// Standard input for `-`, otherwise a pipe or device by name.
     pub(crate) fn open(path: &Path, args: &LayoutArgs) -> Result<Self> {
-        let mut input: Box<dyn Read> =
-            if is_stdio(path) { Box::new(io::stdin().lock()) } else { Box::new(open_file(path)?) };
-        let mut head = Vec::new();
-        (&mut input).take(npy::MAGIC.len() as u64).read_to_end(&mut head)?;
-        if head == npy::MAGIC {
-            let layout = npy_layout(npy::read_header(&mut input)?.layout, args, path)?;
-            return Ok(Self { bytes: input, layout });
+        let mut input = open_stream(path)?;
+        let head = head_of(&mut input, foreign::HEAD_BYTES).map_err(io_context("read", path))?;
+        let is_npy = head.starts_with(npy::MAGIC);
+        let mut bytes = Cursor::new(head).chain(input);
+        if is_npy {
+            head_of(&mut bytes, npy::MAGIC.len())?;
+            let npy::Header { layout: stored, order, .. } = npy::read_header(&mut bytes)?;
+            let layout = npy_layout(stored.clone(), args, path)?;
+            return Ok(Self { bytes: Box::new(bytes), layout, stored, order });
         }
-        Ok(Self { bytes: Box::new(Cursor::new(head).chain(input)), layout: layout::of_stream(args)? })
+        let head = bytes.get_ref().0.get_ref();
+        let layout = layout::of_stream(args).map_err(|failure| foreign::refuse(path, head).unwrap_or(failure))?;
+        Ok(Self { bytes: Box::new(bytes), stored: layout.clone(), layout, order: Order::default() })
     }
+}
+
+/// Opens standard input for `-`, otherwise a pipe or device by name.
+pub(crate) fn open_stream(path: &Path) -> Result<Box<dyn Read>> {
+    if is_stdio(path) { Ok(Box::new(io::stdin().lock())) } else { Ok(Box::new(open_file(path)?)) }
+}
+
+/// Opens a file; what must be read in order is copied to an unnamed temporary file first.
+pub(crate) fn open_or_spool(path: &Path) -> Result<File> {
+    if !is_stream(path) {
+        return open_file(path);
+    }
+    let folder = std::env::temp_dir();
+    let mut file = tempfile::tempfile_in(&folder).map_err(io_context("create a temporary file in", &folder))?;
+    io::copy(&mut open_stream(path)?, &mut file).map_err(io_context("copy to a temporary file", path))?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Whether a path must be read in order: standard input, a pipe, a device.
@@ -143,14 +206,25 @@ pub(crate) fn is_stream(path: &Path) -> bool {
     is_stdio(path) || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
-/// Whether a file is a Pumice stream, by its first bytes.
-pub(crate) fn is_pumice(path: &Path) -> Result<bool> {
-    starts_with(&mut open_file(path)?, PUMICE_MAGIC).map_err(io_context("read", path))
+/// Whether a file is a Pumice stream, by its first bytes; leaves its position at the start.
+pub(crate) fn is_pumice(file: &mut File, path: &Path) -> Result<bool> {
+    let head = head_of(file, PUMICE_MAGIC.len()).and_then(|head| file.rewind().map(|()| head));
+    Ok(head.map_err(io_context("read", path))? == PUMICE_MAGIC)
+}
+
+/// Whether a file starts with these bytes.
+#[cfg(feature = "hdf5")]
+pub(crate) fn has_magic(path: &Path, magic: &[u8]) -> Result<bool> {
+    Ok(head_of(&mut open_file(path)?, magic.len()).map_err(io_context("read", path))? == magic)
 }
 
 /// Opens a compressed file; if it is damaged, the error hints at `pumice recover`.
 pub(crate) fn open_reader(path: &Path, threads: usize) -> Result<Reader<File>> {
-    let file = open_file(path)?;
+    reader_of(open_file(path)?, path, threads)
+}
+
+/// As [`open_reader`], for a file that is open.
+pub(crate) fn reader_of(file: File, path: &Path, threads: usize) -> Result<Reader<File>> {
     Reader::new(file, DecodeOptions::new().threads(threads)).map_err(|e| damage_hint(e.into(), path))
 }
 
@@ -160,7 +234,15 @@ pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
         return failure;
     }
     let failure = failure.at(path);
-    let has_magic = is_pumice(path).unwrap_or(false);
+    if is_stream(path) {
+        return match failure.kind() {
+            ErrorKind::Corrupt | ErrorKind::Truncated => {
+                failure.hint("`pumice recover` saves the chunks that are intact, from a file")
+            }
+            _ => failure,
+        };
+    }
+    let has_magic = open_file(path).and_then(|mut file| is_pumice(&mut file, path)).unwrap_or(false);
     match failure.kind() {
         ErrorKind::Corrupt | ErrorKind::Truncated if has_magic => {
             failure.hint(format!("`pumice recover {} -o OUT` saves the chunks that are intact", path.display()))
@@ -183,14 +265,14 @@ pub(crate) fn open_file(path: &Path) -> Result<File> {
     }
     let file = File::open(path).map_err(io_context("open", path))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
-        return Err(Failure::new(ErrorKind::Io, format!("{} is a directory", path.display())));
+        return Err(foreign::refuse_folder(path));
     }
     Ok(file)
 }
 
-/// Whether the file starts with these bytes; leaves the file position right after them.
-fn starts_with(file: &mut File, magic: &[u8]) -> io::Result<bool> {
+/// The next `n` bytes, or all that are left.
+fn head_of(input: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    file.take(magic.len() as u64).read_to_end(&mut head)?;
-    Ok(head == magic)
+    input.take(n as u64).read_to_end(&mut head)?;
+    Ok(head)
 }

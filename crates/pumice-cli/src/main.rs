@@ -1,7 +1,7 @@
 //! The program `pumice`: parses the arguments, runs one command, and turns its result into an exit code.
 //!
 //! Each command has its own file under `commands/`. They share `input.rs` and `layout.rs`, which open and describe
-//! input files, `output.rs`, which writes results, `device.rs`, which chooses CPU or GPU, `compare.rs`, which checks
+//! input files, `output.rs`, which writes results, `signals.rs`, which removes temporary files, `device.rs`, which chooses CPU or GPU, `compare.rs`, which checks
 //! bounds, `convert/`, which compresses the variables of HDF5 and NetCDF files, and `ui.rs`, which prints reports and
 //! progress. Exit codes are those of `pumice::ErrorKind`.
 
@@ -13,12 +13,14 @@ mod compare;
 mod convert;
 mod device;
 mod failure;
+mod foreign;
 mod input;
 mod layout;
 mod npy;
 mod output;
 mod parse;
 mod region;
+mod signals;
 mod target;
 mod text;
 mod ui;
@@ -32,6 +34,7 @@ use crate::failure::Result;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
+    signals::clean_up();
     let cli = Cli::parse();
     let ui = Ui::new(cli.json, cli.quiet);
     match run(&cli.command, &ui) {

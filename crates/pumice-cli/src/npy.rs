@@ -1,9 +1,10 @@
-//! NumPy's `.npy` files, versions 1 to 3: a short header that is a Python dictionary, then the values. Supported are
-//! little-endian f4 and f8 in C order; for others, the error says how to convert them.
+//! NumPy's `.npy` files, versions 1 to 3: a short header that is a Python dictionary, then the values: f4 and f8 in any
+//! byte order, in C or Fortran order. For other types, the error says how to convert them.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Write};
 
-use pumice::{DType, ErrorKind};
+use pumice::{DType, Element, ErrorKind, FileSource, Source};
 
 use crate::failure::{Failure, Result};
 use crate::layout::Layout;
@@ -14,10 +15,32 @@ pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Larger headers are damaged; NumPy itself refuses those above 10 kB.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
+/// Bytes of values that are brought into C order at a time.
+const BLOCK_BYTES: usize = 128 << 20;
+
+/// NumPy leaves room for the rows of an array to become so many digits.
+const GROWTH_DIGITS: usize = 21;
+
+/// How the values of a file lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    big_endian: bool,
+    /// The first axis varies fastest.
+    fortran: bool,
+}
+
+impl Order {
+    /// Little-endian and in C order, as raw files are.
+    pub(crate) fn is_plain(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// The contents of the header, and the offset of the values.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub(crate) layout: Layout,
+    pub(crate) order: Order,
     pub(crate) data_offset: u64,
 }
 
@@ -43,17 +66,21 @@ pub(crate) fn read_header(input: &mut impl Read) -> Result<Header> {
     }
     let mut text = vec![0; length];
     input.read_exact(&mut text)?;
-    let layout = parse_dictionary(&String::from_utf8_lossy(&text))?;
-    Ok(Header { layout, data_offset: (prefix + length) as u64 })
+    let (layout, order) = parse_dictionary(&String::from_utf8_lossy(&text))?;
+    Ok(Header { layout, order, data_offset: (prefix + length) as u64 })
 }
 
-/// The header of a version 1 file for this layout, padded as NumPy does: values start at a multiple of 64 bytes.
+/// The header of a version 1 file for this layout, padded as NumPy does: there is room for more rows, so that its size
+/// does not depend on their number, and values start at a multiple of 64 bytes.
 pub(crate) fn header_bytes(layout: &Layout) -> Vec<u8> {
     let extents: String = layout.shape.iter().map(|n| format!("{n}, ")).collect();
     // In Python, a tuple of one element ends with a comma.
     let extents = if layout.shape.len() == 1 { extents.trim_end() } else { extents.trim_end_matches(", ") };
     let size = layout.dtype.size();
     let mut text = format!("{{'descr': '<f{size}', 'fortran_order': False, 'shape': ({extents}), }}");
+    if let Some(rows) = layout.shape.first() {
+        text += &" ".repeat(GROWTH_DIGITS - rows.to_string().len());
+    }
     let unpadded = 10 + text.len() + 1;
     text += &" ".repeat(unpadded.next_multiple_of(64) - unpadded);
     text.push('\n');
@@ -64,16 +91,94 @@ pub(crate) fn header_bytes(layout: &Layout) -> Vec<u8> {
     out
 }
 
-fn parse_dictionary(text: &str) -> Result<Layout> {
-    let dtype = parse_descr(entry(text, "descr")?)?;
+/// Writes the values, which start at an offset of `file`, as a raw file has them. The layout is that of the header.
+pub(crate) fn write_plain<T: Element>(
+    file: &File,
+    data_offset: u64,
+    layout: &Layout,
+    order: Order,
+    out: &mut impl Write,
+) -> Result<()> {
+    // In Fortran order, the file is the transposed array in C order.
+    let shape = &layout.shape;
+    let in_file = |extents: &[usize]| -> Vec<usize> {
+        if order.fortran { extents.iter().rev().copied().collect() } else { extents.to_vec() }
+    };
+    let source = FileSource::new(file.try_clone()?, data_offset, &in_file(shape), layout.dtype)?;
+    let (mut values, mut bytes) = (Vec::new(), Vec::new());
+    for (start, extents) in blocks(shape, BLOCK_BYTES / size_of::<T>()) {
+        values.resize(extents.iter().product(), T::default());
+        source.read_box(&in_file(&start), &in_file(&extents), &mut values)?;
+        if order.fortran {
+            values = transposed(&values, &extents);
+        }
+        bytes.clear();
+        T::extend_le_bytes(&values, &mut bytes);
+        if order.big_endian {
+            bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
+        }
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// Cuts an array into boxes of at most so many values (but at least one row of the last axis), which follow each other
+/// in C order. Each is given by its start and its extents.
+fn blocks(shape: &[usize], most: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
+    if shape.contains(&0) {
+        return Vec::new();
+    }
+    // The axis that is cut: those behind it are whole, those before it have one position each.
+    let inner = |axis: usize| shape[axis + 1..].iter().fold(1, |n: usize, extent| n.saturating_mul(*extent));
+    let Some(axis) = (0..shape.len()).find(|&axis| inner(axis) <= most) else { return vec![(vec![], vec![])] };
+    let step = (most / inner(axis)).max(1);
+    let n_heads: usize = shape[..axis].iter().product();
+    let mut blocks = Vec::new();
+    for head in 0..n_heads {
+        for first in (0..shape[axis]).step_by(step) {
+            let mut start = pumice::metrics::position(head, &shape[..axis]);
+            start.resize(shape.len(), 0);
+            start[axis] = first;
+            let mut extents = shape.to_vec();
+            extents[..axis].fill(1);
+            extents[axis] = step.min(shape[axis] - first);
+            blocks.push((start, extents));
+        }
+    }
+    blocks
+}
+
+/// The array of these extents in C order, given in Fortran order.
+fn transposed<T: Copy>(values: &[T], extents: &[usize]) -> Vec<T> {
+    let mut strides = vec![1; extents.len()];
+    for axis in 1..extents.len() {
+        strides[axis] = strides[axis - 1] * extents[axis - 1];
+    }
+    let mut position = vec![0; extents.len()];
+    let mut at = 0;
+    let mut out = Vec::with_capacity(values.len());
+    for _ in 0..values.len() {
+        out.push(values[at]);
+        for axis in (0..extents.len()).rev() {
+            position[axis] += 1;
+            at += strides[axis];
+            if position[axis] < extents[axis] {
+                break;
+            }
+            at -= strides[axis] * extents[axis];
+            position[axis] = 0;
+        }
+    }
+    out
+}
+
+fn parse_dictionary(text: &str) -> Result<(Layout, Order)> {
+    let (dtype, big_endian) = parse_descr(entry(text, "descr")?)?;
     let fortran_order = entry(text, "fortran_order")?.starts_with("True");
     let shape = parse_shape(entry(text, "shape")?)?;
     // With at most one extent above 1, both orders have the same bytes.
-    if fortran_order && shape.iter().filter(|&&n| n != 1).count() > 1 {
-        return Err(Failure::new(ErrorKind::Unsupported, "the .npy file is in Fortran order")
-            .hint("convert it: numpy.save(path, numpy.ascontiguousarray(array))"));
-    }
-    Ok(Layout { dtype, shape })
+    let fortran = fortran_order && shape.iter().filter(|&&n| n != 1).count() > 1;
+    Ok((Layout { dtype, shape }, Order { big_endian, fortran }))
 }
 
 /// The text after `'key':` in the dictionary.
@@ -83,16 +188,30 @@ fn entry<'a>(text: &'a str, key: &str) -> Result<&'a str> {
     Ok(rest.trim_start().strip_prefix(':').ok_or_else(damaged)?.trim_start())
 }
 
-fn parse_descr(text: &str) -> Result<DType> {
+/// The element type, and whether it is big-endian.
+fn parse_descr(text: &str) -> Result<(DType, bool)> {
     let quoted = text.strip_prefix(['\'', '"']).and_then(|t| t.split(['\'', '"']).next());
     match quoted {
-        Some("<f4") => Ok(DType::F32),
-        Some("<f8") => Ok(DType::F64),
-        Some(d @ (">f4" | ">f8")) => Err(Failure::new(ErrorKind::Unsupported, "the .npy file is big-endian")
-            .hint(format!("convert it: numpy.save(path, array.astype('<{}'))", &d[1..]))),
+        Some("<f4") => Ok((DType::F32, false)),
+        Some("<f8") => Ok((DType::F64, false)),
+        Some(">f4") => Ok((DType::F32, true)),
+        Some(">f8") => Ok((DType::F64, true)),
         Some(d) => {
-            Err(Failure::new(ErrorKind::Unsupported, format!("the .npy file holds values of type '{d}', not f4 or f8"))
-                .hint("convert it: numpy.save(path, array.astype('<f4'))"))
+            let failure = Failure::new(
+                ErrorKind::Unsupported,
+                format!("the .npy file holds values of type '{d}', not 32-bit or 64-bit floats (f4, f8)"),
+            );
+            Err(match d.trim_start_matches(['<', '>', '|', '=']).chars().next() {
+                Some('c') => failure.hint("save both parts: numpy.save(path, numpy.stack([array.real, array.imag]))"),
+                Some('i' | 'u') if !d.ends_with(['1', '2']) => {
+                    failure.hint("convert it: numpy.save(path, array.astype('f8')), exact up to 2**53")
+                }
+                Some('f') if !d.ends_with('2') => failure.hint("convert it: numpy.save(path, array.astype('f8'))"),
+                Some('i' | 'u' | 'b' | 'f') => {
+                    failure.hint("convert it: numpy.save(path, array.astype('f4')), exactly")
+                }
+                _ => failure.hint("only numbers can be compressed"),
+            })
         }
         None => Err(Failure::new(ErrorKind::Unsupported, "the .npy file holds records, not plain numbers")
             .hint("save each field separately: numpy.save(path, numpy.ascontiguousarray(array['name']))")),
@@ -152,17 +271,45 @@ mod tests {
     }
 
     #[test]
-    fn other_types_and_orders_are_unsupported() {
+    fn other_types_are_unsupported() {
         for text in [
-            "{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}",
             "{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '|S4', 'fortran_order': False, 'shape': (2,)}",
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}",
-            "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}",
         ] {
             assert_eq!(read(&with_text(1, text)).unwrap_err().kind(), ErrorKind::Unsupported, "{text}");
         }
         let column = read(&with_text(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (1, 3)}")).unwrap();
         assert_eq!(column.layout.shape, [1, 3]);
+        assert!(column.order.is_plain());
+    }
+
+    #[test]
+    fn blocks_follow_each_other_in_c_order() {
+        let shape = [3, 4, 5];
+        for most in [1, 7, 10, 25, 100] {
+            let mut positions = Vec::new();
+            for (start, extents) in blocks(&shape, most) {
+                let n: usize = extents.iter().product();
+                assert!(n <= most);
+                for i in 0..n {
+                    let inside = pumice::metrics::position(i, &extents);
+                    positions.push(start.iter().zip(inside).map(|(s, i)| s + i).collect::<Vec<_>>());
+                }
+            }
+            let expected: Vec<_> = (0..60).map(|i| pumice::metrics::position(i, &shape)).collect();
+            assert_eq!(positions, expected, "{most}");
+        }
+        assert_eq!(blocks(&[0, 3], 10), []);
+        assert_eq!(blocks(&[], 10), [(vec![], vec![])]);
+    }
+
+    #[test]
+    fn fortran_order_is_undone() {
+        // The array [[0, 1, 2], [3, 4, 5]].
+        assert_eq!(transposed(&[0, 3, 1, 4, 2, 5], &[2, 3]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(transposed(&[7], &[]), [7]);
     }
 
     #[test]

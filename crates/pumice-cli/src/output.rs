@@ -57,6 +57,17 @@ impl Output {
         }
     }
 
+    /// Writes the first bytes of a file again, such as a header that was not known at first.
+    pub(crate) fn rewrite_start(&mut self, bytes: &[u8]) -> Result<()> {
+        self.flush()?;
+        match &self.sink {
+            Sink::File(out) => Ok(out.get_ref().write_all_at(bytes, 0).map_err(|e| at(&self.path, &e))?),
+            Sink::Stdout(_) | Sink::Stream(_) => {
+                Err(Failure::invalid(format!("the start of {} cannot be written again", self.path.display())))
+            }
+        }
+    }
+
     /// Flushes the buffer and moves a file to its final name.
     pub(crate) fn commit(mut self) -> Result<()> {
         self.flush()?;
@@ -87,9 +98,15 @@ impl Write for Output {
     }
 }
 
-/// Whether the path exists and is a pipe, a device or a socket.
+/// Whether a path must be written in order: standard output, a pipe, a device, or an open file by its number, which the
+/// shell wants to be written and not to be replaced.
+pub(crate) fn is_stream(path: &Path) -> bool {
+    is_stdio(path) || is_special(path)
+}
+
 fn is_special(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
+    let is_number = ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.starts_with(folder));
+    is_number || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
 /// Prefixes an error with its file. The kind stays, so that a closed pipe is still recognised.
@@ -110,10 +127,14 @@ pub(crate) fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
     }
 }
 
+/// Whether an array is written with a `.npy` header.
+pub(crate) fn is_npy(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"))
+}
+
 /// The bytes before the values: a header for `.npy`, nothing for raw files.
 pub(crate) fn header_for(path: &Path, layout: &Layout) -> Vec<u8> {
-    let is_npy = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
-    if is_npy { npy::header_bytes(layout) } else { Vec::new() }
+    if is_npy(path) { npy::header_bytes(layout) } else { Vec::new() }
 }
 
 /// An array in a file, written box by box in any order.
@@ -128,7 +149,7 @@ pub(crate) struct ArrayFile {
 impl ArrayFile {
     /// Raw, or `.npy` by the extension.
     pub(crate) fn create(path: &Path, layout: &Layout) -> Result<Self> {
-        if is_stdio(path) || is_special(path) {
+        if is_stream(path) {
             return Err(Failure::invalid(format!("{} cannot be written out of order", path.display()))
                 .hint("name a file with -o"));
         }

@@ -123,6 +123,12 @@ pub(crate) fn facts(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
 }
 
+/// Fill values, with no more digits than their type has.
+pub(crate) fn fills(fills: &[f64], dtype: &str) -> String {
+    let text = |value: &f64| if dtype == "f32" { format!("{:?}", *value as f32) } else { format!("{value:?}") };
+    fills.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

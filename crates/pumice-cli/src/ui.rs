@@ -51,6 +51,12 @@ impl Ui {
         self.bar(total, what, style.expect("the template is valid").progress_chars("=> "))
     }
 
+    /// A count of bytes whose total is not known.
+    pub(crate) fn bytes_counter(&self, what: &'static str) -> ProgressBar {
+        let style = ProgressStyle::with_template("{msg:12} {decimal_bytes} {decimal_bytes_per_sec}");
+        self.bar(0, what, style.expect("the template is valid"))
+    }
+
     /// A progress bar that counts steps.
     pub(crate) fn steps_bar(&self, total: u64, what: &'static str) -> ProgressBar {
         let style = ProgressStyle::with_template("{msg:12} [{bar:36}] {pos}/{len}");

@@ -6,6 +6,8 @@
 #include "values.cuh"
 
 constexpr uint32_t SCAN_THREADS = 256;
+// Most values that a scan skips.
+constexpr uint32_t MAX_NAMED = 8;
 
 struct ScanResult {
     // Minimum and maximum of the finite values that are not skipped, as ordered bits, shifted to be unsigned. The host
@@ -13,7 +15,7 @@ struct ScanResult {
     unsigned long long least, greatest;
     // Index of the first NaN; initialised with all ones.
     unsigned long long first_nan;
-    unsigned long long n_skipped[2];
+    unsigned long long n_skipped[MAX_NAMED];
 };
 
 template <class T>
@@ -22,7 +24,7 @@ struct ScanJob {
     uint64_t n_values;
     ScanResult* result;
     uint32_t n_skip;
-    typename Real<T>::Int skip[2];
+    typename Real<T>::Int skip[MAX_NAMED];
 };
 
 // Maps a value to an unsigned integer in the order of values.
@@ -47,11 +49,14 @@ DEVICE void scan(const ScanJob<T>& job) {
     constexpr uint32_t n = 16 / sizeof(T);
     Int least = ~Int(0), greatest = 0;
     unsigned long long first_nan = ~0ull;
-    uint32_t counts[2] = {0, 0};
+    uint32_t counts[MAX_NAMED] = {};
     auto take = [&](T x, uint64_t index) {
         Int bits = Int(bits_of(x));
         bool is_skipped = false;
-        for (uint32_t i = 0; i < job.n_skip; ++i) {
+        // Unrolled, so that the counts stay in registers; all threads stop at the same one.
+#pragma unroll
+        for (uint32_t i = 0; i < MAX_NAMED; ++i) {
+            if (i >= job.n_skip) break;
             bool equal = bits == job.skip[i];
             counts[i] += equal;
             is_skipped = is_skipped || equal;
@@ -80,16 +85,20 @@ DEVICE void scan(const ScanJob<T>& job) {
     least = least_of_warp(least);
     greatest = ~least_of_warp(Int(~greatest));
     first_nan = least_of_warp(first_nan);
-    counts[0] = __reduce_add_sync(ALL_LANES, counts[0]);
-    counts[1] = __reduce_add_sync(ALL_LANES, counts[1]);
+#pragma unroll
+    for (uint32_t i = 0; i < MAX_NAMED; ++i) {
+        if (i >= job.n_skip) break;
+        counts[i] = __reduce_add_sync(ALL_LANES, counts[i]);
+    }
     if (threadIdx.x % 32 == 0) {
         if (least <= greatest) {
             atomicMin(&job.result->least, (unsigned long long)least);
             atomicMax(&job.result->greatest, (unsigned long long)greatest);
         }
         if (first_nan != ~0ull) atomicMin(&job.result->first_nan, first_nan);
-        for (uint32_t i = 0; i < job.n_skip; ++i) {
-            if (counts[i] > 0) atomicAdd(&job.result->n_skipped[i], (unsigned long long)counts[i]);
+#pragma unroll
+        for (uint32_t i = 0; i < MAX_NAMED; ++i) {
+            if (i < job.n_skip && counts[i] > 0) atomicAdd(&job.result->n_skipped[i], (unsigned long long)counts[i]);
         }
     }
 }

@@ -409,7 +409,8 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
     /// Waits, and returns the number of chunks that the host will encode, since the device has no kernels for them.
     pub fn n_left_to_host(&self, stream: Stream) -> Result<usize> {
         let (codec, payloads) = self.payloads(stream)?;
-        let is_left = |payload: &&Option<_>| codec == CodecId::Balanced && payload.is_none();
+        let needs_host = self.blueprint.needs_cpu();
+        let is_left = |payload: &&Option<_>| needs_host || (codec == CodecId::Balanced && payload.is_none());
         Ok(payloads.iter().filter(is_left).count())
     }
 
@@ -443,9 +444,10 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
         let (codec, payloads) = self.payloads(stream)?;
         Ok(payloads.into_iter().enumerate().map(move |(id, payload)| {
             let n_values = self.boxes[id].n_values();
+            let needs_host = self.blueprint.needs_cpu();
             match payload {
-                Some((at, n_bytes)) => Ok((codec, ChunkPayload::OnDevice(at, n_bytes))),
-                None if codec == CodecId::Balanced => {
+                Some((at, n_bytes)) if !needs_host => Ok((codec, ChunkPayload::OnDevice(at, n_bytes))),
+                payload if needs_host || (codec == CodecId::Balanced && payload.is_none()) => {
                     let mut chunk = vec![T::default(); n_values];
                     let (to, n_bytes) = (chunk.as_mut_ptr().cast(), size_of_val(&chunk[..]));
                     // SAFETY: a slice is valid; `chunk` outlives the wait.
@@ -455,7 +457,7 @@ impl<'a, T: DeviceElement> Encoder<'a, T> {
                     let codec = self.blueprint.encode_on_cpu(id, &chunk, &mut bytes)?;
                     Ok((codec, ChunkPayload::OnHost(bytes)))
                 }
-                None => Ok((CodecId::Raw, ChunkPayload::OnDevice(self.address(id, values), n_values * size_of::<T>()))),
+                _ => Ok((CodecId::Raw, ChunkPayload::OnDevice(self.address(id, values), n_values * size_of::<T>()))),
             }
         }))
     }

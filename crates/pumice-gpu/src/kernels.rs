@@ -2,7 +2,7 @@
 //! `kernels/*.cu`.
 
 use pumice::Element;
-use pumice::backend::{FastCandidate, Quantizer};
+use pumice::backend::{FastCandidate, MAX_NAMED, Quantizer};
 
 use crate::runtime::{DevicePtr, Plain};
 
@@ -278,12 +278,12 @@ pub(crate) struct ScanResult {
     pub(crate) least: u64,
     pub(crate) greatest: u64,
     pub(crate) first_nan: u64,
-    pub(crate) n_skipped: [u64; 2],
+    pub(crate) n_skipped: [u64; MAX_NAMED],
 }
 
 impl Default for ScanResult {
     fn default() -> Self {
-        Self { least: u64::MAX, greatest: 0, first_nan: u64::MAX, n_skipped: [0; 2] }
+        Self { least: u64::MAX, greatest: 0, first_nan: u64::MAX, n_skipped: [0; MAX_NAMED] }
     }
 }
 
@@ -297,7 +297,7 @@ pub(crate) struct ScanJob<T: Kernels> {
     pub(crate) n_values: u64,
     pub(crate) result: DevicePtr,
     pub(crate) n_skip: u32,
-    pub(crate) skip: [T::Bits; 2],
+    pub(crate) skip: [T::Bits; MAX_NAMED],
 }
 
 /// The largest rank of an array.

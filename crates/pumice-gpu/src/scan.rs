@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pumice::Result;
-use pumice::backend::{FirstPass, Passes, SecondPass};
+use pumice::backend::{FirstPass, MAX_NAMED, Passes, SecondPass};
 
 use crate::kernels::{Kernels, SCAN_THREADS, ScanJob, ScanResult};
 use crate::runtime::{Buffer, DevicePtr, Runtime, Shape, Stream};
@@ -21,7 +21,7 @@ impl<T: Kernels> Scan<'_, T> {
     /// One pass over all values; those with the bits of `skip` are only counted.
     fn pass(&self, skip: &[T]) -> Result<ScanResult> {
         let result = Buffer::with(self.runtime, &[ScanResult::default()], self.stream)?;
-        let mut bits = [T::Bits::default(); 2];
+        let mut bits = [T::Bits::default(); MAX_NAMED];
         bits.iter_mut().zip(skip).for_each(|(to, value)| *to = value.to_plain_bits());
         let mut job = ScanJob::<T> {
             values: self.values,
@@ -80,13 +80,14 @@ impl<T: Kernels> Passes<T> for Scan<'_, T> {
         }
         Ok(FirstPass {
             range: range_of(&found),
+            counts: found.n_skipped,
             first_nan: (found.first_nan != u64::MAX).then_some(first_nan[0]),
             samples: self.samples(stride)?,
         })
     }
 
-    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
-        let found = self.pass(&ends)?;
+    fn second(&self, skip: &[T]) -> Result<SecondPass<T>> {
+        let found = self.pass(skip)?;
         Ok(SecondPass { counts: found.n_skipped, range: range_of(&found) })
     }
 }

@@ -22,6 +22,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("fast_choose.cu", "pumice/src/ choose.rs", "RUN MAX_LAG N_RUNS=MAX_RUNS"),
     ("hash.cu", "pumice/src/ checksum.rs", "BLOCK_BYTES"),
     ("scan.cu", "pumice/src/ plan.rs", "MAX_RANK"),
+    ("scan.cu", "pumice/src/ stats.rs", "MAX_NAMED"),
     // The format and the encoder of `balanced`.
     ("balanced.cuh", "pumice/src/ groups.rs", "GROUP N_CLASSES WIDE ZERO MAX_MAGNITUDE"),
     (

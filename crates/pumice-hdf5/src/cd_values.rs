@@ -1,21 +1,32 @@
 //! `cd_values`, the unsigned 32-bit integers that HDF5 stores as a filter's parameters (table: docs/hdf5.md).
 //!
-//! The user gives the first part: bound, preset, range, fill value. `set_local` appends the second part, which describes
-//! the dataset. h5repack and nccopy pass both parts of one dataset to another; `set_local` then replaces the second.
+//! The user gives the first part: bound, preset, stable mode, range, fill values. `set_local` appends the second part,
+//! which describes the dataset. h5repack and nccopy pass both parts of one dataset to another; `set_local` then replaces
+//! the second.
 
-use pumice::{BoundKind, DType, Error, ErrorBound, ErrorKind, Preset, Result};
+use pumice::backend::ChunkSettings;
+use pumice::{BoundKind, Config, DType, Error, ErrorBound, ErrorKind, Preset, Result, Stable};
 
 /// The version of the layout that this module writes and reads; it refuses others.
 const VERSION: u32 = 1;
 
 const RANGE_GIVEN: u32 = 1 << 24;
 const FILL_GIVEN: u32 = 1 << 25;
+/// The number of further fill values, two bits, from here on.
+const MORE_FILLS_SHIFT: u32 = 28;
+const MORE_FILLS: u32 = 3 << MORE_FILLS_SHIFT;
+/// Most fill values that the user can name.
+pub const MAX_FILLS: usize = 4;
+/// Two bits for the stable mode.
+const STABLE_SHIFT: u32 = 26;
+const STABLE_BITS: u32 = 3 << STABLE_SHIFT;
 /// The dataset's part follows that of the user.
 const HAS_CHUNK_TYPE: u32 = 1 << 31;
-const KNOWN_FLAGS: u32 = RANGE_GIVEN | FILL_GIVEN | HAS_CHUNK_TYPE;
+const KNOWN_FLAGS: u32 = RANGE_GIVEN | FILL_GIVEN | STABLE_BITS | MORE_FILLS | HAS_CHUNK_TYPE;
 
 const BIG_ENDIAN: u32 = 1 << 8;
 const FILL_DEFINED: u32 = 1 << 9;
+const SHUFFLED: u32 = 1 << 10;
 
 /// The largest rank of an HDF5 dataset.
 const MAX_RANK: usize = 32;
@@ -33,23 +44,49 @@ const PRESETS: [(u32, Preset); 9] = [
     (9, Preset::Ceresz2),
 ];
 
+/// Numbers of the stable mode; 0 is the default.
+const STABLES: [(u32, Stable); 3] = [(0, Stable::Auto), (1, Stable::On), (2, Stable::Off)];
+
 /// What the user asks for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FilterOptions {
     /// The bound or target of each chunk.
     pub bound: ErrorBound,
     /// The pipeline.
     pub preset: Preset,
+    /// Whether values keep their bits when they are compressed again: by default, where that costs little.
+    pub stable: Stable,
     /// The range that a relative bound refers to, instead of each chunk's own.
     pub range: Option<(f64, f64)>,
-    /// The value that means "no data", instead of the dataset's fill value.
-    pub fill: Option<f64>,
+    /// Values that mean "no data", in addition to the dataset's fill value: at most [`MAX_FILLS`].
+    pub fills: Vec<f64>,
 }
 
 impl FilterOptions {
     /// A bound, and defaults for the rest.
     pub fn new(bound: ErrorBound) -> Self {
-        Self { bound, preset: Preset::default(), range: None, fill: None }
+        Self { bound, preset: Preset::default(), stable: Stable::Auto, range: None, fills: Vec::new() }
+    }
+
+    /// Those of a config.
+    ///
+    /// # Errors
+    /// If the bound is not valid, or the config has settings that the filter has not.
+    pub fn of(config: &Config) -> Result<Self> {
+        let ChunkSettings { bound, preset, stable, range, fills, .. } = ChunkSettings::of(config)?;
+        if fills.len() > MAX_FILLS {
+            return Err(invalid(format!("the HDF5 filter takes up to {MAX_FILLS} fill values, not {}", fills.len())));
+        }
+        check(bound)?;
+        match range {
+            Some(_) if bound.kind() != BoundKind::Rel => {
+                Err(invalid("a range is what a relative bound refers to: leave it out".into()))
+            }
+            Some((lo, hi)) if !(lo.is_finite() && hi.is_finite() && lo <= hi) => {
+                Err(invalid(format!("{lo} to {hi} is not a range of finite values")))
+            }
+            _ => Ok(Self { bound, preset, stable, range, fills }),
+        }
     }
 }
 
@@ -73,6 +110,8 @@ pub struct ChunkType {
     pub extents: Vec<usize>,
     /// The dataset's fill value, where its creator has set one.
     pub fill: Option<f64>,
+    /// HDF5's shuffle filter comes before this one: it sorts the bytes of a chunk by their place in a value.
+    pub shuffled: bool,
 }
 
 impl ChunkType {
@@ -112,7 +151,12 @@ impl CdValues {
         let mut rest = Rest(&cd_values[1..]);
         let bound = bound_from(kind, rest.number()?)?;
         let range = (first & RANGE_GIVEN != 0).then(|| rest.pair()).transpose()?;
-        let fill = (first & FILL_GIVEN != 0).then(|| rest.number()).transpose()?;
+        let n_more = (first & MORE_FILLS) >> MORE_FILLS_SHIFT;
+        if n_more > 0 && first & FILL_GIVEN == 0 {
+            return Err(invalid("filter parameters with further fill values and without a first one".into()));
+        }
+        let n_fills = if first & FILL_GIVEN == 0 { 0 } else { 1 + n_more };
+        let fills = (0..n_fills).map(|_| rest.number()).collect::<Result<Vec<f64>>>()?;
         let preset =
             match preset {
                 0 => Preset::default(),
@@ -120,29 +164,41 @@ impl CdValues {
                     unsupported(format!("filter parameters with unknown preset {n}: use a newer plugin"))
                 })?,
             };
+        let number = (first & STABLE_BITS) >> STABLE_SHIFT;
+        let stable = STABLES.iter().find(|(known, _)| *known == number).map(|(_, stable)| *stable);
+        let stable = stable
+            .ok_or_else(|| unsupported("filter parameters with an unknown stable mode: use a newer plugin".into()))?;
         let chunk_type = (first & HAS_CHUNK_TYPE != 0).then(|| rest.chunk_type()).transpose()?;
         if !rest.0.is_empty() {
             return Err(invalid(format!("there are {} filter parameters too many", rest.0.len())));
         }
-        Ok(Self { options: FilterOptions { bound, preset, range, fill }, chunk_type })
+        Ok(Self { options: FilterOptions { bound, preset, stable, range, fills }, chunk_type })
     }
 
     /// The integers to store.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_FILLS`] fill values.
     pub fn to_vec(&self) -> Vec<u32> {
-        let FilterOptions { bound, preset, range, fill } = self.options;
+        let FilterOptions { bound, preset, stable, range, fills } = &self.options;
+        assert!(fills.len() <= MAX_FILLS, "at most {MAX_FILLS} fill values");
         let (kind, value) = (u32::from(bound.kind().code()), bound.value().unwrap_or(0.0));
         // The default is written by its number, so that a later default does not change what a file says of itself.
-        let preset = PRESETS.iter().find(|(_, known)| *known == preset).map_or(0, |(number, _)| *number);
+        let preset = PRESETS.iter().find(|(_, known)| known == preset).map_or(0, |(number, _)| *number);
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(range.is_some(), RANGE_GIVEN)
-            | flag(fill.is_some(), FILL_GIVEN)
+            | flag(!fills.is_empty(), FILL_GIVEN)
+            | (fills.len().saturating_sub(1) as u32) << MORE_FILLS_SHIFT
             | flag(self.chunk_type.is_some(), HAS_CHUNK_TYPE);
-        let mut cd_values = vec![VERSION | kind << 8 | preset << 16 | flags];
-        let numbers = std::iter::once(value).chain(range.into_iter().flat_map(|(lo, hi)| [lo, hi])).chain(fill);
+        let stable = STABLES.iter().find(|(_, known)| known == stable).map_or(0, |(number, _)| *number);
+        let mut cd_values = vec![VERSION | kind << 8 | preset << 16 | stable << STABLE_SHIFT | flags];
+        let numbers =
+            std::iter::once(value).chain(range.iter().flat_map(|(lo, hi)| [*lo, *hi])).chain(fills.iter().copied());
         cd_values.extend(numbers.flat_map(halves));
         if let Some(chunk) = &self.chunk_type {
             let order = flag(chunk.order == ByteOrder::Big, BIG_ENDIAN);
-            cd_values.push(chunk.dtype.size() as u32 | order | flag(chunk.fill.is_some(), FILL_DEFINED));
+            let flags = order | flag(chunk.fill.is_some(), FILL_DEFINED) | flag(chunk.shuffled, SHUFFLED);
+            cd_values.push(chunk.dtype.size() as u32 | flags);
             cd_values.push(chunk.extents.len() as u32);
             cd_values.extend(chunk.extents.iter().flat_map(|&extent| [extent as u32, (extent as u64 >> 32) as u32]));
             cd_values.extend(chunk.fill.into_iter().flat_map(halves));
@@ -161,8 +217,12 @@ fn bound_from(kind: u32, value: f64) -> Result<ErrorBound> {
     let bound = known
         .map(|kind| ErrorBound::from_kind(kind, value))
         .ok_or_else(|| unsupported(format!("filter parameters with unknown bound {kind}: use a newer plugin")))?;
-    if bound.is_valid() && value.is_finite() {
-        Ok(bound)
+    check(bound).map(|()| bound)
+}
+
+fn check(bound: ErrorBound) -> Result<()> {
+    if bound.is_valid() && bound.value().is_none_or(f64::is_finite) {
+        Ok(())
     } else {
         Err(invalid(format!("the filter parameters ask for {bound}, which is not a valid bound")))
     }
@@ -191,7 +251,7 @@ impl Rest<'_> {
 
     fn chunk_type(&mut self) -> Result<ChunkType> {
         let kind = self.integer()?;
-        let dtype = match kind & !(BIG_ENDIAN | FILL_DEFINED) {
+        let dtype = match kind & !(BIG_ENDIAN | FILL_DEFINED | SHUFFLED) {
             4 => DType::F32,
             8 => DType::F64,
             _ => return Err(unsupported(format!("filter parameters with unknown element type {kind:#x}"))),
@@ -207,7 +267,7 @@ impl Rest<'_> {
             .map(|pair| pair.map(extent))
             .collect::<Result<_>>()?;
         let fill = (kind & FILL_DEFINED != 0).then(|| self.number()).transpose()?;
-        let chunk = extents.map(|extents| ChunkType { dtype, order, extents, fill });
+        let chunk = extents.map(|extents| ChunkType { dtype, order, extents, fill, shuffled: kind & SHUFFLED != 0 });
         chunk
             .filter(|chunk| chunk.n_bytes().is_some())
             .ok_or_else(|| invalid("filter parameters with a chunk that is too large".into()))
@@ -227,13 +287,19 @@ mod tests {
     use super::*;
 
     fn full() -> CdValues {
-        let chunk_type =
-            ChunkType { dtype: DType::F64, order: ByteOrder::Big, extents: vec![3, 1 << 33, 5], fill: Some(-9999.0) };
+        let chunk_type = ChunkType {
+            dtype: DType::F64,
+            order: ByteOrder::Big,
+            extents: vec![3, 1 << 33, 5],
+            fill: Some(-9999.0),
+            shuffled: true,
+        };
         let options = FilterOptions {
             bound: ErrorBound::Rel(1e-3),
             preset: Preset::Max,
+            stable: Stable::Auto,
             range: Some((-1.5, 4.0)),
-            fill: Some(1e20),
+            fills: vec![1e20],
         };
         CdValues { options, chunk_type: Some(chunk_type) }
     }
@@ -242,9 +308,16 @@ mod tests {
     fn cd_values_survive_a_round_trip() {
         for bound in BoundKind::ALL.iter().map(|&kind| ErrorBound::from_kind(kind, 2.5)) {
             for &preset in Preset::ALL {
-                for (range, fill) in [(None, None), (Some((1.0, 2.0)), None), (None, Some(0.0))] {
+                let four = [0.0, -999.0, 1e20, 9999.0];
+                for (range, n_fills, stable) in [
+                    (None, 0, Stable::Auto),
+                    (Some((1.0, 2.0)), 0, Stable::On),
+                    (None, 1, Stable::Off),
+                    (Some((1.0, 2.0)), 2, Stable::On),
+                    (None, 4, Stable::Auto),
+                ] {
                     let cd_values = CdValues {
-                        options: FilterOptions { bound, preset, range, fill },
+                        options: FilterOptions { bound, preset, stable, range, fills: four[..n_fills].to_vec() },
                         chunk_type: full().chunk_type,
                     };
                     assert_eq!(CdValues::parse(&cd_values.to_vec()).unwrap(), cd_values);
@@ -261,6 +334,14 @@ mod tests {
     fn cd_values_match_the_specification() {
         let options = FilterOptions::new(ErrorBound::Abs(0.25));
         assert_eq!(CdValues { options, chunk_type: None }.to_vec(), [0x0002_0101, 0x3fd0_0000, 0]);
+        let options = FilterOptions { fills: vec![1e20, -9999.0, 0.0], ..FilterOptions::new(ErrorBound::Abs(0.25)) };
+        let fills = [0x4415_af1d, 0x78b5_8c40, 0xc0c3_8780, 0, 0, 0];
+        let expected = [&[0x2202_0101, 0x3fd0_0000, 0][..], &fills].concat();
+        assert_eq!(CdValues { options, chunk_type: None }.to_vec(), expected);
+        for (stable, first) in [(Stable::On, 0x0402_0101), (Stable::Off, 0x0802_0101)] {
+            let options = FilterOptions { stable, ..FilterOptions::new(ErrorBound::Abs(0.25)) };
+            assert_eq!(CdValues { options, chunk_type: None }.to_vec(), [first, 0x3fd0_0000, 0]);
+        }
         let expected: [u32; 19] = [
             0x8303_0201,
             0x3f50_624d,
@@ -271,7 +352,7 @@ mod tests {
             0,
             0x4415_af1d,
             0x78b5_8c40,
-            0x0308,
+            0x0708,
             3,
             3,
             0,
@@ -297,11 +378,14 @@ mod tests {
             CdValues::parse(&cd_values).unwrap_err().kind()
         };
         assert_eq!(with(0, good[0] + 1), ErrorKind::Unsupported);
-        assert_eq!(with(0, good[0] | 1 << 26), ErrorKind::Unsupported);
+        assert_eq!(with(0, good[0] | 3 << 26), ErrorKind::Unsupported);
+        assert_eq!(with(0, good[0] | 1 << 30), ErrorKind::Unsupported);
+        assert_eq!(with(0, good[0] | 1 << 28), ErrorKind::InvalidArgument);
+        assert_eq!(with(0, good[0] & !(1 << 25) | 1 << 29), ErrorKind::InvalidArgument);
         assert_eq!(with(0, good[0] & !0xff00 | 7 << 8), ErrorKind::Unsupported);
         assert_eq!(with(0, good[0] | 0xff_0000), ErrorKind::Unsupported);
         assert_eq!(with(1, 0xbf50_624d), ErrorKind::InvalidArgument);
-        assert_eq!(with(9, 0x0302), ErrorKind::Unsupported);
+        assert_eq!(with(9, 0x0702), ErrorKind::Unsupported);
         assert_eq!(with(10, 33), ErrorKind::InvalidArgument);
         assert_eq!(with(12, u32::MAX), ErrorKind::InvalidArgument);
         assert_eq!(CdValues::parse(&[good.as_slice(), &[0]].concat()).unwrap_err().kind(), ErrorKind::InvalidArgument);

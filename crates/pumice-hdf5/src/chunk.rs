@@ -6,18 +6,26 @@
 
 use bytemuck::Pod;
 use pumice::backend::{Corner, for_each_run};
-use pumice::{Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Reader, Result, SliceSource, with_dtype};
+use pumice::{
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Reader, Recent, Result, SliceSource, with_dtype,
+};
 
 use crate::cd_values::{ByteOrder, ChunkType, FilterOptions};
 
 /// Most axes of a Pumice stream.
 const MAX_STREAM_RANK: usize = 8;
 
-/// Compresses the bytes of a chunk.
+/// Compresses the bytes of a chunk. Values that a stream of `recent` has restored keep their bits.
 ///
 /// # Errors
 /// If the size of the chunk is not that of `chunk_type`, or Pumice refuses the options.
-pub fn encode(bytes: &[u8], chunk_type: &ChunkType, options: &FilterOptions, threads: usize) -> Result<Vec<u8>> {
+pub fn encode(
+    bytes: &[u8],
+    chunk_type: &ChunkType,
+    options: &FilterOptions,
+    threads: usize,
+    recent: &Recent,
+) -> Result<Vec<u8>> {
     let expected = chunk_type.n_bytes();
     if expected != Some(bytes.len()) {
         return Err(Error::new(
@@ -25,6 +33,14 @@ pub fn encode(bytes: &[u8], chunk_type: &ChunkType, options: &FilterOptions, thr
             format!("a chunk of {} bytes, but chunks of {:?} have {expected:?}", bytes.len(), chunk_type.extents),
         ));
     }
+    let unshuffled;
+    let bytes = match chunk_type.shuffled {
+        true => {
+            unshuffled = transposed(bytes, chunk_type.dtype.size());
+            &unshuffled
+        }
+        false => bytes,
+    };
     with_dtype!(chunk_type.dtype, T => {
         let copied;
         let values: &[T] = match bytemuck::try_cast_slice(bytes) {
@@ -35,20 +51,12 @@ pub fn encode(bytes: &[u8], chunk_type: &ChunkType, options: &FilterOptions, thr
             }
         };
         let config = config(values, chunk_type, options)?.threads(threads);
-        pumice::compress(values, &stream_shape(&chunk_type.extents), &config)
+        recent.compress(values, &stream_shape(&chunk_type.extents), &config)
     })
 }
 
 fn is_same<T: Element>(a: T, b: T) -> bool {
     a.to_bits_u64() == b.to_bits_u64()
-}
-
-/// The fill values that occur in a chunk: the one that the user names, and that of the dataset.
-fn fills_in<T: Element>(values: &[T], chunk_type: &ChunkType, options: &FilterOptions) -> Vec<T> {
-    let mut fills: Vec<T> = [options.fill, chunk_type.fill].into_iter().flatten().map(T::from_f64).collect();
-    fills.dedup_by(|a, b| is_same(*a, *b));
-    fills.retain(|fill| values.iter().any(|value| is_same(*value, *fill)));
-    fills
 }
 
 /// Decompresses a chunk into `out`, which must have the size of `chunk_type`.
@@ -75,7 +83,21 @@ pub fn decode(stream: &[u8], chunk_type: &ChunkType, out: &mut [u8], options: De
     if !is_native(chunk_type.order) {
         out.chunks_exact_mut(chunk_type.dtype.size()).for_each(<[u8]>::reverse);
     }
+    if chunk_type.shuffled && !out.is_empty() {
+        out.copy_from_slice(&transposed(out, out.len() / chunk_type.dtype.size()));
+    }
     Ok(())
+}
+
+/// The bytes of a matrix of `n_rows` rows, column by column. HDF5's shuffle makes a row of each byte of a value: with as
+/// many rows as a value has bytes this undoes it, with as many as there are values it does it.
+fn transposed(bytes: &[u8], n_rows: usize) -> Vec<u8> {
+    let n_columns = bytes.len() / n_rows;
+    let mut columns = vec![0; bytes.len()];
+    for (row, values) in bytes.chunks_exact(n_columns.max(1)).enumerate() {
+        columns[row..].iter_mut().step_by(n_rows).zip(values).for_each(|(to, from)| *to = *from);
+    }
+    columns
 }
 
 fn is_native(order: ByteOrder) -> bool {
@@ -105,42 +127,38 @@ fn stream_shape(extents: &[usize]) -> Vec<usize> {
     shape
 }
 
-/// The options of Pumice for this chunk.
+/// The options of Pumice for this chunk. Fill values are those that the user names and that of the dataset, as far as the
+/// chunk holds them; Pumice finds others.
 fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, options: &FilterOptions) -> Result<Config> {
-    let found = fills_in(values, chunk_type, options);
-    let is_fill = |value: &T| found.iter().any(|fill| is_same(*fill, *value));
-    let fills: Vec<f64> = match found.is_empty() {
-        false => found.iter().map(|fill| fill.to_f64()).collect(),
-        // A fill value that the dataset declares but the chunk does not hold is not passed on: the chunk may have
-        // another.
-        true => options.fill.into_iter().collect(),
-    };
-    let of_bound = |bound| Config::new(bound).preset(options.preset).fills(&fills);
+    let fills: Vec<f64> = options.fills.iter().copied().chain(chunk_type.fill).collect();
+    let of_bound = |bound| Config::new(bound).preset(options.preset).stable(options.stable).fills(&fills);
     let config = of_bound(options.bound);
     match (options.bound, options.range) {
         (ErrorBound::Rel(_), Some((lo, hi))) => return Ok(config.range(lo, hi)),
         (ErrorBound::Rel(_) | ErrorBound::Psnr(_), _) => {}
         _ => return Ok(config),
     }
+    let named: Vec<T> = fills.iter().map(|fill| T::from_f64(*fill)).collect();
+    let is_fill = |value: &T| named.iter().any(|fill| is_same(*fill, *value));
     let extents = data_extents(values, &chunk_type.extents, |value| value.to_bits_u64() == 0 || is_fill(value));
-    let is_padded = extents != chunk_type.extents;
-    if !is_padded && fills.is_empty() {
+    if extents == chunk_type.extents {
         return Ok(config);
     }
     let start = vec![0; extents.len()];
     let of_shape = |shape| Corner { shape, start: &start };
     let mut data: Vec<T> = Vec::new();
     for_each_run(of_shape(&chunk_type.extents), of_shape(&extents), &extents, |at, _, n| {
-        data.extend(values[at..at + n].iter().filter(|value| !is_fill(value)));
+        data.extend_from_slice(&values[at..at + n]);
         Ok(())
     })?;
-    let range = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, options.fill.as_slice(), 1)?;
+    let range = pumice::value_range(&SliceSource::new(&data, &[data.len()])?, &fills, 1)?;
+    let n_counted = data.iter().filter(|value| !is_fill(value)).count() as f64;
     Ok(match (options.bound, range) {
         (_, None) => of_bound(ErrorBound::Lossless),
         (ErrorBound::Rel(_), Some((lo, hi))) => config.range(lo, hi),
         // Errors in the padding, if there are any, count as well, so the PSNR of the data can only be higher.
-        (ErrorBound::Psnr(db), Some((lo, hi))) if is_padded => {
-            of_bound(ErrorBound::L2((hi - lo) * (data.len() as f64).sqrt() * 10_f64.powf(-db / 20.0)))
+        (ErrorBound::Psnr(db), Some((lo, hi))) => {
+            of_bound(ErrorBound::L2((hi - lo) * n_counted.sqrt() * 10_f64.powf(-db / 20.0)))
         }
         _ => config,
     })
@@ -164,8 +182,10 @@ mod tests {
 
     use super::*;
 
+    static NOTHING: Recent = Recent::new(0);
+
     fn chunk_type(dtype: DType, extents: &[usize]) -> ChunkType {
-        ChunkType { dtype, order: ByteOrder::Little, extents: extents.to_vec(), fill: None }
+        ChunkType { dtype, order: ByteOrder::Little, extents: extents.to_vec(), fill: None, shuffled: false }
     }
 
     fn bytes_of<T: Element>(values: &[T]) -> Vec<u8> {
@@ -176,7 +196,7 @@ mod tests {
 
     /// The stream's bound, and the restored values.
     fn round_trip(values: &[f32], chunk: &ChunkType, options: &FilterOptions) -> (f64, Vec<f32>) {
-        let stream = encode(&bytes_of(values), chunk, options, 1).unwrap();
+        let stream = encode(&bytes_of(values), chunk, options, 1, &NOTHING).unwrap();
         let mut out = vec![0; values.len() * 4];
         decode(&stream, chunk, &mut out, DecodeOptions::new()).unwrap();
         let mut restored = vec![0.0; values.len()];
@@ -200,11 +220,36 @@ mod tests {
             for shift in 0..3 {
                 let mut shifted = vec![0; shift];
                 shifted.extend(&bytes);
-                let stream = encode(&shifted[shift..], &chunk, &FilterOptions::new(ErrorBound::Abs(0.0)), 1).unwrap();
+                let stream =
+                    encode(&shifted[shift..], &chunk, &FilterOptions::new(ErrorBound::Abs(0.0)), 1, &NOTHING).unwrap();
                 let mut out = vec![0; shift + bytes.len()];
                 decode(&stream, &chunk, &mut out[shift..], DecodeOptions::new()).unwrap();
                 assert_eq!(out[shift..], bytes);
             }
+        }
+    }
+
+    #[test]
+    fn a_shuffle_before_the_filter_is_undone() {
+        let values: Vec<f64> = (0..600).map(|i| f64::from(i).sqrt()).collect();
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let chunk = ChunkType { order, shuffled: true, ..chunk_type(DType::F64, &[20, 30]) };
+            let mut bytes = bytes_of(&values);
+            if order == ByteOrder::Big {
+                bytes.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+            }
+            // As HDF5 does it: first the first bytes of all values, then the second ones.
+            let shuffle = |bytes: &[u8]| -> Vec<u8> { (0..4800).map(|i| bytes[i % 600 * 8 + i / 600]).collect() };
+            let encode = |bytes: &[u8], chunk: &ChunkType| {
+                super::encode(bytes, chunk, &FilterOptions::new(ErrorBound::Abs(1e-3)), 1, &Recent::new(0)).unwrap()
+            };
+            let stream = encode(&shuffle(&bytes), &chunk);
+            let plain = ChunkType { shuffled: false, ..chunk.clone() };
+            assert_eq!(stream, encode(&bytes, &plain));
+            let (mut shuffled, mut restored) = (vec![0; 4800], vec![0; 4800]);
+            decode(&stream, &chunk, &mut shuffled, DecodeOptions::new()).unwrap();
+            decode(&stream, &plain, &mut restored, DecodeOptions::new()).unwrap();
+            assert_eq!(shuffled, shuffle(&restored));
         }
     }
 
@@ -245,6 +290,49 @@ mod tests {
     }
 
     #[test]
+    fn fill_values_that_nobody_names_come_back() {
+        for fill in [-999.0, -9999.0, -32_768.0, 1e20, 9.969_21e36, -1e34, 9999.0, 99_999.0] {
+            for n in [1, 3, 1000, 2400] {
+                let mut data = temperatures(2400);
+                data[..n].fill(fill);
+                for bound in [ErrorBound::Rel(1e-3), ErrorBound::Abs(0.01), ErrorBound::PwRel(1e-4)] {
+                    for preset in [Preset::Fast, Preset::Balanced, Preset::Small, Preset::Max] {
+                        let options = FilterOptions { preset, ..FilterOptions::new(bound) };
+                        let (_, restored) = round_trip(&data, &chunk_type(DType::F32, &[60, 40]), &options);
+                        // A value that no convention knows must repeat, and be an extreme.
+                        if n > 1 || fill != 9.969_21e36 {
+                            assert_eq!(restored[..n], data[..n], "{bound} {preset:?}");
+                            let largest = data.iter().zip(&restored).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                            assert!(largest < 0.03, "{bound} {preset:?}: {largest}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn five_fill_values_in_a_chunk_come_back() {
+        let named = [10.0, 20.0, 30.0, 40.0];
+        let mut data = temperatures(2400);
+        for (i, fill) in named.iter().chain(&[50.0]).enumerate() {
+            data[100 * i..100 * i + 20].fill(*fill as f32);
+        }
+        let chunk = ChunkType { fill: Some(50.0), ..chunk_type(DType::F32, &[60, 40]) };
+        for bound in [ErrorBound::Abs(3.0), ErrorBound::Rel(1e-2), ErrorBound::PwRel(0.1)] {
+            for preset in [Preset::Fast, Preset::Balanced, Preset::Small, Preset::Max] {
+                let options = FilterOptions { preset, fills: named.to_vec(), ..FilterOptions::new(bound) };
+                let (abs_bound, restored) = round_trip(&data, &chunk, &options);
+                assert!(!matches!(bound, ErrorBound::Rel(_)) || abs_bound < 0.11, "{abs_bound}");
+                for i in 0..5 {
+                    let part = 100 * i..100 * i + 20;
+                    assert_eq!(restored[part.clone()], data[part], "{bound} {preset:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn two_fill_values_in_a_chunk_come_back() {
         let mut data = temperatures(2400);
         data[100..200].fill(1e20);
@@ -258,17 +346,20 @@ mod tests {
             ErrorBound::Psnr(60.0),
             ErrorBound::L2(1.0),
         ] {
-            let options = FilterOptions { fill: Some(-999.0), ..FilterOptions::new(bound) };
+            let options = FilterOptions { fills: vec![-999.0], ..FilterOptions::new(bound) };
             let (_, restored) = round_trip(&data, &chunk, &options);
             assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]), "{bound:?}");
             let largest = data.iter().zip(&restored).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(largest < 31.0, "{bound:?}: {largest}");
         }
-        let ratio = |ratio| FilterOptions { fill: Some(-999.0), ..FilterOptions::new(ErrorBound::Ratio(ratio)) };
+        let ratio = |ratio| FilterOptions { fills: vec![-999.0], ..FilterOptions::new(ErrorBound::Ratio(ratio)) };
         let (_, restored) = round_trip(&data, &chunk, &ratio(5.0));
         assert_eq!((&restored[100..200], &restored[300..400]), (&data[100..200], &data[300..400]));
         assert!(restored[400..].iter().zip(&data[400..]).all(|(a, b)| (a - b).abs() < 1.0));
-        assert_eq!(encode(&bytes_of(&data), &chunk, &ratio(500.0), 1).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(
+            encode(&bytes_of(&data), &chunk, &ratio(500.0), 1, &NOTHING).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
     }
 
     #[test]
@@ -297,7 +388,7 @@ mod tests {
     fn damage_and_wrong_sizes_are_errors() {
         let data = temperatures(2400);
         let chunk = chunk_type(DType::F32, &[60, 40]);
-        let stream = encode(&bytes_of(&data), &chunk, &FilterOptions::new(ErrorBound::Abs(0.1)), 1).unwrap();
+        let stream = encode(&bytes_of(&data), &chunk, &FilterOptions::new(ErrorBound::Abs(0.1)), 1, &NOTHING).unwrap();
         let mut out = vec![0; 9600];
         for at in 0..stream.len() {
             let mut damaged = stream.clone();
@@ -307,6 +398,6 @@ mod tests {
         }
         let other = chunk_type(DType::F32, &[40, 60]);
         assert_eq!(decode(&stream, &other, &mut out, DecodeOptions::new()).unwrap_err().kind(), ErrorKind::Corrupt);
-        assert!(encode(&[0; 9599], &chunk, &FilterOptions::new(ErrorBound::Lossless), 1).is_err());
+        assert!(encode(&[0; 9599], &chunk, &FilterOptions::new(ErrorBound::Lossless), 1, &NOTHING).is_err());
     }
 }

@@ -6,6 +6,7 @@
 mod attributes;
 mod create;
 mod dataset;
+mod filters;
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
 use std::path::Path;

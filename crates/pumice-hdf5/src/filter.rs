@@ -1,13 +1,15 @@
 //! The callbacks of libhdf5. Each first takes its own return address, from which `library.rs` finds the libhdf5 that
 //! called, and then continues in Rust, where a panic becomes an error like any other.
 //!
-//! The filter keeps no state: several threads, and several libraries, may call it.
+//! Several threads, and several libraries, may call the filter. Its only state is the memory of chunks that it has restored:
+//! values that a program reads and writes again keep their bits.
 
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
-use pumice::{DecodeOptions, Error, ErrorKind, Result};
+use pumice::{DecodeOptions, Error, ErrorKind, Recent, Result};
 
 use crate::FILTER_ID;
 use crate::cd_values::{ByteOrder, CdValues, ChunkType};
@@ -20,10 +22,18 @@ const THREADS: &str = "PUMICE_HDF5_THREADS";
 const MAX_BYTES: &str = "PUMICE_HDF5_MAX_BYTES";
 const DEFAULT_MAX_BYTES: u64 = 16 << 30;
 
+/// The variable that limits the bytes of compressed chunks that are remembered, and the limit without it.
+const REMEMBER_BYTES: &str = "PUMICE_HDF5_REMEMBER_BYTES";
+const DEFAULT_REMEMBER_BYTES: u64 = 256 << 20;
+
 const CLASS_VERSION: c_int = 1;
 const PLUGIN_IS_FILTER: c_int = 0;
 const REVERSE: c_uint = 0x100;
-const OPTIONAL: c_uint = 1;
+/// The number of HDF5's shuffle.
+const SHUFFLE: c_int = 2;
+/// Filters that take what they get for numbers, and some of which change these: HDF5's nbit and scaleoffset, ZFP, fpzip,
+/// SZ, BitGroom, GranularBR, SZ3, SPERR.
+const NEED_NUMBERS: [c_int; 9] = [5, 6, 32013, 32014, 32017, 32022, 32023, 32024, 32028];
 
 type Prelude = unsafe extern "C" fn(Hid, Hid, Hid) -> c_int;
 type Filter = unsafe extern "C" fn(c_uint, usize, *const c_uint, usize, *mut usize, *mut *mut c_void) -> usize;
@@ -111,33 +121,50 @@ with_return_address! {
     "mov x6, x30\nb {to}"
 }
 
-unsafe extern "C" fn can_apply_for(_dcpl: Hid, datatype: Hid, _space: Hid, return_address: *const c_void) -> c_int {
-    match guarded(return_address, |library| library.element_type(datatype)) {
-        Some(_) => 1,
-        None => 0,
-    }
+/// What `can_apply` gives for an error. HDF5 then refuses to create the dataset, even if the filter is optional: it would
+/// otherwise skip the filter, and the dataset would list one that does nothing.
+const REFUSED: c_int = -1;
+
+unsafe extern "C" fn can_apply_for(dcpl: Hid, datatype: Hid, _space: Hid, return_address: *const c_void) -> c_int {
+    guarded(return_address, |library| suits(library, dcpl, datatype)).map_or(REFUSED, |()| 1)
 }
 
 unsafe extern "C" fn set_local_for(dcpl: Hid, datatype: Hid, space: Hid, return_address: *const c_void) -> c_int {
-    match guarded(return_address, |library| complete_cd_values(library, dcpl, datatype, space)) {
-        Some(()) => 1,
-        None => -1,
+    guarded(return_address, |library| complete_cd_values(library, dcpl, datatype, space)).map_or(-1, |()| 1)
+}
+
+/// Whether the filter gets the numbers of the dataset as they are in memory, and those after it get its stream as it is.
+fn suits(library: &Library, dcpl: Hid, datatype: Hid) -> Result<()> {
+    library.element_type(datatype)?;
+    shuffle_comes_first(library, dcpl).map(drop)
+}
+
+/// Whether HDF5's shuffle is ahead of this filter in the pipeline, which is the only other filter that may be.
+fn shuffle_comes_first(library: &Library, dcpl: Hid) -> Result<bool> {
+    let filters = library.filters(dcpl)?;
+    let own = filters.iter().position(|(id, _)| *id == FILTER_ID);
+    let (before, after) = filters.split_at(own.ok_or_else(|| Error::unsupported("the dataset has no Pumice filter"))?);
+    if let Some((_, name)) = before.iter().find(|(id, _)| *id != SHUFFLE).or_else(|| before.get(1)) {
+        return Err(Error::unsupported(format!(
+            "the filter '{name}' comes before Pumice, which needs the numbers themselves: leave it out (xarray: encoding \
+             without zlib, complevel, fletcher32; h5py: no scaleoffset, fletcher32; nccopy: first copy with -F none)"
+        )));
     }
+    if let Some((_, name)) = after[1..].iter().find(|(id, _)| *id == FILTER_ID || NEED_NUMBERS.contains(id)) {
+        return Err(Error::unsupported(format!(
+            "the filter '{name}' comes after Pumice, but needs numbers, not a compressed stream: leave it out"
+        )));
+    }
+    Ok(!before.is_empty())
 }
 
 fn complete_cd_values(library: &Library, dcpl: Hid, datatype: Hid, space: Hid) -> Result<()> {
     let (flags, cd_values) = library.cd_values(dcpl)?;
     let cd_values = CdValues::parse(&cd_values)?;
-    let (dtype, order) = match library.element_type(datatype) {
-        Ok(found) => found,
-        // `can_apply` has refused already. HDF5 calls this function all the same, and leaves an optional filter out.
-        Err(_) if flags & OPTIONAL != 0 => {
-            return library.set_cd_values(dcpl, flags, &CdValues { chunk_type: None, ..cd_values }.to_vec());
-        }
-        Err(e) => return Err(e),
-    };
+    let (dtype, order) = library.element_type(datatype)?;
     let fill = library.fill_bytes(dcpl, datatype)?.map(|bytes| fill_value(&bytes[..dtype.size()], order));
-    let chunk_type = ChunkType { dtype, order, extents: library.extents(space)?, fill };
+    let (extents, shuffled) = (library.extents(space)?, shuffle_comes_first(library, dcpl)?);
+    let chunk_type = ChunkType { dtype, order, extents, fill, shuffled };
     let cd_values = CdValues { chunk_type: Some(chunk_type), ..cd_values };
     library.set_cd_values(dcpl, flags, &cd_values.to_vec())
 }
@@ -179,7 +206,8 @@ unsafe extern "C" fn filter_for(
         });
         let (options, chunk_type) = chunk_type?;
         if flags & REVERSE == 0 {
-            let stream = chunk::encode(buffer.bytes(), &chunk_type, &options, setting(THREADS)?.unwrap_or(1) as usize)?;
+            let threads = setting(THREADS)?.unwrap_or(1) as usize;
+            let stream = chunk::encode(buffer.bytes(), &chunk_type, &options, threads, recent()?)?;
             buffer.replace_by(&stream)
         } else {
             let limit = setting(MAX_BYTES)?.unwrap_or(DEFAULT_MAX_BYTES);
@@ -188,6 +216,16 @@ unsafe extern "C" fn filter_for(
         }
     };
     guarded(return_address, run).unwrap_or(0)
+}
+
+/// The chunks that were read lately. The limit is that of the first call.
+fn recent() -> Result<&'static Recent> {
+    static RECENT: OnceLock<Recent> = OnceLock::new();
+    if let Some(recent) = RECENT.get() {
+        return Ok(recent);
+    }
+    let limit = setting(REMEMBER_BYTES)?.unwrap_or(DEFAULT_REMEMBER_BYTES);
+    Ok(RECENT.get_or_init(|| Recent::new(usize::try_from(limit).unwrap_or(usize::MAX))))
 }
 
 /// A number from an environment variable.
@@ -240,13 +278,17 @@ impl Buffer<'_> {
             let message = format!("the chunk holds {} bytes of values, not {n_bytes}", info.raw_bytes);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
+        let recent = recent()?;
         let start = zeroed(n_bytes)?;
         // SAFETY: `calloc` has allocated this many bytes, all zero, and nobody else has a pointer to them.
         let out = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), n_bytes) };
         pumice::backend::prefer_large_pages(out);
+        // The values count towards the limit, since the filter allocates them.
+        let options = options.max_bytes(limit - n_bytes as u64);
         let decoded = catch_unwind(AssertUnwindSafe(|| chunk::decode(self.bytes(), chunk_type, out, options)));
         match decoded.unwrap_or_else(|panic| Err(panicked(&*panic))) {
             Ok(()) => {
+                recent.remember(self.bytes());
                 self.exchange(start, n_bytes);
                 Ok(n_bytes)
             }
@@ -274,10 +316,17 @@ fn zeroed(n_bytes: usize) -> Result<*mut c_void> {
 }
 
 /// Runs a callback. Pushes an error on the library's error stack as the very last call, since other calls clear the stack.
+/// What cannot be pushed is printed.
 fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Result<T>) -> Option<T> {
-    let library = Library::calling(return_address).ok()?;
+    let library = Library::calling(return_address).map_err(|e| eprintln!("pumice: {e}")).ok()?;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&library))).unwrap_or_else(|panic| Err(panicked(&*panic)));
-    outcome.map_err(|e| library.push_error(&format!("pumice: {e}"))).ok()
+    let told = outcome.map_err(|e| {
+        let message = format!("pumice: {e}");
+        if !library.push_error(&message) {
+            eprintln!("{message}");
+        }
+    });
+    told.ok()
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Error {

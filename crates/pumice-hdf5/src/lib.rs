@@ -8,19 +8,22 @@
 //! files.rs      reads and writes files through a libhdf5 that is loaded at run time (feature `files`)
 //! ```
 //!
-//! docs/hdf5.md specifies the `cd_values`. A program that has loaded a libhdf5 itself registers [`filter_class`] with its
-//! `H5Zregister`.
+//! docs/hdf5.md specifies the `cd_values`. A program that has loaded a libhdf5 itself registers `filter_class` with its
+//! `H5Zregister`. Without the feature `filter`, which is on by default, only `cd_values.rs` and `chunk.rs` are left.
 #![allow(unsafe_code, reason = "calls C and is called by it")]
 
 mod cd_values;
 mod chunk;
 #[cfg(feature = "files")]
 pub mod files;
+#[cfg(feature = "filter")]
 mod filter;
+#[cfg(feature = "filter")]
 mod library;
 
-pub use cd_values::{ByteOrder, CdValues, ChunkType, FilterOptions};
+pub use cd_values::{ByteOrder, CdValues, ChunkType, FilterOptions, MAX_FILLS};
 pub use chunk::{decode, encode};
+#[cfg(feature = "filter")]
 pub use filter::{FilterClass, H5PLget_plugin_info, H5PLget_plugin_type, filter_class};
 
 /// The filter's number, from the range that HDF5 leaves free for testing. Once the HDF Group has registered one, change it

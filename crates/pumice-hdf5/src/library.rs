@@ -46,11 +46,12 @@ unsafe impl Send for Library {}
 unsafe impl Sync for Library {}
 
 impl Library {
-    /// Loads a library by the name or path of its file.
+    /// Loads a library by the name or path of its file. Its functions are visible to plugins of other filters, which look
+    /// for them in the whole program.
     #[cfg(feature = "files")]
     pub(crate) fn load(file: &CStr) -> Option<Self> {
         // SAFETY: the initialisers of libhdf5 do nothing that could harm a program.
-        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if handle.is_null() { None } else { Some(Self { handle }) }
     }
 
@@ -79,7 +80,10 @@ impl Library {
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr().cast()) };
         let shown = name.trim_end_matches('\0');
         if address.is_null() {
-            Err(Error::unsupported(format!("the HDF5 library has no {shown}")))
+            Err(Error::unsupported(format!(
+                "HDF5's function {shown} cannot be found. If the program has linked libhdf5 statically: link the shared one \
+                 (h5cc -shlib), or pass -rdynamic -Wl,-u,{shown} to the linker"
+            )))
         } else {
             Ok(address)
         }
@@ -87,12 +91,16 @@ impl Library {
 
     /// Element type and byte order of a datatype, if it is an IEEE type of 32 or 64 bits.
     pub(crate) fn element_type(&self, datatype: Hid) -> Result<(DType, ByteOrder)> {
+        // The first one, since a program that links libhdf5 statically lacks it, unless it is asked for by name.
+        let fields = function!(self, fn H5Tget_fields(Hid, *mut usize, *mut usize, *mut usize, *mut usize, *mut usize) -> c_int)?;
         let class = function!(self, fn H5Tget_class(Hid) -> c_int)?;
         let size = function!(self, fn H5Tget_size(Hid) -> usize)?;
         let order = function!(self, fn H5Tget_order(Hid) -> c_int)?;
-        let fields = function!(self, fn H5Tget_fields(Hid, *mut usize, *mut usize, *mut usize, *mut usize, *mut usize) -> c_int)?;
-        let other =
-            |what: &str| Err(Error::unsupported(format!("Pumice compresses 32-bit and 64-bit floats, not {what}")));
+        let other = |what: &str| {
+            Err(Error::unsupported(format!(
+                "Pumice compresses 32-bit and 64-bit floats, not {what}: leave the filter out for this dataset"
+            )))
+        };
         // SAFETY: the library gave this identifier to the filter, and it lives as long as the call.
         let (class, size) = unsafe { (class(datatype), size(datatype)) };
         if class != FLOAT_CLASS {
@@ -100,7 +108,7 @@ impl Library {
                 0 => "integers",
                 3 => "strings",
                 6 => "compound types",
-                8 => "enumerations",
+                8 => "enumerations, which h5py makes of bool",
                 10 => "arrays as elements",
                 _ => "this type",
             });
@@ -132,6 +140,33 @@ impl Library {
         let rank = rank.ok_or_else(|| Error::unsupported("chunks without axes cannot be compressed"))?;
         let extents = extents[..rank].iter().map(|&n| usize::try_from(n));
         extents.collect::<std::result::Result<_, _>>().map_err(|_| Error::unsupported("the chunk is too large"))
+    }
+
+    /// Number and name of each filter in a dataset creation property list, in the order in which chunks are written.
+    pub(crate) fn filters(&self, dcpl: Hid) -> Result<Vec<(c_int, String)>> {
+        let n_filters = function!(self, fn H5Pget_nfilters(Hid) -> c_int)?;
+        let get = function!(
+            self,
+            fn H5Pget_filter2(Hid, c_uint, *mut c_uint, *mut usize, *mut c_uint, usize, *mut c_char, *mut c_uint) -> c_int
+        )?;
+        // SAFETY: the library gave this identifier to the filter.
+        let n = c_uint::try_from(unsafe { n_filters(dcpl) }).unwrap_or(0);
+        let filter = |i| {
+            let (mut flags, mut n_cd_values, mut config, mut name) = (0, 0, 0, [0_u8; 64]);
+            let cd_values = std::ptr::null_mut();
+            // SAFETY: there is room for no `cd_values` and for 63 bytes of a name, which leaves a NUL at the end.
+            let id = unsafe {
+                let name = name.as_mut_ptr().cast();
+                get(dcpl, i, &raw mut flags, &raw mut n_cd_values, cd_values, 63, name, &raw mut config)
+            };
+            let name = CStr::from_bytes_until_nul(&name).map(CStr::to_string_lossy).unwrap_or_default();
+            match (id, name.is_empty()) {
+                (..0, _) => Err(Error::unsupported("the filters of the dataset cannot be read")),
+                (_, true) => Ok((id, id.to_string())),
+                _ => Ok((id, name.into_owned())),
+            }
+        };
+        (0..n).map(filter).collect()
     }
 
     /// Flags and `cd_values` of the filter in a dataset creation property list.
@@ -176,9 +211,9 @@ impl Library {
         Ok(found.then_some(bytes))
     }
 
-    /// Pushes a message on the library's error stack, which shows it to users as the cause of the failure. If that is
-    /// impossible, users see only that the filter failed.
-    pub(crate) fn push_error(&self, message: &str) {
+    /// Pushes a message on the library's error stack, which shows it to users as the cause of the failure. Whether that was
+    /// possible.
+    pub(crate) fn push_error(&self, message: &str) -> bool {
         // HDF5 2 pauses the stack while it runs filters. Its public functions to resume and pause also clear the stack;
         // the internal ones below do not.
         let (Ok(is_paused), Ok(resume), Ok(pause)) = (
@@ -200,16 +235,16 @@ impl Library {
             unsafe { resume() };
             n_pauses += 1;
         }
-        self.push(message);
+        let pushed = self.push(message);
         // SAFETY: restores the pauses that were resumed above.
         (0..n_pauses).for_each(|_| unsafe { pause() });
+        pushed
     }
 
-    fn push(&self, message: &str) {
+    fn push(&self, message: &str) -> bool {
         type Push =
             unsafe extern "C" fn(Hid, *const c_char, *const c_char, c_uint, Hid, Hid, Hid, *const c_char, ...) -> c_int;
-        let Ok(push) = self.symbol("H5Epush2\0") else { return };
-        let Ok([class, major, minor]) = self.error_ids() else { return };
+        let (Ok(push), Ok([class, major, minor])) = (self.symbol("H5Epush2\0"), self.error_ids()) else { return false };
         let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
         let (name, format): (&CStr, &CStr) = (c"pumice", c"%s");
         // SAFETY: `H5Epush2` has this signature since 1.8. It copies the strings, which end with a NUL; the one variadic
@@ -217,7 +252,7 @@ impl Library {
         unsafe {
             let push = std::mem::transmute::<*mut c_void, Push>(push);
             let (name, format) = (name.as_ptr(), format.as_ptr());
-            push(DEFAULT_ERROR_STACK, name, name, 0, class, major, minor, format, message.as_ptr());
+            push(DEFAULT_ERROR_STACK, name, name, 0, class, major, minor, format, message.as_ptr()) >= 0
         }
     }
 

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
-use pumice::{AtomicFile, DType, ErrorBound, Preset, SliceSource};
+use pumice::{AtomicFile, DType, ErrorBound, Preset, Recent, SliceSource, Stable};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::{self, OrRaise};
+use crate::reader::Bytes;
 use crate::report;
 
 /// Options of a compression; `pumice._options` makes it from keyword arguments.
@@ -19,11 +20,12 @@ pub(crate) struct Config(pub(crate) pumice::Config);
 impl Config {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "one for each option")]
-    #[pyo3(signature = (bounds, preset, fills, value_range, chunk_shape, threads, attributes))]
+    #[pyo3(signature = (bounds, preset, stable, fills, value_range, chunk_shape, threads, attributes))]
     fn new(
         py: Python<'_>,
         bounds: Vec<(String, f64)>,
         preset: &str,
+        stable: &str,
         fills: Vec<f64>,
         value_range: Option<(f64, f64)>,
         chunk_shape: Option<Vec<usize>>,
@@ -34,7 +36,8 @@ impl Config {
         let first =
             bounds.next().ok_or_else(|| error::new(py, "InvalidArgumentError", "no error bound is given".into()))?;
         let preset: Preset = preset.parse().or_raise(py)?;
-        let config = pumice::Config::new(first).preset(preset).threads(threads).fills(&fills);
+        let stable: Stable = stable.parse().or_raise(py)?;
+        let config = pumice::Config::new(first).preset(preset).stable(stable).threads(threads).fills(&fills);
         let config = bounds.fold(config, pumice::Config::and);
         let config = match value_range {
             Some((min, max)) => config.range(min, max),
@@ -99,6 +102,28 @@ pub(crate) use with_values;
 /// a copy: so only the copy goes to new memory, and the stream itself to memory that was used before.
 static SPARE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 const MAX_SPARE_BYTES: usize = 32 << 20;
+
+/// What codecs of array stores have read lately: values that are read and written again keep their bits.
+static RECENT: Recent = Recent::new(256 << 20);
+
+/// Remembers a stream that was decompressed.
+#[pyfunction]
+pub(crate) fn remember(data: &Bound<'_, PyAny>) -> PyResult<()> {
+    let bytes = Bytes::of(data)?;
+    data.py().detach(|| RECENT.remember(bytes.as_slice()));
+    Ok(())
+}
+
+/// Compresses an array; values that a stream has restored which is remembered keep their bits.
+#[pyfunction]
+pub(crate) fn compress_again<'py>(
+    py: Python<'py>,
+    array: Values<'py>,
+    config: &Config,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let stream = with_values!(&array, (data, shape) => py.detach(|| RECENT.compress(data, shape, &config.0)));
+    Ok(PyBytes::new(py, &stream.or_raise(py)?))
+}
 
 /// Compresses an array.
 #[pyfunction]

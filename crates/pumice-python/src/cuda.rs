@@ -148,7 +148,10 @@ pub(crate) fn compress_cuda<'py>(tensor: &Bound<'py, PyAny>, config: &Config) ->
     let py = tensor.py();
     let lent = Lent::of(tensor)?;
     let Some(dtype) = lent.dtype() else {
-        let message = "only float32 and float64 tensors can be compressed; convert the tensor first".into();
+        let message =
+            "only float32 and float64 tensors can be compressed; convert it first, by tensor.float() in PyTorch, \
+                       by .astype('float32') in CuPy and JAX"
+                .into();
         return Err(error::new(py, "DtypeError", message));
     };
     if !lent.is_contiguous() {

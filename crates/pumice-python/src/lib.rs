@@ -20,7 +20,7 @@ mod _pumice {
     #[pymodule_export]
     use super::compare::compare_arrays;
     #[pymodule_export]
-    use super::config::{Config, analyze, compress, compress_to_file};
+    use super::config::{Config, analyze, compress, compress_again, compress_to_file, remember};
     #[pymodule_export]
     use super::cuda::{CudaArray, compress_cuda, decompress_cuda};
     #[pymodule_export]

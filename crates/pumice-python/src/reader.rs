@@ -4,13 +4,13 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray};
+use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArray};
 use pumice::metrics::Guarantee;
 use pumice::{DType, DecodeOptions, Element, Error, ErrorKind, ReadAt, with_dtype};
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyEOFError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyMemoryView};
 
 use crate::compare;
 use crate::config::{Values, with_values};
@@ -18,26 +18,36 @@ use crate::error::OrRaise;
 use crate::report;
 
 /// Bytes of a Python object, whose buffer is held while they are read.
-pub(crate) struct Bytes(PyUntypedBuffer);
+///
+/// An array of NumPy holds it: what C offers for that is in the stable ABI from Python 3.11 on only.
+pub(crate) struct Bytes {
+    bytes: &'static [u8],
+    _owner: Py<PyArray1<u8>>,
+}
 
 impl Bytes {
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(object)?;
-        if buffer.is_c_contiguous() {
-            return Ok(Self(buffer));
+        static FROM_BUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = object.py();
+        let view = PyMemoryView::from(object)?;
+        if !view.getattr("c_contiguous")?.is_truthy()? {
+            let message = "the compressed bytes are not contiguous in memory; pass bytes(…) of them";
+            return Err(crate::error::new(py, "InvalidArgumentError", message.into()));
         }
-        let message = "the compressed bytes are not contiguous in memory; pass bytes(…) of them";
-        Err(crate::error::new(object.py(), "InvalidArgumentError", message.into()))
+        let array = FROM_BUFFER.import(py, "numpy", "frombuffer")?.call1((view, "uint8"))?;
+        let array = array.cast_into::<PyArray1<u8>>()?;
+        let bytes: &'static [u8] = match array.len()? {
+            0 => &[],
+            // SAFETY: the array is contiguous. Its buffer may not be freed or moved as long as the array exists, which is
+            // as long as `bytes`, of which no copy leaves `self`. The documentation of `decompress` forbids other threads
+            // to write to it meanwhile.
+            n => unsafe { std::slice::from_raw_parts(array.data(), n) },
+        };
+        Ok(Self { bytes, _owner: array.unbind() })
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        let n_bytes = self.0.len_bytes();
-        if n_bytes == 0 {
-            return &[];
-        }
-        // SAFETY: a contiguous buffer of that size, which its owner may not free or move as long as it is held. The
-        // documentation of `decompress` forbids other threads to write to it meanwhile.
-        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), n_bytes) }
+        self.bytes
     }
 }
 
@@ -108,13 +118,14 @@ impl Reader {
         Ok(Self { reader: reader.or_raise(py)?, max_bytes })
     }
 
-    /// A new array of the type of the stream; refused before allocation if it exceeds the limit.
-    fn allocate<'py>(&self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyUntypedArray>> {
+    /// A new array of the type of the stream, and what it leaves of the limit; refused before allocation if it exceeds the
+    /// limit.
+    fn allocate<'py>(&self, py: Python<'py>, shape: &[usize]) -> PyResult<(Bound<'py, PyUntypedArray>, u64)> {
         let dtype = self.reader.info().dtype;
-        check_limit(dtype, shape, self.max_bytes).or_raise(py)?;
+        let left = check_limit(dtype, shape, self.max_bytes).or_raise(py)?;
         // NumPy raises MemoryError if the system has too little. Its zeroed memory costs nothing until it is used.
         let zeros = py.import("numpy")?.call_method1("zeros", (shape.to_vec(), report::dtype_name(dtype)))?;
-        Ok(zeros.cast_into::<PyUntypedArray>()?)
+        Ok((zeros.cast_into::<PyUntypedArray>()?, left))
     }
 }
 
@@ -163,14 +174,15 @@ impl Reader {
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let region: Vec<Range<usize>> = region.into_iter().map(|(start, end)| start..end).collect();
         let shape: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
-        let out = match out {
-            Some(out) => out,
+        // An array of the caller does not count towards the limit.
+        let (out, left) = match out {
+            Some(out) => (out, self.max_bytes),
             None => self.allocate(py, &shape)?,
         };
         with_dtype!(self.reader.info().dtype, T => {
             let mut array = out.cast::<PyArrayDyn<T>>()?.try_readwrite()?;
             let values = array.as_slice_mut()?;
-            py.detach(|| self.reader.read_region_into::<T>(&region, values))
+            py.detach(|| self.reader.read_region_within::<T>(&region, values, left))
         })
         .or_raise(py)?;
         Ok(out)
@@ -197,11 +209,11 @@ impl Reader {
     }
 }
 
-/// Checks that an array fits into the limit.
-pub(crate) fn check_limit(dtype: DType, shape: &[usize], max_bytes: u64) -> pumice::Result<()> {
+/// Checks that an array fits into the limit, and returns what it leaves of it.
+pub(crate) fn check_limit(dtype: DType, shape: &[usize], max_bytes: u64) -> pumice::Result<u64> {
     let n_bytes = shape.iter().try_fold(dtype.size() as u64, |n, extent| n.checked_mul(*extent as u64));
-    if n_bytes.is_some_and(|n_bytes| n_bytes <= max_bytes) {
-        return Ok(());
+    if let Some(left) = n_bytes.and_then(|n_bytes| max_bytes.checked_sub(n_bytes)) {
+        return Ok(left);
     }
     let message = format!(
         "an array of shape {shape:?} and type {dtype} takes more than the limit of {max_bytes} bytes; raise max_bytes, \

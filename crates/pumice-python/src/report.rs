@@ -40,6 +40,7 @@ pub(crate) fn info<'py>(py: Python<'py>, info: &Info) -> PyResult<Bound<'py, PyD
         "chunk_shape": &info.chunk_shape,
         "n_chunks": info.n_chunks,
         "preset": info.preset.name(),
+        "stable": info.stable,
         "bounds": bounds(py, &info.bounds)?,
         "abs_bound": info.abs_bound,
         "fills": &info.fills,
@@ -64,6 +65,7 @@ pub(crate) fn summary<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound
         "ratio": summary.ratio(),
         "abs_bound": summary.abs_bound,
         "n_chunks": summary.n_chunks,
+        "fills": &summary.fills,
         "target": target,
     }))
 }

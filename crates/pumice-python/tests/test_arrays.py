@@ -72,8 +72,21 @@ def test_two_fill_values():
     special = np.isnan(x) | np.isin(x, [-9999.0, 7.5])
     assert np.array_equal(x[special].view("u8"), y[special].view("u8"))
     assert pumice.check(x, y, rel=1e-3, fill_value=(-9999.0, 7.5))["bound_kept"]
-    with pytest.raises(pumice.InvalidArgumentError, match="at most 2"):
-        pumice.compress(x, rel=1e-3, fill_value=[1, 2, 3])
+    with pytest.raises(pumice.InvalidArgumentError, match="at most 8"):
+        pumice.compress(x, rel=1e-3, fill_value=range(9))
+
+
+@pytest.mark.parametrize("preset", ["fast", "balanced", "small", "max"])
+def test_several_fill_values(preset):
+    x = np.linspace(-1, 1, 50_000).reshape(200, 250)
+    fills = [-1.5, 1.5, 2.5, 3.5, -9999.0]
+    for i, fill in enumerate(fills):
+        x[10 * i : 10 * i + 2 + i] = fill
+    for bound in ({"rel": 1e-3}, {"abs": 0.3}, {"pwrel": 1e-2}):
+        y = pumice.decompress(pumice.compress(x, fill_value=[*fills, 17.0], preset=preset, **bound))
+        special = np.isin(x, fills)
+        assert (x[special] == y[special]).all()
+        assert pumice.check(x, y, fill_value=fills, **bound)["bound_kept"]
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (5, 1, 4), (2, 3, 4, 5)])
@@ -125,6 +138,12 @@ def test_masked_arrays():
         pumice.compress(x, abs=0.5)
     y = pumice.decompress(pumice.compress(x.filled(-1e30), abs=0.5, fill_value=-1e30))
     assert np.array_equal(y == -1e30, x.mask)
+
+
+@pytest.mark.parametrize("target", ["psnr", "l2", "ratio"])
+def test_an_array_without_values_meets_every_target(target):
+    data = pumice.compress(np.zeros((0, 5), "float32"), **{target: 10})
+    assert pumice.info(data)["bounds"] == {"lossless": None} and pumice.decompress(data).shape == (0, 5)
 
 
 @pytest.mark.parametrize(
@@ -379,3 +398,20 @@ def test_options_of_an_analysis(field):
         pumice.analyze(field, presets="tiny")
     with pytest.raises(ValueError, match="threads"):
         pumice.analyze(field, threads=-1)
+
+
+def test_the_stable_mode_keeps_every_bit(field):
+    data = pumice.compress(field, rel=1e-3, stable=True)
+    assert pumice.info(data)["stable"] and not pumice.info(pumice.compress(field, rel=1e-3))["stable"]
+    once = pumice.decompress(data)
+    bound = pumice.info(data)["abs_bound"]
+    for preset in pumice.PRESETS:
+        again = pumice.compress(once, abs=bound, stable=True, preset=preset)
+        assert pumice.decompress(again).tobytes() == once.tobytes()
+    # The range of the copy differs.
+    assert pumice.decompress(pumice.compress(once, rel=1e-3, stable=True)).tobytes() == once.tobytes()
+    with pytest.raises(pumice.InvalidArgumentError, match="stable mode"):
+        pumice.compress(field, pwrel=1e-3, stable=True)
+    pumice.compress(field, pwrel=1e-3, stable="auto")
+    with pytest.raises(pumice.InvalidArgumentError, match="stable must be True, False or 'auto'"):
+        pumice.compress(field, abs=1, stable="on")

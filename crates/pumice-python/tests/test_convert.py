@@ -7,6 +7,7 @@ import pty
 import shutil
 import struct
 import subprocess
+import sys
 import termios
 import time
 
@@ -105,6 +106,17 @@ def convert(*arguments, code=0, folder=None, **environment):
     return ended.stdout if code == 0 else ended.stderr
 
 
+def pumice_command(*arguments, code=0, folder=None):
+    command = ["pumice", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ})
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def version():
+    return subprocess.run(["pumice", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+
+
 def tool(*arguments):
     if shutil.which(arguments[0]) is None:
         pytest.skip(f"{arguments[0]} is not installed (Debian: hdf5-tools, netcdf-bin)")
@@ -157,7 +169,7 @@ def test_every_variable_keeps_its_bound(source, converted):
 def test_the_header_is_the_same_but_for_the_records(source, converted):
     def header(path):
         lines = tool("ncdump", "-h", path).splitlines()[1:]
-        return [line for line in lines if ":pumice_" not in line]
+        return [line for line in lines if ":pumice_" not in line and ":history" not in line]
 
     assert header(converted[0]) == header(source / "in.nc")
     both = (tool("ncdump", "-v", "time,lat,area,mask,time_bnds,station", path) for path in (source / "in.nc", converted[0]))
@@ -200,7 +212,17 @@ def test_zarr(source, tmp_path):
         check(dataset["SST"].values, values()["SST"], "SST")
     metadata = json.loads((tmp_path / "out.zarr/Q/zarr.json").read_text())
     assert metadata["codecs"] == [{"name": "pumice", "configuration": {"pwrel": 0.01, "preset": "small"}}]
-    assert "exists already" in convert("in.nc", tmp_path / "out.zarr", code=2, folder=source)
+    # As a file, a store is replaced; another folder is not.
+    (tmp_path / "out.zarr/old").mkdir()
+    convert("in.nc", tmp_path / "out.zarr", "--config", "fields.toml", folder=source)
+    assert (tmp_path / "out.zarr/Q/zarr.json").exists()
+    assert not (tmp_path / "out.zarr/old").exists()
+    (tmp_path / "other.zarr").mkdir()
+    (tmp_path / "other.zarr/notes.txt").write_text("not a store")
+    message = convert("in.nc", tmp_path / "other.zarr", code=2, folder=source)
+    assert "is not a Zarr store" in message
+    assert (tmp_path / "other.zarr/notes.txt").exists()
+    assert not list(tmp_path.glob(".pumice-*"))
 
 
 CLASSIC = "NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"
@@ -249,7 +271,7 @@ def dimensions(file):
 
 
 def check_attributes(before, after):
-    names = [name for name in after.ncattrs() if not name.startswith("pumice_")]
+    names = [name for name in after.ncattrs() if not name.startswith("pumice_") and name != "history"]
     assert names == before.ncattrs()
     for old, new in ((before.getncattr(name), after.getncattr(name)) for name in names):
         assert np.array_equal(old, new) and type(old) is type(new)
@@ -280,7 +302,7 @@ def test_programs_read_the_result_of_a_classic_file(classic):
 
     def lines(name):
         text = tool("ncdump", "-v", "time,lat,names,code,packed,nv,scalar", classic / name)
-        return [line for line in text.splitlines()[1:] if ":pumice_" not in line]
+        return [line for line in text.splitlines()[1:] if ":pumice_" not in line and ":history" not in line]
 
     assert lines("read.nc") == lines("in.nc")
     assert "netCDF-4" in tool("ncdump", "-k", classic / "read.nc")
@@ -305,6 +327,7 @@ def test_classic_files_become_zarr(classic, tmp_path):
     report = json.loads(convert("in.nc", tmp_path / "out.zarr", "--config", "fields.toml", "--json", folder=classic))
     assert report["left_out"] == []
     with xarray.open_zarr(tmp_path / "out.zarr") as found, xarray.open_dataset(classic / "in.nc") as original:
+        assert found.attrs.pop("history").endswith("convert in.nc out.zarr --config fields.toml (version " + version() + ")")
         assert found.attrs == {"title": "Grüße", "numbers": [1.5, 2.5], "number": 7, "empty": ""}
         assert set(found.variables) == set(original.variables)
         for name in found.variables:
@@ -396,10 +419,12 @@ def test_without_a_configuration_nothing_changes(source, tmp_path):
 
 
 def check_bytes(folder, results):
-    for threads in 1, 3:
-        convert("in.nc", results / f"{threads}.h5", "--threads", threads, "--config", "fields.toml", folder=folder)
+    for threads in "1", "3":
+        (results / threads).mkdir()
+        output = results / threads / "out.h5"
+        convert("in.nc", output, "--threads", threads, "--config", "fields.toml", folder=folder, SOURCE_DATE_EPOCH="0")
         time.sleep(1)
-    assert (results / "1.h5").read_bytes() == (results / "3.h5").read_bytes()
+    assert (results / "1/out.h5").read_bytes() == (results / "3/out.h5").read_bytes()
 
 
 def test_the_bytes_depend_neither_on_threads_nor_on_time(source, tmp_path):
@@ -512,3 +537,130 @@ def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):
     message = convert("in.nc", tmp_path / "x.nc", code=3, folder=source, PUMICE_LIBHDF5="/nowhere.so")
     assert "PUMICE_LIBHDF5=/nowhere.so cannot be loaded" in message
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".nc", ".nc", ".toml", ".toml"]
+
+
+def test_bounds_of_the_command_line_are_for_what_no_entry_names(source, tmp_path):
+    report = json.loads(convert("in.nc", tmp_path / "out.nc", "--abs", "0.02", "--preset", "fast", "--chunks", "auto", "--json", folder=source))
+    variables = {variable["name"]: variable for variable in report["variables"]}
+    assert set(variables) == {"T", "PS", "Q", "U", "Z", "ocean/SST"}
+    assert all(variable["bounds"] == [{"kind": "abs", "value": 0.02}] for variable in variables.values())
+    assert all(variable["preset"] == "fast" and variable["max_abs_error"] <= 0.02 for variable in variables.values())
+    (tmp_path / "q.toml").write_text("[[field]]\nname = 'Q'\npwrel = 0.01\n")
+    report = json.loads(convert("in.nc", tmp_path / "out.nc", "--rel", "1e-3", "--config", tmp_path / "q.toml", "--json", folder=source))
+    kinds = {variable["name"]: variable["bounds"][0]["kind"] for variable in report["variables"]}
+    assert kinds.pop("Q") == "pwrel" and set(kinds.values()) == {"rel"}
+    message = convert("in.nc", tmp_path / "x.nc", "--abs", "1", "--psnr", "60", code=2, folder=source)
+    assert "only abs, rel and pwrel can be given together" in message
+    assert "expected something like" in convert("in.nc", tmp_path / "x.nc", "--chunks", "large", code=2, folder=source)
+
+
+def test_several_bounds_hold_together(source, tmp_path):
+    (tmp_path / "fields.toml").write_text("[[field]]\nname = ['T', 'U']\nabs = 0.02\nrel = 1e-3\n")
+    report = json.loads(convert("in.nc", tmp_path / "out.nc", "--config", tmp_path / "fields.toml", "--json", folder=source))
+    errors = {variable["name"]: variable["max_abs_error"] for variable in report["variables"]}
+    t, u = values()["T"].astype("f8"), values()["U"].astype("f8")
+    assert 0 < errors["T"] <= 0.02 < 1e-3 * np.ptp(t[t < 1e19]) and 0 < errors["U"] <= min(0.02, 1e-3 * np.ptp(u))
+    with netCDF4.Dataset(tmp_path / "out.nc") as file:
+        assert file["U"].pumice_bound.startswith("abs 2e-2 and rel 1e-3 of the range ")
+    (tmp_path / "fields.toml").write_text("[[field]]\nname = 'Q'\nabs = 0.001\npwrel = 0.01\n")
+    message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "fields.toml", code=3, folder=source)
+    assert "Q: pwrel beside abs or rel" in message and ".zarr" in message
+    convert("in.nc", tmp_path / "out.zarr", "--config", tmp_path / "fields.toml", folder=source)
+    with xarray.open_zarr(tmp_path / "out.zarr") as dataset:
+        q, error = values()["Q"].astype("f8"), np.abs(dataset["Q"].values.astype("f8") - values()["Q"])
+        assert (error <= 0.01 * q).all() and error.max() <= 0.001 and dataset["Q"].attrs["pumice_bound"] == "abs 1e-3 and pwrel 1e-2"
+
+
+def test_bounds_of_packed_variables_are_in_unpacked_units(tmp_path):
+    data = np.random.default_rng(5).standard_normal((200, 300)).cumsum(1).astype("f4")
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("y", 200), file.createDimension("x", 300)
+        for name, kind in ("floats", "f4"), ("shorts", "i2"), ("plain", "f4"):
+            variable = file.createVariable(name, kind, ("y", "x"))
+            variable.set_auto_maskandscale(False)
+            if name != "plain":
+                variable.scale_factor, variable.add_offset = 0.03, 250.0
+            variable[:] = data.astype(kind)
+    report = json.loads(convert("in.nc", "out.nc", "--abs", "0.01", "--json", folder=tmp_path))
+    assert [note.split(":")[0] for note in report["notes"]] == ["shorts"] and "packed as integers" in report["notes"][0]
+    with netCDF4.Dataset(tmp_path / "out.nc") as file:
+        file.set_auto_maskandscale(False)
+        error = np.abs(file["floats"][:].astype("f8") - data).max()
+        assert 0.2 < error <= 0.01 / 0.03 and abs(file["floats"].pumice_max_abs_error - 0.03 * error) < 1e-9
+        assert file["floats"].pumice_bound == "abs 1e-2, of unpacked values"
+        assert np.abs(file["plain"][:].astype("f8") - data).max() <= 0.01 and (file["shorts"][:] == data.astype("i2")).all()
+    message = convert("in.nc", "x.nc", "--pwrel", "0.01", code=2, folder=tmp_path)
+    assert "floats: pwrel cannot be given" in message and "add_offset" in message
+    (tmp_path / "fields.toml").write_text("[[field]]\nname = 'shorts'\nabs = 0.01\n")
+    assert "shorts is not a float variable" in convert("in.nc", "x.nc", "--config", "fields.toml", code=2, folder=tmp_path)
+
+
+def test_variables_that_end_before_their_unlimited_dimension(tmp_path):
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("time", None), file.createDimension("x", 50), file.createDimension("member", None)
+        time = file.createVariable("time", "f8", ("time",))
+        whole = file.createVariable("whole", "f4", ("time", "x"))
+        short = file.createVariable("short", "f4", ("time", "x"), fill_value=-999, chunksizes=(3, 50))
+        unset = file.createVariable("unset", "f8", ("time", "x"))
+        both = file.createVariable("both", "f4", ("member", "time"), fill_value=1e20, chunksizes=(2, 4))
+        counts = file.createVariable("counts", "i4", ("time",), fill_value=-1)
+        names = file.createVariable("names", str, ("time",))
+        time[:10], whole[:30], short[:7], unset[:4] = range(10), np.ones((30, 50)), np.full((7, 50), 2.5), np.zeros((4, 50))
+        both[:3, :5], counts[:6], names[:2] = np.ones((3, 5)), range(6), np.array(["a", "b"], object)
+    convert("in.nc", "out.zarr", "--abs", "1e-3", folder=tmp_path)
+    # The NetCDF library reads a second unlimited dimension wrongly; h5netcdf does not.
+    expected = xarray.open_dataset(tmp_path / "in.nc", engine="h5netcdf", drop_variables="names")
+    with xarray.open_zarr(tmp_path / "out.zarr") as found, expected:
+        assert dict(found.sizes) == dict(expected.sizes) == {"time": 30, "x": 50, "member": 3}
+        for name in "whole", "short", "both", "counts":
+            np.testing.assert_allclose(found[name].values, expected[name].values, atol=1e-3)
+        assert np.isnan(found["short"].values[7:]).all() and np.isnan(found["counts"].values[6:]).all()
+        assert (found["unset"].values[4:] == expected["unset"].values[4:]).all()
+        assert list(found["names"].values) == ["a", "b"] + [""] * 28
+    assert json.loads(pumice_command("check", "in.nc", "out.zarr", "--json", folder=tmp_path))["variables"]
+
+
+def test_filters_of_other_projects_are_found_or_named(tmp_path):
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    # In a process of its own, in which no other libhdf5 is loaded, and no other plugins are found.
+    write = """
+import h5py, hdf5plugin, numpy as np
+data = np.sin(np.arange(40_000) / 500).reshape(200, 200).astype("f4")
+with h5py.File("in.h5", "w") as file:
+    for name in "Bitshuffle", "Blosc", "Blosc2", "BZip2", "LZ4", "Zstd":
+        file.create_dataset(name, data=data, chunks=(50, 200), **getattr(hdf5plugin, name)())
+with h5py.File("lzf.h5", "w") as file:
+    file.create_dataset("x", data=data, compression="lzf")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "HDF5_PLUGIN_PATH"}
+    subprocess.run([sys.executable, "-c", write], cwd=tmp_path, check=True, env=environment)
+    data = np.sin(np.arange(40_000) / 500).reshape(200, 200).astype("f4")
+    # The `python3` on the path is the one that has the package.
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    for output in "out.h5", "out.zarr":
+        convert("in.h5", output, "--abs", "1e-3", folder=tmp_path, PATH=path)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert len(file) == 6
+        for name in file:
+            assert 0 < np.abs(file[name][:].astype("f8") - data).max() <= 1e-3
+    # Without the package: a path with no Python, and then with the plugins named by the variable.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/pumice").symlink_to(shutil.which("pumice"))
+    message = convert("in.h5", "x.h5", "--abs", "1e-3", code=3, folder=tmp_path, PATH=str(tmp_path / "bin"), HDF5_PLUGIN_PATH="")
+    assert "BZip2: its chunks are compressed by the filter 307 (bzip2), for which there is no plugin" in message
+    assert "hdf5plugin" in message and "HDF5_PLUGIN_PATH" in message
+    folder = os.path.join(os.path.dirname(hdf5plugin.__file__), "plugins")
+    convert("in.h5", "x.h5", "--abs", "1e-3", folder=tmp_path, PATH=str(tmp_path / "bin"), HDF5_PLUGIN_PATH=folder)
+    assert "x: its chunks are compressed by the filter 32000 (lzf), which only h5py has" in convert("lzf.h5", "x.h5", code=3, folder=tmp_path)
+
+
+def test_larger_chunks_are_advised_where_they_pay(tmp_path):
+    data = np.sin(np.arange(600_000) / 5000).reshape(600, 1000).astype("f4")
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("small", data=data, chunks=(5, 1000))
+        file.create_dataset("large", data=data, chunks=(300, 1000))
+    report = json.loads(convert("in.h5", "x.h5", "--rel", "1e-3", "--dry-run", "--json", folder=tmp_path))
+    assert len(report["notes"]) == 1 and report["notes"][0].startswith('small: chunks of 5 x 1000 cost ratio: "auto"')
+    advised = json.loads(convert("in.h5", "y.h5", "--rel", "1e-3", "--chunks", "auto", "--json", folder=tmp_path))
+    kept = json.loads(convert("in.h5", "y.h5", "--rel", "1e-3", "--json", folder=tmp_path))
+    assert advised["variables"][1]["ratio"] > 1.05 * kept["variables"][1]["ratio"]

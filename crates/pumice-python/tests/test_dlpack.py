@@ -89,6 +89,23 @@ def test_strides_and_types_of_tensors(field):
         pumice.compress(brain_floats, abs=1)
 
 
+def test_advice_on_types_is_that_of_the_library():
+    class Torch(Producer):
+        __module__ = "torch"
+        dtype = "torch.bfloat16"
+
+    half, brain = np.zeros(5, "float16"), np.zeros(5, "int16")
+    for tensor, advice in (
+        (Torch(half), r"float16 .*convert by tensor\.float\(\)"),
+        (Torch(brain, type_code=4), r"torch\.bfloat16 .*convert by tensor\.float\(\)"),
+        (Torch(np.arange(5), type_code=0), r"integers .*convert by tensor\.double\(\)"),
+        (Producer(half), r"float16 .*convert by \.astype\('float32'\)"),
+        (Producer(brain, type_code=4), r"convert by \.astype\('float32'\)"),
+    ):
+        with pytest.raises(TypeError, match=advice):
+            pumice.compress(tensor, abs=1)
+
+
 def test_numpy_arrays_are_not_sent_through_dlpack(field):
     field.flags.writeable = False  # which older versions of DLPack cannot express
     assert not is_on_cuda(field)

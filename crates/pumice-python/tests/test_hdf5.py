@@ -113,17 +113,60 @@ def test_fill_values_are_kept_and_do_not_widen_the_range(tmp_path):
         assert np.abs(restored[valid] - data[valid]).max() <= 1e-3 * np.ptp(data[valid])
 
 
-def test_other_types_pass_through_where_the_filter_is_optional_and_are_refused_where_not(tmp_path):
-    numbers = np.arange(90 * 130, dtype="i4").reshape(90, 130)
-    write(tmp_path / "i.h5", numbers, **pumice.hdf5(abs=0.5))  # h5py makes filters optional
-    assert (read(tmp_path / "i.h5") == numbers).all()
-    with h5py.File(tmp_path / "m.h5", "w") as file:
+def low_level(path, datatype, *filters):
+    """Creates a dataset whose chunks go through these filters, each a number or its flags and parameters too."""
+    with h5py.File(path, "w") as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_chunk(CHUNKS)
-        properties.set_filter(pumice.hdf5.FILTER_ID, h5py.h5z.FLAG_MANDATORY, pumice.hdf5.parameters(abs=0.5))
-        space = h5py.h5s.create_simple(numbers.shape)
-        with pytest.raises(ValueError, match="pumice: Pumice compresses 32-bit and 64-bit floats, not integers"):
-            h5py.h5d.create(file.id, b"i", h5py.h5t.NATIVE_INT32, space, properties)
+        for filter_ in filters:
+            properties.set_filter(*filter_)
+        return h5py.h5d.create(file.id, b"t", datatype, h5py.h5s.create_simple(WAVES.shape), properties)
+
+
+@pytest.mark.parametrize("flags", [h5py.h5z.FLAG_MANDATORY, h5py.h5z.FLAG_OPTIONAL])
+@pytest.mark.parametrize(
+    ("datatype", "name"),
+    [(h5py.h5t.STD_I16LE, "integers"), (h5py.h5t.IEEE_F16LE, "floats of 16 bits"), (h5py.h5t.FORTRAN_S1, "strings"),
+     (h5py.h5t.py_create(np.dtype(bool)), "enumerations"), (h5py.h5t.py_create(np.dtype("f4, i4")), "compound types"),
+     (h5py.h5t.array_create(h5py.h5t.IEEE_F32LE, (3,)), "arrays")],
+)  # fmt: skip
+def test_other_types_are_refused_by_name_even_if_the_filter_is_optional(tmp_path, flags, datatype, name):
+    with pytest.raises(ValueError, match=f"pumice: Pumice compresses 32-bit and 64-bit floats, not {name}"):
+        low_level(tmp_path / "a.h5", datatype, (pumice.hdf5.FILTER_ID, flags, pumice.hdf5.parameters(abs=0.5)))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f4", ">f8"])
+def test_a_shuffle_before_the_filter_changes_nothing(tmp_path, dtype):
+    """xarray asks for one where a data set comes from a deflated file. Checksums that come after are no matter."""
+    data = WAVES.astype(dtype)
+    write(tmp_path / "plain.h5", data, **pumice.hdf5(rel=1e-3))
+    write(tmp_path / "shuffled.h5", data, shuffle=True, fletcher32=True, **pumice.hdf5(rel=1e-3))
+    assert read(tmp_path / "plain.h5").tobytes() == read(tmp_path / "shuffled.h5").tobytes()
+    with h5py.File(tmp_path / "shuffled.h5") as file:
+        assert file["t"].filter_ids == (h5py.h5z.FILTER_SHUFFLE, pumice.hdf5.FILTER_ID, h5py.h5z.FILTER_FLETCHER32)
+        assert file["t"].id.get_storage_size() < data.nbytes / 4
+    # Other programs undo it too, and recode it by the cd_values of the file.
+    tool("h5diff", tmp_path / "plain.h5", tmp_path / "shuffled.h5")
+    tool("h5repack", "-l", "t:CHUNK=30x30", tmp_path / "shuffled.h5", tmp_path / "again.h5")
+    assert np.abs(read(tmp_path / "again.h5") - data).max() <= 2e-3 * np.ptp(data)
+
+
+@pytest.mark.parametrize(
+    "others", [["deflate"], ["fletcher32"], ["shuffle", "deflate"], ["shuffle", "shuffle"], ["scaleoffset"], ["nbit"]]
+)
+def test_other_filters_before_it_are_refused_by_name(tmp_path, others):
+    parameters = {"deflate": (4,), "scaleoffset": (0, 2)}
+    before = [(getattr(h5py.h5z, f"FILTER_{name.upper()}"), h5py.h5z.FLAG_OPTIONAL, parameters.get(name, ())) for name in others]
+    own = (pumice.hdf5.FILTER_ID, h5py.h5z.FLAG_OPTIONAL, pumice.hdf5.parameters(abs=0.5))
+    with pytest.raises(ValueError, match=f"the filter '{others[-1]}' comes before Pumice"):
+        low_level(tmp_path / "a.h5", h5py.h5t.IEEE_F32LE, *before, own)
+
+
+def test_filters_that_would_change_its_stream_are_refused(tmp_path):
+    own = (pumice.hdf5.FILTER_ID, h5py.h5z.FLAG_OPTIONAL, pumice.hdf5.parameters(abs=0.5))
+    for after, name in [((h5py.h5z.FILTER_SCALEOFFSET, h5py.h5z.FLAG_OPTIONAL, (0, 2)), "scaleoffset"), (own, "pumice")]:
+        with pytest.raises(ValueError, match=f"the filter '{name}.* comes after Pumice"):
+            low_level(tmp_path / "a.h5", h5py.h5t.IEEE_F32LE, own, after)
 
 
 def test_wrong_parameters_are_refused(tmp_path):
@@ -135,6 +178,25 @@ def test_wrong_parameters_are_refused(tmp_path):
                   {"abs": 1, "value_range": (0, 1)}, {"rel": 1, "value_range": (1, 0)}]:
         with pytest.raises(pumice.errors.InvalidArgumentError):
             pumice.hdf5(**wrong)
+
+
+def test_the_other_chunks_of_a_damaged_file_are_read_as_documented(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "hdf5.md").read_text()
+    code = re.search(r"### Damaged chunks.*?```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(code[1], names)
+    write(tmp_path / "a.h5", WAVES.astype("f4"), **pumice.hdf5(abs=1e-3))
+    with h5py.File(tmp_path / "a.h5") as file:
+        chunk = file["t"].id.get_chunk_info(4)
+        whole = file["t"][...]
+    damaged = bytearray((tmp_path / "a.h5").read_bytes())
+    damaged[chunk.byte_offset + chunk.size // 2] ^= 0x55
+    (tmp_path / "a.h5").write_bytes(damaged)
+    with h5py.File(tmp_path / "a.h5") as file:
+        out, lost = names["read_intact"](file["t"])
+    assert lost == [(slice(40, 80, 1), slice(50, 100, 1))]
+    whole[lost[0]] = np.nan
+    np.testing.assert_array_equal(out, whole)
 
 
 def test_damaged_chunks_raise_with_our_message(tmp_path):
@@ -249,7 +311,7 @@ def test_h5dump_ncdump_and_netcdf4_read_what_h5py_wrote(tmp_path):
 
 
 def command(*options):
-    ended = subprocess.run([sys.executable, "-W", "error", "-m", "pumice.hdf5", *options], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-W", "error", "-m", "pumice.hdf5", *map(str, options)], capture_output=True, text=True)
     return ended.returncode, ended.stdout.strip(), ended.stderr
 
 
@@ -274,7 +336,7 @@ def test_nccopy_with_the_printed_string(tmp_path):
         file.createVariable("t", "f4", ("y", "x"), fill_value=1e20)[...] = WAVES
     code, filters, _ = command("--rel", "1e-4", "--variable", "t", "--print", "nccopy")
     assert code == 0
-    tool("nccopy", "-F", filters, "-c", "y/40,x/50", tmp_path / "plain.nc", tmp_path / "small.nc")
+    tool("nccopy", *filters.split(), "-c", "y/40,x/50", tmp_path / "plain.nc", tmp_path / "small.nc")
     tool("nccopy", tmp_path / "small.nc", tmp_path / "again.nc")
     bound = 1e-4 * np.ptp(WAVES)
     for name, limit in ("small.nc", bound), ("again.nc", 2 * bound):  # lossy twice
@@ -283,14 +345,84 @@ def test_nccopy_with_the_printed_string(tmp_path):
         assert f'_Filter = "{pumice.hdf5.FILTER_ID},' in tool("ncdump", "-hs", tmp_path / name)
 
 
-def test_the_command_prints_everything_and_refuses_invalid_bounds():
+def mixed_file(path):
+    """A file as models write it: floats, packed integers, texts, coordinates, bounds, a group. Returns what must not change."""
+    netCDF4 = pytest.importorskip("netCDF4")
+    with netCDF4.Dataset(path, "w") as file:
+        for name, n in [("y", 90), ("x", 130), ("time", None), ("n", 2), ("letters", 4)]:
+            file.createDimension(name, n)
+        kept = {
+            "y": (("y",), "f8", np.linspace(-90, 90, 90)),
+            "y_bnds": (("y", "n"), "f8", np.linspace(-90, 90, 180).reshape(90, 2)),
+            "lat": (("y", "x"), "f4", WAVES / 7),
+            "packed": (("y", "x"), "i2", WAVES.astype("i2")),
+            "flag": (("y", "x"), "i1", (WAVES > 280).astype("i1")),
+            "label": (("letters",), "S1", np.array(list("abcd"), "S1")),
+            "height": ((), "f4", np.float32(2.5)),
+            "time": (("time",), "i4", np.arange(3)),
+        }
+        for name, (dimensions, dtype, values) in kept.items():
+            file.createVariable(name, dtype, dimensions)[...] = values
+        file["y"].bounds = "y_bnds"
+        for group, name in [(file, "t"), (file, "p"), (file.createGroup("deep"), "q")]:
+            variable = group.createVariable(name, "f4", ("y", "x"), chunksizes=CHUNKS)
+            variable[...] = WAVES
+            variable.coordinates = "lat height"
+    return {name: np.asarray(values) for name, (_, _, values) in kept.items()}
+
+
+@pytest.mark.parametrize("program", ["h5repack", "nccopy"])
+def test_the_line_for_a_file_compresses_its_floats_and_leaves_the_rest_alone(tmp_path, program):
+    netCDF4 = pytest.importorskip("netCDF4")
+    kept = mixed_file(tmp_path / "in.nc")
+    code, line, message = command("--rel", "1e-4", "--file", tmp_path / "in.nc", "--print", program)
+    assert code == 0, message
+    tool(program, *(["-f", line] if program == "h5repack" else line.split()), tmp_path / "in.nc", tmp_path / "out.nc")
+    with h5py.File(tmp_path / "out.nc") as file:
+        compressed = []
+        file.visititems(lambda name, item: compressed.append(name) if pumice.hdf5.FILTER_ID in getattr(item, "filter_ids", ()) else None)
+        assert sorted(compressed) == ["deep/q", "p", "t"]
+    with netCDF4.Dataset(tmp_path / "out.nc") as file:
+        for name, values in kept.items():
+            assert np.asarray(file[name][...]).tobytes() == values.astype(file[name].dtype).tobytes(), name
+        for name in "t", "p", "deep/q":
+            assert 0 < np.abs(file[name][...] - WAVES.astype("f4")).max() <= 1e-4 * np.ptp(WAVES)
+
+
+def test_both_readers_of_variables_find_the_same(tmp_path):
+    netCDF4 = pytest.importorskip("netCDF4")
+    from pumice.hdf5 import _variables
+
+    mixed_file(tmp_path / "in.nc")
+    expected = ["deep/q", "p", "t"]
+    assert sorted(_variables.float_variables(tmp_path / "in.nc")) == expected
+    by_h5py, by_netcdf4 = _variables._by_h5py(h5py, tmp_path / "in.nc"), _variables._by_netcdf4(netCDF4, tmp_path / "in.nc")
+    assert sorted(_variables._floats(by_h5py)) == sorted(_variables._floats(by_netcdf4)) == expected
+    # `pumice convert` goes by the same attributes.
+    catalog = Path(__file__).parents[2] / "pumice-cli/src/convert/catalog.rs"
+    listed = re.search(r"const NAMING: \[&str; \d+\] = \[(.*?)\];", catalog.read_text(), re.DOTALL)
+    assert tuple(re.findall(r'"(\w+)"', listed[1])) == _variables.NAMING
+
+
+def test_the_command_prints_everything_and_refuses_what_is_invalid(tmp_path):
     code, text, _ = command("--abs", "0.25")
     assert code == 0
     assert f"export HDF5_PLUGIN_PATH={pumice.hdf5_plugin_path()}" in text
-    assert "h5repack -f 'UD=480,0,3,131329,1070596096,0' in.h5 out.h5" in text
-    assert "nccopy -F '*,480,131329,1070596096,0' in.nc out.nc" in text
+    assert "h5repack -f 'VARIABLE:UD=480,0,3,131329,1070596096,0' in.h5 out.h5" in text
+    assert "nccopy -F VARIABLE,480,131329,1070596096,0 in.nc out.nc" in text
+    code, text, _ = command("--abs", "0.25", "--variable", "a", "--variable", "g/b", "--print", "nccopy")
+    assert (code, text) == (0, "-F a,480,131329,1070596096,0 -F /g/b,480,131329,1070596096,0")
     code, _, message = command("--abs", "-1")
     assert code == pumice.errors.InvalidArgumentError.code and "abs must be a number" in message
+    for program in "h5repack", "nccopy":
+        code, _, message = command("--abs", "1", "--print", program)
+        assert code == pumice.errors.InvalidArgumentError.code and "--file IN for all floats" in message
+    write(tmp_path / "i.h5", np.arange(90 * 130).reshape(90, 130))
+    code, _, message = command("--abs", "1", "--file", tmp_path / "i.h5")
+    assert code == pumice.errors.InvalidArgumentError.code and "has no variable of 32-bit or 64-bit floats" in message
+    (tmp_path / "no.h5").write_bytes(b"nothing")
+    code, _, message = command("--abs", "1", "--file", tmp_path / "no.h5")
+    assert code == 1 and "cannot read" in message and message.startswith("error:")
 
 
 def test_xarray_writes_and_reads_through_h5netcdf(tmp_path):
@@ -309,7 +441,67 @@ def test_xarray_writes_and_reads_through_h5netcdf(tmp_path):
             assert (np.isnan(found["t"].values) == np.isnan(data)).all()
 
 
+def test_xarray_encoding_writes_again_what_it_has_read(tmp_path):
+    """xarray calls the filter of such a file "unknown", and cannot write that."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    data = xarray.Dataset(
+        {"t": (("y", "x"), WAVES.astype("f4")), "n": (("y", "x"), (WAVES > 280).astype("i4")), "s": ((), np.float32(7))},
+        coords={"y": ("y", np.arange(90.0)), "lat": (("y", "x"), WAVES.astype("f4") / 7)},
+    )
+    chunks = {"chunksizes": CHUNKS, "_FillValue": np.float32(-1)}
+    both = {"t": {**pumice.hdf5(abs=1e-3), **chunks}, "lat": {**pumice.hdf5(lossless=True), **chunks}}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=both)
+    with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as found:
+        found.load()
+        with pytest.raises(ValueError, match="unknown"):
+            found.to_netcdf(tmp_path / "b.nc", engine="h5netcdf")
+        for part in found, found.isel(y=slice(0, 10)):
+            encoding = pumice.hdf5.xarray_encoding(part, abs=1e-3)
+            assert set(encoding) == {"t", "lat"}
+            part.to_netcdf(tmp_path / "b.nc", engine="h5netcdf", encoding=encoding)
+            with h5py.File(tmp_path / "b.nc") as file:
+                assert file["t"].filter_ids == (pumice.hdf5.FILTER_ID,) and file["lat"].filter_ids == ()
+                assert file["t"].fillvalue == -1 and (part is not found or file["t"].chunks == CHUNKS)
+                assert np.abs(file["t"][...] - WAVES.astype("f4")[: part.sizes["y"]]).max() <= 2e-3
+                assert (file["lat"][...] == part.lat.values).all() and (file["n"][...] == part.n.values).all()
+
+
+def test_an_encoding_from_a_deflated_file_may_keep_its_shuffle(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    data = xarray.Dataset({"t": (("y", "x"), WAVES.astype("f4"))})
+    data.to_netcdf(tmp_path / "z.nc", engine="h5netcdf", encoding={"t": {"zlib": True, "shuffle": True}})
+    with xarray.open_dataset(tmp_path / "z.nc", engine="h5netcdf") as found:
+        found.load()
+        found.t.encoding.update(pumice.hdf5(abs=1e-3))
+        found.to_netcdf(tmp_path / "b.nc", engine="h5netcdf")
+    with h5py.File(tmp_path / "b.nc") as file:
+        assert pumice.hdf5.FILTER_ID in file["t"].filter_ids
+        assert np.abs(file["t"][...] - WAVES.astype("f4")).max() <= 1e-3
+
+
 def test_the_plugin_needs_no_hdf5():
     plugin = next(Path(pumice.hdf5_plugin_path()).iterdir())
     if shutil.which("ldd"):
         assert "hdf5" not in subprocess.run(["ldd", plugin], capture_output=True, text=True).stdout.replace(plugin.name, "")
+
+
+def test_the_stable_mode_keeps_every_bit(tmp_path):
+    data = (WAVES + np.random.default_rng(1).normal(size=WAVES.shape)).astype("f4")
+    for bound in [{"abs": 0.013}, {"rel": 1e-3, "value_range": (270, 300)}]:
+        write(tmp_path / "a.h5", data, **pumice.hdf5(**bound, stable=True))
+        once = read(tmp_path / "a.h5")
+        for chunks, preset in [(CHUNKS, "small"), ((90, 17), "fast"), ((33, 130), "balanced")]:
+            write(tmp_path / "b.h5", once, chunks=chunks, **pumice.hdf5(**bound, stable=True, preset=preset))
+            assert read(tmp_path / "b.h5").tobytes() == once.tobytes()
+    # By their own ranges, as long as the chunks are the same.
+    for stable in [True, None]:
+        write(tmp_path / "a.h5", data, **pumice.hdf5(rel=1e-3, stable=stable))
+        once = read(tmp_path / "a.h5")
+        write(tmp_path / "b.h5", once, **pumice.hdf5(rel=1e-3, stable=stable))
+        assert read(tmp_path / "b.h5").tobytes() == once.tobytes()
+    assert pumice.hdf5.parameters(abs=0.25, stable=True)[0] == 131329 | 1 << 26
+    assert pumice.hdf5.parameters(abs=0.25, stable=False)[0] == 131329 | 2 << 26
+    with pytest.raises(ValueError, match="stable mode is for abs and rel"):
+        pumice.hdf5.parameters(pwrel=1e-3, stable=True)

@@ -125,3 +125,14 @@ def test_damaged_chunks_raise_with_our_message(field, tmp_path):
     chunk.write_bytes(data)
     with pytest.raises(pumice.CorruptError, match="checksum"):
         z[:]
+
+
+def test_the_stable_mode_is_automatic_unless_given():
+    noise = np.random.default_rng(7).normal(size=(60, 70)).astype("f4")
+    codec = Pumice(abs=0.01)
+    once = codec.decode(codec.encode(noise))
+    assert codec.decode(codec.encode(once)).tobytes() == once.tobytes()
+    assert codec.encode(noise) == pumice.compress(noise, abs=0.01, stable="auto", threads=1)
+    assert Pumice(abs=0.01, stable=False).get_config() == {"id": "pumice", "abs": 0.01, "stable": False}
+    assert Pumice(abs=0.01, stable=False).encode(noise) == pumice.compress(noise, abs=0.01)
+    assert pumice.info(Pumice(abs=0.01, stable=True).encode(noise))["stable"]

@@ -203,3 +203,6 @@ def test_damaged_chunks_raise_with_our_message(field, tmp_path):
             z[0, 0, 0]
     chunk.write_bytes(good)
     assert z[0, 0, 0] == pytest.approx(field[0, 0, 0], abs=1e-3)
+    # As docs/hdf5.md says: without the object, what it held is the fill value.
+    chunk.unlink()
+    assert z[0, 0, 0] == z.fill_value

@@ -100,6 +100,16 @@ pub fn values<T: Float>(bytes: &[u8]) -> Vec<T> {
 
 /// The values of a region of an array in C order, one by one.
 pub fn cut<T: Copy>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec<T> {
+    offsets(shape, region).into_iter().map(|at| data[at]).collect()
+}
+
+/// Writes the values of a box, in C order, into the array.
+pub fn paste<T: Copy>(part: &[T], data: &mut [T], shape: &[usize], region: &[Range<usize>]) {
+    offsets(shape, region).into_iter().zip(part).for_each(|(at, value)| data[at] = *value);
+}
+
+/// Where the values of a box are in the array.
+fn offsets(shape: &[usize], region: &[Range<usize>]) -> Vec<usize> {
     // Other ranges may be beyond all bounds then.
     if region.iter().any(Range::is_empty) {
         return Vec::new();
@@ -108,7 +118,7 @@ pub fn cut<T: Copy>(data: &[T], shape: &[usize], region: &[Range<usize>]) -> Vec
     for (range, extent) in region.iter().zip(shape) {
         offsets = offsets.iter().flat_map(|at| range.clone().map(move |i| at * extent + i)).collect();
     }
-    offsets.into_iter().map(|at| data[at]).collect()
+    offsets
 }
 
 /// The most bytes that a stream of `raw_bytes` of values may take.

@@ -52,6 +52,8 @@ pub enum Field {
     FillAndNan,
     /// Sum of random steps, with patches of 1e20 and of NaN.
     MaskedWalk,
+    /// Sum of random steps, with patches of infinity and of NaN.
+    InfiniteWalk,
     /// The first half smooth, the second random bits.
     HalfRandom,
     /// Random bits.
@@ -60,7 +62,7 @@ pub enum Field {
 
 impl Field {
     /// Every kind.
-    pub const ALL: [Field; 24] = [
+    pub const ALL: [Field; 25] = [
         Field::Smooth,
         Field::Turbulence,
         Field::Walk,
@@ -83,6 +85,7 @@ impl Field {
         Field::TwoFills,
         Field::FillAndNan,
         Field::MaskedWalk,
+        Field::InfiniteWalk,
         Field::HalfRandom,
         Field::AnyBits,
     ];
@@ -144,6 +147,7 @@ impl Field {
             }
             Field::FillAndNan => patches(waves(shape, seed, 4, 2.0), &mut rng, &[1e20, f64::NAN]),
             Field::MaskedWalk => patches(Field::Walk.generate(shape, seed), &mut rng, &[1e20, f64::NAN]),
+            Field::InfiniteWalk => patches(Field::Walk.generate(shape, seed), &mut rng, &[f64::INFINITY, f64::NAN]),
             Field::HalfRandom => {
                 let mut values = waves(shape, seed, 4, 2.0);
                 values[n / 2..].fill_with(|| T::from_bits_u64(rng.bits()));

@@ -71,6 +71,8 @@ pub struct Case {
     pub shape: &'static [usize],
     /// The preset, by its name on the command line.
     pub preset: &'static str,
+    /// Whether values are put on a lattice that the bound sets.
+    pub stable: bool,
     /// The error bound.
     pub bound: Bound,
     /// Bounds that hold as well.
@@ -89,6 +91,8 @@ pub struct Case {
     pub sessions: &'static [usize],
     /// Attributes.
     pub attributes: &'static [(&'static str, &'static str)],
+    /// Boxes, as start and end along each axis, that are written again, each with another field of the same kind.
+    pub rewrites: &'static [&'static [(usize, usize)]],
 }
 
 impl Case {
@@ -100,6 +104,7 @@ impl Case {
             dtype,
             shape,
             preset: "fast",
+            stable: false,
             bound,
             also: &[],
             regions: &[],
@@ -109,6 +114,7 @@ impl Case {
             chunk: &[],
             sessions: &[],
             attributes: &[],
+            rewrites: &[],
         }
     }
 
@@ -128,6 +134,10 @@ impl Case {
         Self { preset, ..self }
     }
 
+    const fn stable(self) -> Self {
+        Self { stable: true, ..self }
+    }
+
     const fn chunk(self, chunk: &'static [usize]) -> Self {
         Self { chunk, ..self }
     }
@@ -145,6 +155,7 @@ impl Case {
         if self.preset != "fast" {
             text += &format!("; preset {}", self.preset);
         }
+        text += if self.stable { "; stable" } else { "" };
         text += &self.fill.map_or(String::new(), |fill| format!("; fill {fill:e}"));
         text += &self.range.map_or(String::new(), |(min, max)| format!("; range {min:e},{max:e}"));
         for (what, extents) in [("bin", self.bin), ("chunk", self.chunk), ("sessions", self.sessions)] {
@@ -152,6 +163,7 @@ impl Case {
                 text += &format!("; {what} {extents:?}");
             }
         }
+        self.rewrites.iter().for_each(|ranges| text += &format!("; again {ranges:?}"));
         self.attributes.iter().for_each(|(key, value)| text += &format!("; attribute {key}: {value}"));
         text
     }
@@ -215,6 +227,10 @@ pub const CASES: &[Case] = &[
     },
     Case::new("chunked_1d_f64", Field::Walk, F64, &[9001], Rel(1e-3)).chunk(&[4000]),
     Case::new("chunked_3d_f32", Field::Smooth, F32, &[30, 50, 31], Abs(1e-3)).chunk(&[13, 50, 17]),
+    Case {
+        attributes: &[("name", "kept twice")],
+        ..Case::new("header_copy_f64", Field::Smooth, F64, &[30, 50, 5], Abs(1e-3)).chunk(&[20, 50, 5])
+    },
     Case::new("chunked_fills_f32", Field::Patches, F32, &[170, 200], Rel(1e-2)).chunk(&[60, 140]),
     Case::new("sessions_f32", Field::Smooth, F32, &[190, 100], Abs(1e-3)).chunk(&[80, 100]).sessions(&[90, 1, 99]),
     Case::new("sessions_f64", Field::Specials, F64, &[50, 120], Abs(1e-2)).chunk(&[40, 110]).sessions(&[10, 40]),
@@ -433,6 +449,51 @@ pub const CASES: &[Case] = &[
         ..Case::new("bins_regions_small_f64", Field::Turbulence, F64, &[9, 30, 41], PwRel(1e-3)).small()
     },
     Case { bin: &[3, 5], ..Case::new("bins_specials_f32", Field::Specials, F32, &[30, 100], Abs(1e-2)) },
+    Case::new("small_infinite_walk_f64", Field::InfiniteWalk, F64, &[6000], Abs(1e-1)).small(),
+    Case::new("small_infinite_walk_f32", Field::InfiniteWalk, F32, &[6000], Abs(0.5)).small(),
+    Case::new("small_tiny_infinite_walk_f32", Field::InfiniteWalk, F32, &[700], Abs(1e-1)).small(),
+    Case {
+        rewrites: &[&[(10, 11), (0, 65)], &[(11, 12), (0, 65)], &[(5, 40), (50, 65)]],
+        ..Case::new("changes_small_f32", Field::Smooth, F32, &[70, 65], Abs(1e-3)).small()
+    },
+    Case {
+        rewrites: &[&[(2, 5), (0, 30), (3, 7)], &[(0, 9), (0, 1), (0, 41)]],
+        ..Case::new("changes_max_f64", Field::Turbulence, F64, &[9, 30, 41], Rel(1e-2)).max()
+    },
+    Case {
+        rewrites: &[&[(0, 60), (5, 90)]],
+        ..Case::new("changes_two_fills_small_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).small()
+    },
+    Case {
+        rewrites: &[&[(17, 30), (0, 80)], &[(0, 40), (7, 8)]],
+        ..Case::new("changes_pwrel_small_f32", Field::Smooth, F32, &[40, 80], PwRel(1e-3)).small()
+    },
+    Case {
+        rewrites: &[&[(3, 30), (1, 8)]],
+        ..Case::new("changes_balanced_f32", Field::Walk, F32, &[40, 80], Abs(1e-2)).balanced()
+    },
+    Case {
+        rewrites: &[&[(70, 95), (20, 60)], &[(60, 100), (50, 99)]],
+        ..Case::new("changes_chunked_small_f32", Field::Smooth, F32, &[190, 100], Abs(1e-2)).small().chunk(&[80, 100])
+    },
+    Case::new("stable_fast_f32", Field::Specials, F32, &[30, 100], Abs(1e-2)).stable(),
+    Case::new("stable_balanced_sessions_f64", Field::Walk, F64, &[50, 120], Abs(1e-2))
+        .balanced()
+        .stable()
+        .sessions(&[10, 40]),
+    Case::new("stable_small_turbulence_f32", Field::Turbulence, F32, &[20, 33, 40], Rel(1e-2)).small().stable(),
+    // Interpolated integers.
+    Case::new("stable_small_smooth_f32", Field::Smooth, F32, &[9, 25, 40], Rel(1e-2)).small().stable(),
+    Case::new("stable_small_wide_f64", Field::Smooth, F64, &[9, 25, 40], Rel(1e-5)).small().stable(),
+    Case::new("stable_small_fills_f64", Field::Spikes, F64, &[9, 25, 40], Rel(1e-2)).small().stable(),
+    Case::new("stable_small_wide_fills_f32", Field::Spikes, F32, &[9, 25, 40], Rel(1e-5)).small().stable(),
+    Case::new("stable_small_infinities_f32", Field::Infinities, F32, &[90, 100], Rel(1e-2)).small().stable(),
+    Case::new("stable_small_specials_f32", Field::Specials, F32, &[90, 100], Rel(1e-2)).small().stable(),
+    Case::new("stable_max_half_random_f64", Field::HalfRandom, F64, &[30, 40], Rel(1e-1)).max().stable(),
+    Case::new("stable_max_spikes_f32", Field::Spikes, F32, &[30, 40], Rel(1e-2)).max().stable(),
+    Case::new("stable_max_infinities_f32", Field::Infinities, F32, &[30, 40], Rel(1e-2)).max().stable(),
+    Case::new("stable_max_specials_f32", Field::Specials, F32, &[30, 40], Rel(1e-2)).max().stable(),
+    Case::new("stable_max_smooth_f64", Field::Smooth, F64, &[9, 12, 20], Rel(1e-4)).max().stable(),
 ];
 
 /// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.

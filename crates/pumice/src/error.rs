@@ -18,7 +18,7 @@ pub enum ErrorKind {
     Truncated,
     /// Reading or writing failed.
     Io,
-    /// Decoding would need more memory than the caller's limit.
+    /// The work would need more memory than the caller's limit, or than the system has.
     LimitExceeded,
     /// Some value differs by more than the bound (only verification reports this).
     BoundBroken,

@@ -49,6 +49,7 @@ mod num;
 mod plan;
 #[cfg(feature = "unstable-research")]
 pub mod research;
+mod rewrite;
 
 pub use analysis::{
     Advice, Analysis, AnalysisOptions, AxisMadogram, DifferenceEntropy, Estimate, Hint, LevelEntropy, MadogramPoint,
@@ -58,12 +59,16 @@ pub use codec::Element;
 pub use compress::{
     Achieved, FileWriter, Summary, Writer, compress, compress_from, compress_into, max_compressed_bytes,
 };
-pub use decompress::{Array, DecodeOptions, Info, Reader, Salvage, decompress, decompress_into, inspect, salvage};
+pub use decompress::{
+    Array, DecodeOptions, Info, Reader, Salvage, StreamReader, decompress, decompress_into, inspect, salvage,
+    salvage_stream,
+};
 pub use error::{Error, ErrorKind, Result};
-pub use io::{AtomicFile, FileSource, ReadAt, SliceSource, Source};
+pub use io::{AtomicFile, AtomicFolder, FileSource, ReadAt, SliceSource, Source, UnfinishedFiles};
 pub use num::simd::instruction_set;
 pub use num::{DType, Real};
-pub use plan::{BoundKind, Config, ErrorBound, Preset, Region, value_range};
+pub use plan::{BoundKind, Config, ErrorBound, Preset, Region, Stable, value_range};
+pub use rewrite::{Recent, update};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -326,7 +326,7 @@ fn salvage_without_index() {
     assert_eq!(array.data[8 * 24 + 23], -1.0);
     // Nothing left, and a damaged header.
     assert!(salvage(&bytes[..frames[0].offset as usize + 9], DecodeOptions::new()).is_err());
-    assert!(salvage(&bytes[1..], DecodeOptions::new()).is_err());
+    assert!(salvage(&bytes[1..end(7)], DecodeOptions::new()).is_err());
 }
 
 /// 1000 chunks without index and footer.
@@ -393,7 +393,20 @@ fn salvage_of_forged_markers_reads_little() {
     }
     let (bytes, spans) = without_index();
     let frame_header = &bytes[spans[0].start..][..12];
-    for marker in [&b"CHNK"[..], b"INDX", b"INDX\x01\x01\x7f", frame_header] {
+    // A header, and an index with a copy of it but a wrong checksum.
+    let header = &bytes[..spans[0].start];
+    let index = [b"INDH\x01\x01\x01\x20", header, &[0; 28], b"PUMF"].concat();
+    for marker in [
+        &b"CHNK"[..],
+        b"INDX",
+        b"INDX\x01\x01\x7f",
+        b"INDH",
+        b"PUM\x1a",
+        b"PUM\x1a\x01\x01\xff\xff",
+        frame_header,
+        header,
+        &index,
+    ] {
         let mut forged = bytes.clone();
         while forged.len() < 1 << 20 {
             forged.extend_from_slice(marker);
@@ -404,6 +417,110 @@ fn salvage_of_forged_markers_reads_little() {
         let n_read = n_read.into_inner();
         assert!(n_read < 40 << 20, "{n_read} bytes read");
     }
+}
+
+/// 1000 chunks, their values, and where the frames are.
+fn thousand_chunks(phase: f32) -> (Vec<u8>, Vec<f32>, Vec<std::ops::Range<usize>>) {
+    let data: Vec<f32> = (0..64_000).map(|i| (i as f32 * 0.01 + phase).sin()).collect();
+    // So that headers differ.
+    let config = Config::new(ErrorBound::Abs(1e-3 + f64::from(phase) * 1e-3)).preset(Preset::Fast);
+    let bytes = compress_tiny(&data, &[64_000], &[64], &config, 1);
+    let reader = Reader::new(&bytes[..], DecodeOptions::new()).unwrap();
+    let spans = reader.layout.frames.iter();
+    let spans = spans.map(|f| f.offset as usize..(f.offset + f.frame_bytes) as usize).collect();
+    let restored = reader.read().unwrap().data;
+    (bytes, restored, spans)
+}
+
+/// Salvages a stream of [`thousand_chunks`], checks its values, and returns the ids of what is lost and whether the end
+/// is known.
+fn lost_of(file: &[u8], stream: usize, restored: &[f32]) -> (Vec<u64>, bool) {
+    let salvaged = salvage_stream(file, stream, DecodeOptions::new().threads(1)).unwrap();
+    let array = salvaged.read(f32::NAN).unwrap();
+    for (i, (x, y)) in array.data.iter().zip(restored).enumerate() {
+        let is_lost = salvaged.intact().binary_search(&(i as u64 / 64)).is_err();
+        assert!(if is_lost { x.is_nan() } else { x == y }, "value {i}");
+    }
+    let is_lost = |id: &u64| salvaged.intact().binary_search(id).is_err();
+    ((0..1000).filter(is_lost).collect(), salvaged.end_is_known())
+}
+
+#[test]
+fn salvage_without_the_beginning() {
+    let (bytes, restored, spans) = thousand_chunks(0.0);
+    for n_lost in [1, spans[0].start - 1, spans[0].start, spans[0].start + 9, spans[700].start - 1, spans[999].start] {
+        let n_chunks = spans.iter().filter(|span| span.start < n_lost).count() as u64;
+        let mut overwritten = bytes.clone();
+        overwritten[..n_lost].fill(0);
+        for damaged in [&bytes[n_lost..], &overwritten] {
+            assert_eq!(lost_of(damaged, 0, &restored), ((0..n_chunks).collect(), true), "{n_lost} bytes");
+        }
+        let error = decompress::<f32>(&overwritten).unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("pumice recover"), "{error}");
+    }
+    // The index is damaged, but not the copy of the header in it.
+    let mut damaged = bytes[spans[1].start..].to_vec();
+    let index_at = damaged.len() - (bytes.len() - spans[999].end);
+    damaged[index_at + 20] ^= 1;
+    assert_eq!(lost_of(&damaged, 0, &restored), (vec![0], false));
+    // Neither is left.
+    let error = salvage(&damaged[..index_at + 50], DecodeOptions::new()).unwrap_err().to_string();
+    assert!(error.contains("999 intact chunks"), "{error}");
+}
+
+#[test]
+fn salvage_of_bytes_that_moved() {
+    let (bytes, restored, spans) = thousand_chunks(0.0);
+    // Bytes are lost in chunk 10, and as many are added in chunk 20: the index is where it was.
+    let mut moved = bytes.clone();
+    let lost = moved.drain(spans[10].start + 9..spans[10].start + 14).collect::<Vec<_>>();
+    let at = spans[20].start + 9 - lost.len();
+    moved.splice(at..at, lost);
+    assert_eq!(lost_of(&moved, 0, &restored), (vec![10, 20], true));
+    // Some chunks are there twice.
+    let mut twice = bytes.clone();
+    twice.splice(spans[8].end..spans[8].end, bytes[spans[5].start..spans[8].end].to_vec());
+    assert_eq!(lost_of(&twice, 0, &restored), (vec![], true));
+    twice.truncate(twice.len() - 1);
+    assert_eq!(lost_of(&twice, 0, &restored), (vec![], true));
+}
+
+#[test]
+fn salvage_of_concatenated_streams() {
+    let [(a, a_restored, spans), (b, b_restored, _)] = [0.0, 1.5].map(thousand_chunks);
+    let single = compress(&a_restored[..100], &[100], &lossless()).unwrap();
+    let both = [&a[..], &b].concat();
+    assert_eq!(lost_of(&both, 0, &a_restored), (vec![], true));
+    assert_eq!(lost_of(&both, 1, &b_restored), (vec![], true));
+    let beyond = salvage_stream(&both[..], 2, DecodeOptions::new()).unwrap_err();
+    assert_eq!(beyond.kind(), ErrorKind::InvalidArgument);
+    for file in [both.clone(), [&a[..], &single].concat(), [&single[..], &a].concat(), [&single[..], &single].concat()]
+    {
+        let error = decompress::<f32>(&file).unwrap_err();
+        assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("several streams"), "{error}");
+        for i in 0..2 {
+            let salvaged = salvage_stream(&file[..], i, DecodeOptions::new().threads(1)).unwrap();
+            assert_eq!((salvaged.n_streams(), salvaged.lost().len()), (2, 0));
+        }
+    }
+    // The seam is damaged: the header of the second, the index of the first, or both. Values of the one are never taken
+    // for those of the other.
+    let header = a.len()..a.len() + spans[0].start;
+    let index = spans[999].end..a.len();
+    for (damage, end_known) in [(header.clone(), true), (index.clone(), false), (index.start..header.end, false)] {
+        let mut damaged = both.clone();
+        damaged[damage].fill(0);
+        assert_eq!(lost_of(&damaged, 0, &a_restored), (vec![], end_known));
+        assert_eq!(lost_of(&damaged, 1, &b_restored), (vec![], true));
+    }
+    // All from within the first to within the second is lost; the chunks that are left of the second come later.
+    let mut damaged = both.clone();
+    damaged[spans[300].start..a.len() + spans[600].start].fill(0);
+    let salvaged = salvage(&damaged[..], DecodeOptions::new().threads(1)).unwrap();
+    let array = salvaged.read(f32::NAN).unwrap();
+    assert_eq!(array.data[..300 * 64], a_restored[..300 * 64]);
+    let (lost, _) = lost_of(&damaged, salvaged.n_streams() - 1, &b_restored);
+    assert!(lost.len() >= 600 && lost[..600] == (0..600).collect::<Vec<_>>(), "{lost:?}");
 }
 
 #[test]
@@ -470,7 +587,7 @@ fn forged_identities_do_no_harm() {
             index.frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
             index.frame_bytes[id as usize] = forged.len() as u64 - span.offset;
             forged.extend_from_slice(&bytes[(span.offset + span.frame_bytes) as usize..layout.frames_end() as usize]);
-            // Without an index, every other chunk is saved unless the forged one comes first.
+            // Without an index, those before the forged one are saved at least.
             let salvaged = salvage(&forged[..], DecodeOptions::new().threads(1));
             assert!(id == 0 || salvaged.is_ok_and(|s| !s.intact().is_empty() && s.read(0f32).is_ok()));
             let index_offset = forged.len() as u64;

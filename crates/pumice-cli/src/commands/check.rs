@@ -1,13 +1,19 @@
-//! `pumice check`: compares an original with a compressed or restored array, exactly and in bounded memory.
+//! `pumice check`: compares an original with a compressed or restored array, exactly and in bounded memory. What comes
+//! from a pipe is kept in an unnamed temporary file meanwhile.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use pumice::metrics::{Findings, Guarantee};
 use pumice::{DType, Element, ErrorKind, with_dtype};
 use serde::Serialize;
 
-use crate::cli::{LayoutArgs, WorkerArgs};
+use crate::cli::{LayoutArgs, WorkerArgs, is_stdio};
+#[cfg(feature = "hdf5")]
+use crate::commands::records;
 use crate::compare;
+#[cfg(feature = "hdf5")]
+use crate::convert::converted;
 use crate::failure::{Failure, Result};
 use crate::input::{self, Input};
 use crate::layout::Layout;
@@ -21,11 +27,14 @@ Examples:
   pumice check t_30x192x288.f32 t.pum                  against the bound stored in t.pum
   pumice check t.npy restored.npy --abs 0.01           two plain arrays
   pumice check t_30x192x288.f32 other.f32 --rel 1e-3   the output of any other compressor
+  pumice check out.nc                                  are the records of `pumice convert` still true?
+  pumice check in.nc out.zarr                          the same, and the errors that they name
+  ssh host cat t.pum | pumice check t.npy -            from a pipe, kept in a temporary file meanwhile
 
 For a file that stores only means of bins (compress --bin), the check compares means, and in regions with bounds of
 their own the values.
 
-The exit code is 1 if the bound is broken.";
+The exit code is 1 if the bound is broken, or if a record speaks of other values.";
 
 /// Compare an original with its compressed or restored form
 ///
@@ -34,11 +43,12 @@ The exit code is 1 if the bound is broken.";
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The original array: raw or .npy
+    /// The original array: raw or .npy, or - for standard input; the input of `pumice convert`, or its result alone
     original: PathBuf,
 
-    /// The array to compare with: a compressed file, or a raw or .npy array
-    other: PathBuf,
+    /// The array to compare with: a compressed file, a raw or .npy array, - for standard input, or a result of `pumice
+    /// convert`
+    other: Option<PathBuf>,
 
     /// Check against this bound instead of the stored one
     #[arg(long, value_name = "E", value_parser = parse::bound)]
@@ -108,12 +118,26 @@ fn any_number_or_null<S: serde::Serializer>(
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
-    if input::is_pumice(&args.original)? {
+    #[cfg(feature = "hdf5")]
+    if let Some((converted, original)) = converted(args)? {
+        return records::check(converted, original, ui);
+    }
+    let Some(path) = args.other.as_deref() else {
+        return Err(Failure::invalid("give the original and what to compare it with")
+            .hint("one name is enough for a result of `pumice convert`"));
+    };
+    if is_stdio(&args.original) && is_stdio(path) {
+        return Err(Failure::invalid("standard input cannot be both the original and the other array"));
+    }
+    let (mut original, mut other) = (input::open_or_spool(&args.original)?, input::open_or_spool(path)?);
+    if input::is_pumice(&mut original, &args.original)? {
         return Err(Failure::invalid(format!("{} is compressed: the original comes first", args.original.display())));
     }
-    let (layout, findings, bound, ratio, target) =
-        if input::is_pumice(&args.other)? { against_compressed(args, ui)? } else { against_plain(args, ui)? };
-    let report = Report { target, ..report(args, layout, &findings, bound, ratio) };
+    let (layout, findings, bound, ratio, target) = match input::is_pumice(&mut other, path)? {
+        true => against_compressed(args, original, (other, path), ui)?,
+        false => against_plain(args, original, (other, path), ui)?,
+    };
+    let report = Report { target, ..report(args, path, layout, &findings, bound, ratio) };
     ui.report(&report, || describe(&report))?;
     if report.bound_kept == Some(false) {
         let n_bad = report.n_over + report.n_mismatched_special;
@@ -130,6 +154,26 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     }
 }
 
+/// The result of `pumice convert` among the arguments, and its original if there is one.
+#[cfg(feature = "hdf5")]
+fn converted(args: &Args) -> Result<Option<(&Path, Option<&Path>)>> {
+    let (converted, original) = match &args.other {
+        Some(other) => (other.as_path(), Some(args.original.as_path())),
+        None => (args.original.as_path(), None),
+    };
+    if !converted::has_variables(converted)? {
+        return Ok(None);
+    }
+    let LayoutArgs { shape, dims, dtype } = &args.layout;
+    let has_bound = [args.abs, args.rel, args.pwrel, args.fill].iter().any(Option::is_some);
+    if has_bound || shape.is_some() || dims.is_some() || dtype.is_some() {
+        return Err(
+            Failure::invalid("bounds, fill values and shapes are those of the file").hint("leave the options out")
+        );
+    }
+    Ok(Some((converted, original)))
+}
+
 /// The layout of both, the findings, the bound (if there is one), the ratio of sizes, and whether a target is met.
 type Outcome = (Layout, Findings, Option<CheckedBound>, f64, Option<Verdict>);
 
@@ -142,11 +186,11 @@ struct CheckedBound {
     is_for_means: bool,
 }
 
-fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
-    let reader = input::open_reader(&args.other, args.workers.threads)?;
+fn against_compressed(args: &Args, original: File, (other, path): (File, &Path), ui: &Ui) -> Result<Outcome> {
+    let reader = input::reader_of(other, path, args.workers.threads)?;
     let info = reader.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
-    let original = Input::open_as(&args.original, &layout)?;
+    let original = Input::of_file_as(original, &args.original, &layout)?;
     let mut bound = CheckedBound { abs: info.abs_bound, is_for_means: !info.bin.is_empty() };
     let mut guarantee = Guarantee::of(info);
     let asked = asked_bound(args, &original, &info.fills, ui)?;
@@ -157,7 +201,7 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     let bar = ui.bytes_bar(original.n_bytes(), "comparing");
     let findings =
         with_dtype!(layout.dtype, T => compare::with_reader::<T, _>(&original.source()?, &reader, &guarantee, &bar))
-            .map_err(|failure| input::damage_hint(failure, &args.other))?;
+            .map_err(|failure| input::damage_hint(failure, path))?;
     bar.finish_and_clear();
     let ratio = info.raw_bytes as f64 / info.compressed_bytes as f64;
     // A bound on the command line replaces the stored bound and target.
@@ -165,10 +209,10 @@ fn against_compressed(args: &Args, ui: &Ui) -> Result<Outcome> {
     Ok((layout, findings, Some(bound), ratio, target))
 }
 
-fn against_plain(args: &Args, ui: &Ui) -> Result<Outcome> {
-    let original = Input::open(&args.original, &args.layout)?;
+fn against_plain(args: &Args, original: File, (other, path): (File, &Path), ui: &Ui) -> Result<Outcome> {
+    let original = Input::of_file(original, &args.original, &args.layout)?;
     let layout = original.layout.clone();
-    let other = Input::open_as(&args.other, &layout)?;
+    let other = Input::of_file_as(other, path, &layout)?;
     let fills: Vec<f64> = args.fill.into_iter().collect();
     let bound = asked_bound(args, &original, &fills, ui)?;
     let pointwise = args.pwrel.unwrap_or(f64::INFINITY);
@@ -205,12 +249,19 @@ fn asked_bound(args: &Args, original: &Input, fills: &[f64], ui: &Ui) -> Result<
     Ok(Some(bound.min(args.abs.unwrap_or(f64::INFINITY))))
 }
 
-fn report(args: &Args, layout: Layout, findings: &Findings, bound: Option<CheckedBound>, ratio: f64) -> Report {
+fn report(
+    args: &Args,
+    other: &Path,
+    layout: Layout,
+    findings: &Findings,
+    bound: Option<CheckedBound>,
+    ratio: f64,
+) -> Report {
     let total = &findings.total;
     let has_worst = findings.worst.is_some();
     Report {
         original: args.original.display().to_string(),
-        other: args.other.display().to_string(),
+        other: other.display().to_string(),
         dtype: layout.dtype.name(),
         shape: layout.shape,
         max_abs_error: total.max_abs_error,

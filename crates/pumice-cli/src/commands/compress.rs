@@ -1,15 +1,16 @@
 //! `pumice compress`: compresses a raw file, a `.npy` file or a stream.
 //!
-//! Files are read box by box, so memory holds a few chunks only. A stream is compressed while it arrives if the bound
-//! is known beforehand; otherwise (REL without `--range`, a target, or `--verify`) it is first stored in an unnamed
-//! temporary file. A device compresses the whole array at once, so memory holds all of it.
+//! Files are read box by box, so memory holds a few chunks only. They are read twice, as the range and the fill values
+//! of an array decide how it is coded. So a stream is stored in an unnamed temporary file first, and gives the bytes that
+//! a file gives; with `--one-pass` it is compressed while it arrives. A device compresses the whole array at once, so
+//! memory holds all of it.
 
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice::metrics::Guarantee;
-use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Preset, Summary, Writer, with_dtype};
+use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Preset, Stable, Summary, Writer, with_dtype};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
@@ -24,7 +25,7 @@ use crate::parse::{self, Extents, Roi};
 use crate::region;
 use crate::target;
 use crate::text;
-use crate::ui::Ui;
+use crate::ui::{self, Ui};
 
 /// Bytes read from a stream at a time; at least one row is read.
 const STREAM_BLOCK: usize = 4 << 20;
@@ -39,12 +40,15 @@ Examples:
   pumice compress t.npy -o t.pum --pwrel 1e-3 --abs 0.5     both hold
   pumice compress t.npy -o t.pum --abs 0.5 --bin 1,2,2 --roi :,40:80,100:200=abs:1e-3
   pumice compress t.dat -o t.pum --dtype f64 --dims 288,192,30 --rel 1e-4 --fill 1e20
-  simulate | pumice compress - -o t.pum --dtype f32 --shape 1000,512,512 --rel 1e-3 --range -5,40";
+  simulate | pumice compress - -o t.pum --dtype f32 --shape 1000,512,512 --abs 0.01
+  simulate | pumice compress - -o t.pum --dtype f32 --shape 1000,512,512 --rel 1e-3 --range -5,40 --one-pass";
 
 /// Compress an array
 ///
 /// Shape and type are read from a .npy header or from a name such as t_30x192x288.f32 (slowest axis first) unless
 /// given. The output gets its name only when it is complete.
+///
+/// Standard input and pipes are kept in a temporary file beside the output, and give the same bytes as a file does.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -74,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
     bin: Option<Extents>,
 
-    /// The value that means "no data" (nan allowed), kept bit for bit; can be given twice; detected if not given
+    /// The value that means "no data" (nan allowed), kept bit for bit; can be given up to 8 times; others are detected
     #[arg(long, value_name = "V", value_parser = parse::number, allow_hyphen_values = true)]
     fill: Vec<f64>,
 
@@ -82,6 +86,11 @@ pub(crate) struct Args {
     /// cuszp2-outlier, cuszplus, ceaz, ceresz2
     #[arg(long, default_value_t, value_parser = preset)]
     preset: PresetArg,
+
+    /// Values that are restored, and compressed again under the same absolute bound, keep every bit, whatever chunks
+    /// and preset. Costs ratio with small and max. With --abs and --rel
+    #[arg(long)]
+    stable: bool,
 
     /// Chunk extents, slowest axis first: the unit of partial reads and of parallel work
     #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
@@ -99,6 +108,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::attribute)]
     attr: Vec<(String, String)>,
 
+    /// Compress a pipe while it arrives, without a temporary file. Needs --abs, --pwrel, --lossless, or --rel with
+    /// --range. The result is usually a little larger than that of a file, and more so if there are fill values that
+    /// --fill does not name
+    #[arg(long, conflicts_with = "verify")]
+    one_pass: bool,
+
     /// Decompress the result and compare every value before the file gets its name
     #[arg(long)]
     verify: bool,
@@ -108,6 +123,7 @@ impl Args {
     /// The configuration for an array of this shape.
     fn config(&self, shape: &[usize]) -> Result<Config> {
         let mut config = self.bound.config().preset(self.preset.0).fills(&self.fill).threads(self.workers.threads);
+        config = config.stable(if self.stable { Stable::On } else { Stable::Off });
         for Roi { region, bound } in &self.roi {
             config = config.region(&region::parse(region, shape)?, *bound);
         }
@@ -123,15 +139,15 @@ impl Args {
         Ok(self.attr.iter().fold(config, |config, (key, value)| config.attribute(key, value)))
     }
 
-    /// Whether a stream can be compressed while it arrives.
-    fn one_pass(&self) -> bool {
+    /// Whether the bounds are known before the values are.
+    fn is_bound_known(&self) -> bool {
         let is_known = |bound| match bound {
             ErrorBound::Abs(_) | ErrorBound::PwRel(_) | ErrorBound::Lossless => true,
             ErrorBound::Rel(_) => self.range.is_some(),
             _ => false,
         };
         let mut bounds = self.bound.bounds().into_iter().chain(self.roi.iter().map(|roi| roi.bound));
-        bounds.all(is_known) && !self.verify
+        bounds.all(is_known)
     }
 }
 
@@ -166,6 +182,8 @@ struct Report {
     n_regions: usize,
     bin: Option<Vec<usize>>,
     abs_bound: f64,
+    #[serde(serialize_with = "ui::any_numbers")]
+    fills: Vec<f64>,
     /// For targets only.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<target::Report>,
@@ -183,19 +201,20 @@ struct Outcome {
     compressed_bytes: u64,
     abs_bound: f64,
     n_chunks: u64,
+    fills: Vec<f64>,
     target: Option<Achieved>,
 }
 
 impl From<Summary> for Outcome {
     fn from(summary: Summary) -> Self {
-        let Summary { raw_bytes, compressed_bytes, abs_bound, n_chunks, target, .. } = summary;
-        Self { raw_bytes, compressed_bytes, abs_bound, n_chunks, target }
+        let Summary { raw_bytes, compressed_bytes, abs_bound, n_chunks, fills, target, .. } = summary;
+        Self { raw_bytes, compressed_bytes, abs_bound, n_chunks, fills, target }
     }
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
-    if args.verify && is_stream(&args.output) {
+    if args.verify && output::is_stream(&args.output) {
         return Err(Failure::invalid(
             "--verify reads the result back, which standard output, pipes and devices do not allow",
         )
@@ -220,14 +239,30 @@ fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Backend, Outcome)> {
     let layout = stream.layout.clone();
     let config = args.config(&layout.shape)?;
     let backend = backend(args, &layout, &config)?;
+    if args.one_pass {
+        check_one_pass(args, &stream)?;
+    }
     let by_rows = matches!(backend, Backend::Cpu { .. }) && layout.n_values() != Some(0) && !layout.shape.is_empty();
-    let outcome = if args.one_pass() && by_rows {
+    let outcome = if args.one_pass && by_rows {
         with_dtype!(layout.dtype, T => from_stream::<T>(&mut stream, args, &config, ui))?
     } else {
         let input = spool(&mut stream, &args.input, &spool_directory(&args.output), ui)?;
         with_dtype!(layout.dtype, T => from_file::<T>(&input, args, &config, &backend, ui))?
     };
     Ok((layout, backend, outcome))
+}
+
+/// Refuses to compress a stream while it arrives where that is not possible.
+fn check_one_pass(args: &Args, stream: &Stream) -> Result<()> {
+    if !args.is_bound_known() {
+        return Err(Failure::invalid("--one-pass needs bounds that do not depend on values that are still to come")
+            .hint("give --abs, --pwrel, --lossless, or --rel with --range; or leave --one-pass out"));
+    }
+    if !stream.order.is_plain() {
+        return Err(Failure::invalid("--one-pass needs little-endian values in C order")
+            .hint("leave --one-pass out, and the values are brought into that order in a temporary file"));
+    }
+    Ok(())
 }
 
 fn backend(args: &Args, layout: &Layout, config: &Config) -> Result<Backend> {
@@ -295,6 +330,7 @@ fn write_by_device<T: DeviceElement>(input: &Input, out: &mut Output, config: &C
         compressed_bytes: info.compressed_bytes,
         abs_bound: info.abs_bound,
         n_chunks: info.n_chunks,
+        fills: info.fills,
         target: None,
     })
 }
@@ -346,7 +382,7 @@ fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui
 /// output.
 fn spool_directory(output: &Path) -> PathBuf {
     match output.parent() {
-        _ if is_stdio(output) => std::env::temp_dir(),
+        _ if output::is_stream(output) => std::env::temp_dir(),
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
         _ => PathBuf::from("."),
     }
@@ -365,7 +401,7 @@ pub(crate) fn spool(stream: &mut Stream, name: &Path, directory: &Path, ui: &Ui)
         return Err(too_short(io::ErrorKind::UnexpectedEof.into(), n_bytes));
     }
     expect_end(&mut stream.bytes, n_bytes)?;
-    Ok(Input::from_spool(name, file, stream.layout.clone()))
+    Input::from_spool(name, file, stream, directory)
 }
 
 /// Bytes of the whole stream and of one row of it.
@@ -412,6 +448,7 @@ fn report(args: &Args, layout: Layout, backend: &Backend, outcome: &Outcome, sec
         n_regions: args.roi.len(),
         bin: args.bin.as_ref().map(|bin| bin.0.clone()),
         abs_bound: outcome.abs_bound,
+        fills: outcome.fills.clone(),
         target: outcome.target.as_ref().map(target::Report::of),
         preset: args.preset.0.name(),
         n_chunks: outcome.n_chunks,
@@ -423,9 +460,13 @@ fn report(args: &Args, layout: Layout, backend: &Backend, outcome: &Outcome, sec
 
 fn describe(report: &Report, bound: &str) -> String {
     let verified = if report.verified { ", verified" } else { "" };
+    let fills = match report.fills[..] {
+        [] => String::new(),
+        _ => format!("fill values: {}\n", text::fills(&report.fills, report.dtype)),
+    };
     let target = report.target.as_ref().map_or(String::new(), target::Report::text);
     format!(
-        "{}: {} {}, {} -> {} ({})\nbound: {bound}{verified}; {}, {}\n{target}{}",
+        "{}: {} {}, {} -> {} ({})\nbound: {bound}{verified}; {}, {}\n{fills}{target}{}",
         report.output,
         text::shape(&report.shape),
         report.dtype,

@@ -6,33 +6,42 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use pumice::ErrorBound;
-use pumice_hdf5::files::{Dataset, Value};
+use pumice::{AtomicFile, AtomicFolder, ErrorKind, Preset};
 use serde::Serialize;
 
 use crate::bounds::{BoundReport, parts};
-use crate::cli::WorkerArgs;
-use crate::convert::catalog::{Catalog, Kind, Plan, raw_bytes};
-use crate::convert::rules::Rules;
+use crate::cli::{BoundArgs, WorkerArgs};
+use crate::commands::compress::{PresetArg, preset};
+use crate::convert::catalog::{Catalog, Kind, raw_bytes};
+use crate::convert::record::{self, Record};
+use crate::convert::rules::{ChunkWord, Chunks, Rules, Treatment};
 use crate::convert::source::Input;
 use crate::convert::variable::{self, Outcome};
 use crate::convert::{to_hdf5, to_zarr};
-use crate::failure::{Failure, Result, io_context};
+use crate::failure::{Failure, Result};
+use crate::foreign;
 use crate::output;
+use crate::parse;
 use crate::text::{self, Table};
-use crate::ui::Ui;
+use crate::ui::{self, Ui};
+
+/// Variables of so many values are tried with larger chunks although this is no dry run, which costs little there.
+const MANY_VALUES: usize = 1 << 24;
+/// The gain in ratio that is worth a note.
+const WORTHWHILE_GAIN: f64 = 0.05;
 
 const AFTER_HELP: &str = "\
 Examples:
   pumice convert in.nc out.nc --config fields.toml --dry-run    estimated sizes
   pumice convert in.nc out.nc --config fields.toml
   pumice convert in.nc out.zarr --config fields.toml
+  pumice convert in.nc out.nc --rel 1e-3                        every field that is not a coordinate
   pumice convert in.h5 out.h5                                   without loss
 
 fields.toml; the last entry whose name matches decides:
   [[field]]
   name = \"*\"                  # wildcards do not match coordinates
-  rel = 1e-3                  # or abs, pwrel, psnr, l2, ratio, lossless = true, keep = true
+  rel = 1e-3                  # and abs, pwrel; or psnr, l2, ratio, lossless = true, keep = true
 
   [[field]]
   name = [\"T\", \"ocean/SST\"]
@@ -44,21 +53,34 @@ Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf
 
 /// Compress the variables of an HDF5 or NetCDF file, each with its own bound
 ///
-/// Float variables that no entry of the configuration matches are compressed without loss; everything else is copied
-/// unchanged. Attributes, dimensions and coordinates are kept; each compressed variable gets attributes with its bound,
-/// preset, version and the largest error found. Needs an HDF5 library, which is loaded when the command runs.
+/// Float variables that no entry of the configuration matches get the bounds of the command line, or else are compressed
+/// without loss; everything else is copied unchanged. Attributes, dimensions and coordinates are kept. Attributes of each
+/// compressed variable record its bound, the largest error found and a checksum of its values; `pumice check` says whether
+/// they are still true. Needs an HDF5 library, which is loaded when the command runs.
 #[derive(clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, mut_group("BoundArgs", |bounds| bounds.required(false)))]
 pub(crate) struct Args {
     /// The file: HDF5 or NetCDF, including classic NetCDF
     input: PathBuf,
 
-    /// The result: a Zarr store of format 3 if its name ends with .zarr, otherwise HDF5 (.nc, .h5)
+    /// The result: a Zarr store of format 3 if its name ends with .zarr, otherwise HDF5 (.nc, .h5). An existing file or
+    /// store is replaced
     output: PathBuf,
 
     /// Bounds, presets and chunks by name of the variable
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    #[command(flatten)]
+    bounds: Option<BoundArgs>,
+
+    /// Speed or size, for variables that the configuration does not name
+    #[arg(long, value_name = "NAME", value_parser = preset)]
+    preset: Option<PresetArg>,
+
+    /// Chunks of these variables: extents such as 1,192,288, or "keep" (those of the input), or "auto" (about a million values)
+    #[arg(long, value_name = "N,N,..", value_parser = chunks)]
+    chunks: Option<Chunks>,
 
     /// Only show what would be done, with estimated sizes
     #[arg(long)]
@@ -68,9 +90,22 @@ pub(crate) struct Args {
     workers: WorkerArgs,
 }
 
+/// `keep`, `auto` or extents.
+fn chunks(text: &str) -> std::result::Result<Chunks, String> {
+    match text {
+        "keep" => Ok(Chunks::Word(ChunkWord::Keep)),
+        "auto" => Ok(Chunks::Word(ChunkWord::Auto)),
+        _ => parse::extents(text).map(|extents| Chunks::Extents(extents.0)),
+    }
+}
+
 /// Number of threads and progress bar of a writer.
 pub(crate) struct Work<'a> {
     pub(crate) threads: usize,
+    /// For the records and the history.
+    pub(crate) date: &'a str,
+    /// The line of this conversion in the history.
+    pub(crate) history: String,
     bar: &'a ProgressBar,
     done: Cell<u64>,
 }
@@ -82,60 +117,6 @@ impl Work<'_> {
     }
 }
 
-/// The attributes that record how a variable was compressed.
-pub(crate) struct Record {
-    bound: String,
-    preset: &'static str,
-    pub(crate) max_abs_error: f64,
-}
-
-impl Record {
-    pub(crate) const MAX_ERROR: &'static str = "pumice_max_abs_error";
-    const BOUND: &'static str = "pumice_bound";
-
-    /// The record of the variable made from this dataset. If the dataset was already lossy, errors add up; `None` if
-    /// there are no new errors, so that its record still holds.
-    pub(crate) fn new(plan: &Plan, outcome: &Outcome, dataset: &Dataset) -> Result<Option<Self>> {
-        let bound = match parts(plan.bound) {
-            (kind, Some(value)) => format!("{kind} {value:e}"),
-            (kind, None) => kind.into(),
-        };
-        let bound = match (plan.bound, plan.options.range) {
-            (ErrorBound::Rel(_), Some((lo, hi))) => format!("{bound} of the range {lo:e} to {hi:e}"),
-            _ => bound,
-        };
-        let lossless = parts(ErrorBound::Lossless).0;
-        let earlier = match dataset.value(Self::BOUND)? {
-            Some(Value::Texts(texts)) => texts.into_iter().next().filter(|bound| bound != lossless),
-            _ => None,
-        };
-        let (bound, earlier_error) = match earlier {
-            Some(_) if plan.bound == ErrorBound::Lossless => return Ok(None),
-            Some(earlier) => (format!("{earlier}, then {bound}"), earlier_error(dataset)?),
-            None => (bound, 0.0),
-        };
-        let max_abs_error = earlier_error + outcome.max_abs_error;
-        Ok(Some(Self { bound, preset: plan.options.preset.name(), max_abs_error }))
-    }
-
-    /// The attributes that are strings.
-    pub(crate) fn texts(&self) -> [(&'static str, String); 3] {
-        [
-            (Self::BOUND, self.bound.clone()),
-            ("pumice_preset", self.preset.into()),
-            ("pumice_version", env!("CARGO_PKG_VERSION").into()),
-        ]
-    }
-}
-
-/// The largest error of an earlier compression; NaN if it is unknown.
-fn earlier_error(dataset: &Dataset) -> Result<f64> {
-    Ok(match dataset.value(Record::MAX_ERROR)? {
-        Some(Value::Floats(errors)) => errors.first().copied().unwrap_or(f64::NAN),
-        _ => f64::NAN,
-    })
-}
-
 /// A variable as `--json` prints it.
 #[derive(Serialize)]
 struct VariableReport {
@@ -143,8 +124,7 @@ struct VariableReport {
     dtype: &'static str,
     shape: Vec<usize>,
     chunk_shape: Vec<usize>,
-    #[serde(flatten)]
-    bound: BoundReport,
+    bounds: Vec<BoundReport>,
     preset: &'static str,
     raw_bytes: u64,
     /// An estimate in a dry run.
@@ -152,6 +132,9 @@ struct VariableReport {
     ratio: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_abs_error: Option<f64>,
+    /// What was taken for a fill value in some chunk.
+    #[serde(serialize_with = "ui::any_numbers")]
+    fills: Vec<f64>,
 }
 
 /// What `--json` prints.
@@ -165,6 +148,8 @@ struct Report {
     n_kept: usize,
     kept_bytes: u64,
     left_out: Vec<String>,
+    /// What the user should know of single variables.
+    notes: Vec<String>,
     input_bytes: u64,
     /// In a dry run an estimate, without the overhead of the file format.
     output_bytes: u64,
@@ -173,35 +158,113 @@ struct Report {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
-    let rules = args.config.as_deref().map_or(Ok(Rules::default()), Rules::load)?;
+    let rules = Rules::load(args.config.as_deref(), args.others())?;
+    let date = record::date()?;
     output::refuse_same_file(&args.input, &args.output)?;
-    let input = Input::open(&args.input)?;
+    let mut input = Input::open(&args.input)?;
     let mut catalog = Catalog::of(&input, &rules).map_err(|e| e.at(&args.input))?;
+    if args.is_zarr() {
+        input.extend(&catalog)?;
+    }
     let threads = match args.workers.threads {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         n => n,
     };
-    find_ranges(&input, &mut catalog, threads, ui)?;
+    resolve(args, &input, &mut catalog, threads, ui)?;
     let outcomes = if args.dry_run {
         estimates(&input, &catalog, threads, ui)?
     } else {
-        write(args, &input, &mut catalog, threads, ui)?
+        write(args, &input, &mut catalog, &date, threads, ui)?
     };
+    add_notes(args, &input, &mut catalog, &outcomes, threads)?;
     let report = report(args, &input, catalog, &outcomes, start.elapsed().as_secs_f64())?;
     ui.summary(&report, false, || describe(&report))
 }
 
-/// Finds the value ranges of whole variables, which relative bounds need before anything is written.
-fn find_ranges(input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<()> {
+impl Args {
+    fn is_zarr(&self) -> bool {
+        self.output.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr"))
+    }
+
+    /// What is done, as a line of the history: without folders and the number of threads, on which the result does not
+    /// depend.
+    fn history(&self, date: &str) -> String {
+        let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let mut words = vec!["convert".into(), name(&self.input), name(&self.output)];
+        if let Some(config) = &self.config {
+            words.extend(["--config".into(), name(config)]);
+        }
+        for bound in self.bounds.iter().flat_map(BoundArgs::bounds) {
+            let (kind, value) = parts(bound);
+            words.push(format!("--{kind}"));
+            words.extend(value.map(|value| format!("{value:e}")));
+        }
+        words.extend(self.preset.into_iter().flat_map(|preset| ["--preset".into(), preset.to_string()]));
+        format!("{date}: pumice {} (version {})", words.join(" "), env!("CARGO_PKG_VERSION"))
+    }
+
+    /// The treatment of variables that no entry of the configuration matches.
+    fn others(&self) -> Treatment {
+        let bounds = self.bounds.as_ref().map_or_else(Vec::new, BoundArgs::bounds);
+        let preset = self.preset.map_or_else(Preset::default, |preset| preset.0);
+        Treatment { preset, chunks: self.chunks.clone(), ..Treatment::new(bounds) }
+    }
+}
+
+/// Finds the bounds of stored values, for which relative bounds need the ranges of whole variables. Whatever makes reading
+/// or writing impossible is found here, before anything is written.
+fn resolve(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<()> {
     let bar = ui.steps_bar(catalog.items.len() as u64, "ranges");
     for item in &mut catalog.items {
         let (path, shown) = (item.path(), item.shown());
+        let is_read = matches!(item.kind, Kind::Compressed(_)) || args.is_zarr() && matches!(item.kind, Kind::Kept);
+        if is_read {
+            input.root.dataset(&path)?.require_filters().map_err(|e| Failure::from(e).within(&shown))?;
+        }
         if let Kind::Compressed(plan) = &mut item.kind {
-            variable::find_range(&input.variable(&path)?, plan, threads).map_err(|e| e.within(&shown))?;
+            variable::resolve(&input.variable(&path)?, plan, threads).map_err(|e| e.within(&shown))?;
+            if plan.pointwise.is_some() && !args.is_zarr() {
+                let message = "pwrel beside abs or rel: a dataset of HDF5 can have only one of them";
+                return Err(Failure::new(ErrorKind::Unsupported, message)
+                    .hint("Zarr can have both: name the output .zarr")
+                    .within(&shown));
+            }
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
+    Ok(())
+}
+
+/// Adds what the user should know of the compressed variables: records that are no longer true, and chunks that cost much.
+fn add_notes(args: &Args, input: &Input, catalog: &mut Catalog, outcomes: &[Outcome], threads: usize) -> Result<()> {
+    let mut outcomes = outcomes.iter();
+    for item in &catalog.items {
+        let Kind::Compressed(plan) = &item.kind else { continue };
+        let variable = input.variable(&item.path())?;
+        let earlier = Record::of(&variable.dataset)?;
+        if let (Some(outcome), Some(earlier)) = (outcomes.next(), earlier)
+            && !args.dry_run
+            && !earlier.speaks_of(outcome.input_checksum)
+        {
+            catalog.notes.push(format!(
+                "{}: rewritten since an earlier conversion ({}), whose record speaks of other values",
+                item.shown(),
+                earlier.bound
+            ));
+        }
+        let n_values = variable.shape().iter().fold(1, |n: usize, extent| n.saturating_mul(*extent));
+        if args.dry_run || n_values >= MANY_VALUES {
+            let gain =
+                variable::gain_of_larger_chunks(&variable, plan, threads).map_err(|e| e.within(&item.shown()))?;
+            if let Some(gain) = gain.filter(|gain| *gain >= WORTHWHILE_GAIN) {
+                let chunk = text::shape(&plan.chunk_type.extents);
+                let gain = (gain * 100.0).floor();
+                let advice = format!("chunks of {chunk} cost ratio: \"auto\" would better it by about {gain} %");
+                catalog.notes.push(format!("{}: {advice}", item.shown()));
+            }
+        }
+    }
     Ok(())
 }
 
@@ -225,7 +288,7 @@ fn estimates(input: &Input, catalog: &Catalog, threads: usize, ui: &Ui) -> Resul
         if let Kind::Compressed(plan) = &item.kind {
             let variable = input.variable(&item.path())?;
             let stored_bytes = variable::estimate(&variable, plan, threads).map_err(|e| e.within(&item.shown()))?;
-            outcomes.push(Outcome { stored_bytes, max_abs_error: 0.0 });
+            outcomes.push(Outcome { stored_bytes, ..Outcome::default() });
             bar.inc(raw_bytes(&variable.dataset, plan.chunk_type.dtype));
         }
     }
@@ -234,35 +297,42 @@ fn estimates(input: &Input, catalog: &Catalog, threads: usize, ui: &Ui) -> Resul
 }
 
 /// Writes under a temporary name, and renames when all is written.
-fn write(args: &Args, input: &Input, catalog: &mut Catalog, threads: usize, ui: &Ui) -> Result<Vec<Outcome>> {
+fn write(
+    args: &Args,
+    input: &Input,
+    catalog: &mut Catalog,
+    date: &str,
+    threads: usize,
+    ui: &Ui,
+) -> Result<Vec<Outcome>> {
     let bar = ui.bytes_bar(total_bytes(input, catalog)?, "converting");
-    let work = Work { threads, bar: &bar, done: Cell::new(0) };
+    let work = Work { threads, date, history: args.history(date), bar: &bar, done: Cell::new(0) };
     let path = &args.output;
-    let outcomes = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("zarr")) {
-        if path.exists() {
-            return Err(Failure::invalid(format!("{} exists already", path.display())).hint("remove it first"));
-        }
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".pumice-").suffix(".tmp");
-        let temporary = builder.tempdir_in(folder).map_err(io_context("create a folder in", folder))?;
-        // A folder within the temporary one has the default permissions.
-        let store = temporary.path().join("store");
-        fs::create_dir(&store).map_err(io_context("create", &store))?;
-        let outcomes = to_zarr::write(input, catalog, &store, &work)?;
-        fs::rename(&store, path).map_err(io_context("write", path))?;
+    let outcomes = if args.is_zarr() {
+        check_replaceable(path)?;
+        let store = AtomicFolder::create(path).map_err(|e| e.context("cannot write"))?;
+        let outcomes = to_zarr::write(input, catalog, store.temporary_path(), &work)?;
+        store.commit()?;
         outcomes
     } else {
-        let file = output::create_file(path)?;
+        // libhdf5 writes to a path.
+        let file = AtomicFile::create_named(path).map_err(|e| e.context("cannot write"))?;
         let outcomes = to_hdf5::write(input, catalog, file.temporary_path(), &work)?;
         file.commit()?;
         outcomes
     };
     bar.finish_and_clear();
     Ok(outcomes)
+}
+
+/// Refuses to replace a folder that is not a Zarr store: it may hold anything.
+fn check_replaceable(path: &Path) -> Result<()> {
+    let is_empty = || path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+    if !path.is_dir() || foreign::is_zarr(path) || is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} exists already and is not a Zarr store", path.display());
+    Err(Failure::invalid(message).hint("remove it first, or write to another name"))
 }
 
 fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], seconds: f64) -> Result<Report> {
@@ -274,20 +344,21 @@ fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], se
                 kept_bytes += input.variable(&item.path())?.stored_bytes()?;
             }
             Kind::Compressed(plan) => {
-                let dataset = input.root.dataset(&item.path())?;
-                let outcome = outcomes[variables.len()];
-                let raw_bytes = raw_bytes(&dataset, plan.chunk_type.dtype);
+                let variable = input.variable(&item.path())?;
+                let outcome = &outcomes[variables.len()];
+                let raw_bytes = raw_bytes(&variable.dataset, plan.chunk_type.dtype);
                 variables.push(VariableReport {
                     name: item.shown(),
                     dtype: plan.chunk_type.dtype.name(),
-                    shape: dataset.shape().to_vec(),
+                    shape: variable.shape().to_vec(),
                     chunk_shape: plan.chunk_type.extents.clone(),
-                    bound: (&plan.bound).into(),
+                    bounds: plan.bounds.iter().map(BoundReport::from).collect(),
                     preset: plan.options.preset.name(),
                     raw_bytes,
                     compressed_bytes: outcome.stored_bytes,
                     ratio: raw_bytes as f64 / outcome.stored_bytes.max(1) as f64,
                     max_abs_error: (!args.dry_run).then_some(outcome.max_abs_error),
+                    fills: outcome.fills.clone(),
                 });
             }
             _ => {}
@@ -303,6 +374,7 @@ fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], se
         n_kept,
         kept_bytes,
         left_out: catalog.left_out,
+        notes: catalog.notes,
         input_bytes: size(&args.input).unwrap_or(0),
         output_bytes: size(&args.output).filter(|_| !args.dry_run).unwrap_or(expected),
         seconds,
@@ -312,22 +384,24 @@ fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], se
 fn describe(report: &Report) -> String {
     let sizes = if report.dry_run { ["expected", "ratio"] } else { ["stored", "ratio"] };
     let mut table =
-        Table::new(&["variable", "bound", "preset", "shape", "raw", sizes[0], sizes[1], "largest error"], 4);
+        Table::new(&["variable", "bound", "preset", "shape", "raw", sizes[0], sizes[1], "largest error", "no data"], 4);
     for variable in &report.variables {
         table.row(vec![
             variable.name.clone(),
-            variable.bound.to_string(),
+            text::join(&variable.bounds, ", "),
             variable.preset.into(),
             text::shape(&variable.shape),
             text::bytes(variable.raw_bytes),
             text::bytes(variable.compressed_bytes),
             text::ratio(variable.ratio),
             variable.max_abs_error.map_or("-".into(), |error| text::number(error, 4)),
+            if variable.fills.is_empty() { "-".into() } else { text::fills(&variable.fills, variable.dtype) },
         ]);
     }
+    let notes: String = report.notes.iter().map(|note| format!("note: {note}\n")).collect();
     let left_out: String = report.left_out.iter().map(|what| format!("left out: {what}\n")).collect();
     format!(
-        "{}{left_out}{} copied unchanged, {}\n{}: {} -> {}{}, {}\n",
+        "{}{notes}{left_out}{} copied unchanged, {}\n{}: {} -> {}{}, {}\n",
         table.render(),
         if report.n_kept == 1 { "1 dataset".into() } else { format!("{} datasets", report.n_kept) },
         text::bytes(report.kept_bytes),

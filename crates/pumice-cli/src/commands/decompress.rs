@@ -2,19 +2,22 @@
 //!
 //! A whole array is written chunk by chunk, each at its offset; a region, or an array for standard output, is written
 //! in order, one band of chunks at a time. A device holds all restored values in its memory.
+//!
+//! A stream from a pipe is decoded while it arrives. Where that is not possible (a region, a device, a pipe that wants a
+//! `.npy` header first), the compressed bytes are kept in an unnamed temporary file meanwhile.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pumice::{Config, DecodeOptions, Element, ErrorBound, Info, Reader, with_dtype};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, ErrorKind, Info, ReadAt, Reader, StreamReader, with_dtype};
 use serde::Serialize;
 
 use crate::cli::{WorkerArgs, is_stdio};
 use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
-use crate::failure::{Failure, Result, io_context};
+use crate::failure::{Failure, Result};
 use crate::input;
 use crate::layout::Layout;
 use crate::output::{self, ArrayFile, Output};
@@ -31,15 +34,18 @@ Examples:
   pumice decompress t.pum -o t.f32
   pumice decompress t.pum -o t.npy --region 0:10,:,5:9
   pumice decompress t.pum -o - --region -1 | plot
+  ssh host cat t.pum | pumice decompress - -o t.npy
   pumice decompress t.pum -o t.f32 --device cuda";
 
 /// Restore an array or a part of it
 ///
-/// The output has a .npy header if its name ends with .npy; otherwise it is raw little-endian values.
+/// The output has a .npy header if its name ends with .npy; otherwise it is raw little-endian values. A pipe is decoded
+/// while it arrives. If it turns out to be damaged or cut short, a file does not appear, but values that went to another
+/// pipe before cannot be taken back: look at the exit code.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The compressed file
+    /// The compressed file, or - for standard input
     input: PathBuf,
 
     /// The array, raw or .npy by its extension, or - for raw values on standard output
@@ -76,7 +82,20 @@ struct Report {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
     output::refuse_same_file(&args.input, &args.output)?;
-    let reader = input::open_reader(&args.input, args.workers.threads)?;
+    let has_all = args.region.is_none() && matches!(args.device, DeviceArg::Cpu);
+    let wants_shape = output::is_npy(&args.output) && output::is_stream(&args.output);
+    if input::is_stream(&args.input) && has_all && !wants_shape {
+        let stream =
+            StreamReader::new(input::open_stream(&args.input)?, DecodeOptions::new().threads(args.workers.threads));
+        let restored = stream
+            .map_err(Failure::from)
+            .and_then(|stream| with_dtype!(stream.dtype(), T => write_stream::<T>(stream, args, ui)));
+        let info = restored.map_err(|failure| input::damage_hint(failure, &args.input))?;
+        let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
+        return summarise(args, &info, layout, &Backend::Cpu { reason: None }, None, start, ui);
+    }
+    let file = input::open_or_spool(&args.input)?;
+    let reader = input::reader_of(file.try_clone()?, &args.input, args.workers.threads)?;
     let info = reader.info();
     let region = args.region.as_deref().map(|text| region::parse(text, &info.shape)).transpose()?;
     let shape: Vec<usize> = match &region {
@@ -90,17 +109,29 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
             with_dtype!(info.dtype, T => write_by_cpu::<T>(&reader, args, region.as_deref(), &layout, ui))
         }
         Backend::Cuda(cuda) => {
-            with_dtype!(info.dtype, T => write_by_device::<T>(args, region.as_deref(), &layout, cuda))
+            with_dtype!(info.dtype, T => write_by_device::<T>(&file, args, region.as_deref(), &layout, cuda))
         }
     };
     written.map_err(|failure| input::damage_hint(failure, &args.input))?;
+    summarise(args, info, layout, &backend, region.as_deref(), start, ui)
+}
+
+fn summarise(
+    args: &Args,
+    info: &Info,
+    layout: Layout,
+    backend: &Backend,
+    region: Option<&[Range<usize>]>,
+    start: Instant,
+    ui: &Ui,
+) -> Result<()> {
     let report = Report {
         input: args.input.display().to_string(),
         output: args.output.display().to_string(),
         dtype: layout.dtype.name(),
         raw_bytes: layout.n_bytes().unwrap_or(0),
         shape: layout.shape,
-        region: region.as_deref().map(text::region),
+        region: region.map(text::region),
         compressed_bytes: info.compressed_bytes,
         device: backend.report(),
         seconds: start.elapsed().as_secs_f64(),
@@ -127,13 +158,18 @@ fn config_of(info: &Info) -> Config {
 
 /// Restores on a device. An array that exceeds its memory is an error before host memory is allocated.
 fn write_by_device<T: DeviceElement>(
+    file: &File,
     args: &Args,
     region: Option<&[Range<usize>]>,
     layout: &Layout,
     cuda: &Cuda,
 ) -> Result<()> {
     let mut out = Output::create(&args.output)?;
-    let bytes = fs::read(&args.input).map_err(io_context("read", &args.input))?;
+    let n_bytes = file.len()?;
+    let n_bytes = usize::try_from(n_bytes)
+        .map_err(|_| Failure::new(ErrorKind::LimitExceeded, format!("{n_bytes} bytes are too many for memory")))?;
+    let mut bytes = vec![0; n_bytes];
+    file.read_exact_at(&mut bytes, 0)?;
     let (free, _) = cuda.memory().map_err(device::advise)?;
     let options = DecodeOptions::new().threads(args.workers.threads).max_bytes(free);
     let array = match region {
@@ -154,7 +190,7 @@ fn write_by_cpu<T: Element>(
     ui: &Ui,
 ) -> Result<()> {
     let bar = ui.bytes_bar(layout.n_bytes().unwrap_or(0), "restoring");
-    let in_order = region.is_some() || is_stdio(&args.output);
+    let in_order = region.is_some() || output::is_stream(&args.output);
     if !in_order {
         let mut file = ArrayFile::create(&args.output, layout)?;
         reader.for_each_chunk::<T>(0..reader.n_chunks(), |region, values| {
@@ -176,6 +212,34 @@ fn write_by_cpu<T: Element>(
     }
     bar.finish_and_clear();
     out.commit()
+}
+
+/// Restores a whole array while its stream arrives. Its number of rows may be known only at the end, for the header.
+fn write_stream<T: Element>(stream: StreamReader<Box<dyn Read>>, args: &Args, ui: &Ui) -> Result<Info> {
+    let shape = match (stream.shape(), stream.row_shape()) {
+        (Some(shape), _) => shape.to_vec(),
+        (None, row_shape) => std::iter::once(0).chain(row_shape.unwrap_or(&[]).iter().copied()).collect(),
+    };
+    let mut out = Output::create(&args.output)?;
+    let header = output::header_for(&args.output, &Layout { dtype: T::DTYPE, shape });
+    out.write_all(&header)?;
+    let bar = ui.bytes_counter("restoring");
+    // An error of the output is not one of the stream.
+    let mut failed = Ok(());
+    let restored = stream.for_each_rows::<T>(|values| {
+        bar.inc(size_of_val(values) as u64);
+        failed = values.chunks(BLOCK).try_for_each(|values| write_values(&mut out, values));
+        if failed.is_err() { Err(pumice::Error::new(ErrorKind::Io, "the output cannot be written")) } else { Ok(()) }
+    });
+    failed?;
+    let info = restored?;
+    bar.finish_and_clear();
+    let known = output::header_for(&args.output, &Layout { dtype: T::DTYPE, shape: info.shape.clone() });
+    if known != header {
+        out.rewrite_start(&known)?;
+    }
+    out.commit()?;
+    Ok(info)
 }
 
 fn write_values<T: Element>(out: &mut Output, values: &[T]) -> Result<()> {

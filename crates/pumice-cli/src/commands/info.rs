@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pumice::{DType, Info};
+use pumice::{DecodeOptions, Info, StreamReader};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport, RegionReport};
+#[cfg(feature = "hdf5")]
+use crate::commands::records;
+#[cfg(feature = "hdf5")]
+use crate::convert::converted;
+#[cfg(feature = "hdf5")]
+use crate::failure::Failure;
 use crate::failure::Result;
 use crate::input;
 use crate::text;
@@ -14,11 +20,17 @@ use crate::ui::{self, Ui};
 
 /// Show the properties of a compressed file
 ///
-/// Shape, type, bound, chunks, ratio and attributes, without decoding any value.
+/// Shape, type, bound, chunks, ratio and attributes, without decoding any value. A pipe is read to its end, and the
+/// checksums of its chunks are verified. For a result of `pumice convert`: what the record of each variable says.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The compressed file
+    /// The compressed file, or - for standard input; or an HDF5 or NetCDF file or a Zarr store of `pumice convert`
     file: PathBuf,
+
+    /// Read the values of a result of `pumice convert`, and report whether each record speaks of them
+    #[cfg(feature = "hdf5")]
+    #[arg(long)]
+    verify: bool,
 }
 
 /// What `--json` prints.
@@ -32,6 +44,7 @@ struct Report {
     n_chunks: u64,
     segments: Vec<usize>,
     preset: &'static str,
+    stable: bool,
     bound_kind: &'static str,
     bound: Option<f64>,
     bounds: Vec<BoundReport>,
@@ -48,9 +61,20 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
-    let reader = input::open_reader(&args.file, 1)?;
-    let info = reader.info();
-    ui.report(&report(args, info), || describe(args, info))
+    #[cfg(feature = "hdf5")]
+    if converted::has_variables(&args.file)? {
+        return records::info(&args.file, args.verify, ui);
+    } else if args.verify {
+        return Err(Failure::invalid("--verify is for results of `pumice convert`")
+            .hint("`pumice check ORIGINAL FILE` compares a compressed file with its original"));
+    }
+    let info = if input::is_stream(&args.file) {
+        let stream = StreamReader::new(input::open_stream(&args.file)?, DecodeOptions::new().threads(1));
+        stream.and_then(StreamReader::skip).map_err(|e| input::damage_hint(e.into(), &args.file))?
+    } else {
+        input::open_reader(&args.file, 1)?.info().clone()
+    };
+    ui.report(&report(args, &info), || describe(args, &info))
 }
 
 fn report(args: &Args, info: &Info) -> Report {
@@ -64,6 +88,7 @@ fn report(args: &Args, info: &Info) -> Report {
         n_chunks: info.n_chunks,
         segments: info.segments.clone(),
         preset: info.preset.name(),
+        stable: info.stable,
         bound_kind,
         bound,
         bounds: info.bounds.iter().map(BoundReport::from).collect(),
@@ -98,22 +123,16 @@ fn describe(args: &Args, info: &Info) -> String {
         ("chunks", format!("{} of {}", info.n_chunks, text::shape(&info.chunk_shape))),
         ("format", format!("version {}", info.version)),
     ];
+    if info.stable {
+        facts.push(("stable", "compressing it again under this bound changes no value".into()));
+    }
     facts.extend(bounds::facts(info));
     if info.segments.len() > 1 {
         facts.push(("appended", format!("rows {}", text::join(&info.segments, " + "))));
     }
     if !info.fills.is_empty() {
-        let fills: Vec<_> = info.fills.iter().map(|&v| fill_text(v, info.dtype)).collect();
-        facts.push(("fill values", fills.join(", ")));
+        facts.push(("fill values", text::fills(&info.fills, info.dtype.name())));
     }
     facts.extend(info.attributes.iter().map(|(key, value)| (key.as_str(), value.clone())));
     text::facts(&facts)
-}
-
-/// A fill value with no more digits than its type has.
-fn fill_text(value: f64, dtype: DType) -> String {
-    match dtype {
-        DType::F32 => format!("{:?}", value as f32),
-        _ => format!("{value:?}"),
-    }
 }

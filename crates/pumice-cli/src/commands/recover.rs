@@ -21,7 +21,8 @@ const MAX_LISTED: usize = 20;
 /// Save the intact chunks of a damaged file
 ///
 /// Writes the array with the values of lost chunks set to --missing, and lists these chunks. A checksum of each chunk
-/// ensures that the other values are correct. The exit code is 4 if no chunk is intact.
+/// ensures that the other values are correct. If the beginning of the file is lost, the copy of the header at its end
+/// takes its place. The exit code is 4 if no chunk is intact.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The damaged file
@@ -35,6 +36,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "V", default_value = "nan", value_parser = parse::number, allow_hyphen_values = true)]
     missing: f64,
 
+    /// Which stream to save, from 1 on, of a file that was concatenated from several
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    stream: u32,
+
     #[command(flatten)]
     workers: WorkerArgs,
 }
@@ -44,6 +49,9 @@ pub(crate) struct Args {
 struct Report {
     input: String,
     output: String,
+    /// Which stream of the file was saved, from 1 on, and how many there are.
+    stream: u32,
+    n_streams: usize,
     dtype: &'static str,
     shape: Vec<usize>,
     n_chunks: u64,
@@ -69,9 +77,16 @@ struct Lost {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     output::refuse_same_file(&args.input, &args.output)?;
     let file = input::open_file(&args.input)?;
-    let salvage = pumice::salvage(file, DecodeOptions::new().threads(args.workers.threads)).map_err(|e| {
+    let options = DecodeOptions::new().threads(args.workers.threads);
+    let salvage = pumice::salvage_stream(file, args.stream as usize - 1, options).map_err(|e| {
+        let is_stream = e.kind() != ErrorKind::InvalidArgument;
         let failure = Failure::from(e).at(&args.input);
-        failure.hint("recovery needs the header at the start of the file; nothing was written")
+        match is_stream {
+            true => {
+                failure.hint("recovery needs the header of the stream or its copy in the index; nothing was written")
+            }
+            false => failure,
+        }
     })?;
     let info = salvage.info();
     let lost = salvage.lost();
@@ -84,6 +99,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     with_dtype!(info.dtype, T => write::<T, _>(&salvage, args, &layout, ui))?;
     let mut report = report(args, info, salvage.intact().len() as u64, &lost);
     report.end_known = salvage.end_is_known();
+    report.n_streams = salvage.n_streams();
     ui.report(&report, || describe(&report))
 }
 
@@ -136,6 +152,8 @@ fn report(args: &Args, info: &Info, n_intact: u64, lost: &[(u64, Vec<Range<usize
     Report {
         input: args.input.display().to_string(),
         output: args.output.display().to_string(),
+        stream: args.stream,
+        n_streams: 1,
         dtype: info.dtype.name(),
         shape: info.shape.clone(),
         n_chunks: info.n_chunks,
@@ -158,6 +176,10 @@ fn describe(report: &Report) -> String {
         report.n_intact,
         report.n_chunks,
     );
+    if report.n_streams > 1 {
+        let (n, i) = (report.n_streams, report.stream);
+        out += &format!("this is stream {i} of {n} in the file; --stream saves another\n");
+    }
     if !report.end_known {
         let rows = report.shape.first().unwrap_or(&0);
         out += &format!("the end of the file is missing: whatever came after row {rows} is lost\n");

@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use pumice::{DType, ErrorBound};
 use pumice_hdf5::files::{Dataset, Group, Link, Value};
-use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions};
+use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions, MAX_FILLS};
 
 use super::netcdf4::{NOT_A_COORDINATE, is_bare_dimension, is_scale};
+use super::packing::Packing;
 use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
 use super::source::Input;
 use crate::failure::{Failure, Result};
@@ -20,12 +21,19 @@ const LEAST_CHUNK_VALUES: usize = 1 << 12;
 const CHUNK_VALUES: usize = 1 << 20;
 
 /// A variable that is compressed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) bound: ErrorBound,
-    /// The range of a relative bound is filled in later, unless the user gives it.
+    /// What was asked for; all of them hold. Of unpacked values, if they are packed.
+    pub(crate) bounds: Vec<ErrorBound>,
+    /// The range that the user gave for a relative bound, and the one that the record shows.
+    pub(crate) range: Option<(f64, f64)>,
+    pub(crate) shown_range: Option<(f64, f64)>,
+    /// Bound and range are those of stored values; `variable::resolve` fills them in.
     pub(crate) options: FilterOptions,
+    /// A bound relative to each value, beside that of `options`.
+    pub(crate) pointwise: Option<ErrorBound>,
     pub(crate) chunk_type: ChunkType,
+    pub(crate) packing: Option<Packing>,
 }
 
 /// One member of a group.
@@ -39,7 +47,7 @@ pub(crate) enum Kind {
     Dimension,
     /// A dataset that is copied unchanged.
     Kept,
-    Compressed(Plan),
+    Compressed(Box<Plan>),
 }
 
 #[derive(Debug)]
@@ -67,6 +75,8 @@ pub(crate) struct Catalog {
     pub(crate) items: Vec<Item>,
     /// What cannot be copied, and why.
     pub(crate) left_out: Vec<String>,
+    /// What the user should know of single variables.
+    pub(crate) notes: Vec<String>,
 }
 
 /// A dataset before its treatment is decided.
@@ -78,7 +88,7 @@ struct Found {
 
 impl Catalog {
     pub(crate) fn of(input: &Input, rules: &Rules) -> Result<Self> {
-        let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone() };
+        let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone(), notes: Vec::new() };
         let mut datasets = Vec::new();
         let mut seen = HashMap::from([(input.root.reference(".")?, String::new())]);
         catalog.list(&input.root, "", &mut datasets, &mut seen)?;
@@ -89,6 +99,11 @@ impl Catalog {
             let is_coordinate = is_scale || coordinates.contains(&catalog.items[at].name);
             let treatment = rules.treatment(&path, is_coordinate);
             let Some((dtype, order)) = dataset.float_type() else {
+                let asked = treatment.or(Some(&rules.others).filter(|_| !is_coordinate));
+                if asked.is_some_and(|asked| is_lossy(&asked.bounds)) && Packing::of(&dataset)?.is_some() {
+                    let why = "copied unchanged: its values are packed as integers, and bounds apply to floats only";
+                    catalog.notes.push(format!("{path}: {why}"));
+                }
                 others.push(path);
                 continue;
             };
@@ -96,21 +111,25 @@ impl Catalog {
             if dataset.n_values() == 0 || dataset.shape().is_empty() {
                 continue;
             }
-            let unnamed = Treatment::new(
-                (!is_coordinate && raw_bytes(&dataset, dtype) >= LEAST_BYTES).then_some(ErrorBound::Lossless),
-            );
-            let treatment = treatment.unwrap_or(&unnamed);
-            if let Some(bound) = treatment.bound {
-                let plan = plan(&dataset, dtype, order, bound, treatment).map_err(|e| e.within(&path))?;
-                catalog.items[at].kind = Kind::Compressed(plan);
+            let lossless = || Treatment { bounds: vec![ErrorBound::Lossless], ..rules.others.clone() };
+            let treatment = match treatment {
+                Some(treatment) => treatment.clone(),
+                None if is_coordinate => continue,
+                None if !rules.others.bounds.is_empty() => rules.others.clone(),
+                None if raw_bytes(&dataset, dtype) >= LEAST_BYTES => lossless(),
+                None => continue,
+            };
+            if !treatment.bounds.is_empty() {
+                let plan = plan(&dataset, dtype, order, treatment).map_err(|e| e.within(&path))?;
+                catalog.items[at].kind = Kind::Compressed(Box::new(plan));
             }
         }
-        for (name, bound) in rules.exact_names() {
+        for (name, bounds) in rules.exact_names() {
             let is_in = |paths: &[String]| paths.iter().any(|path| matches(name, path));
             let message = match (is_in(&floats), is_in(&others)) {
                 (true, _) => continue,
                 // A copy is lossless.
-                (false, true) if bound == ErrorBound::Lossless => continue,
+                (false, true) if !is_lossy(bounds) => continue,
                 (false, true) => {
                     format!("{name} is not a float variable: bounds apply to floats only, other variables are copied")
                 }
@@ -201,7 +220,18 @@ pub(crate) fn raw_bytes(dataset: &Dataset, dtype: DType) -> u64 {
     dataset.n_values().saturating_mul(dtype.size() as u64)
 }
 
-fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: ErrorBound, treatment: &Treatment) -> Result<Plan> {
+fn is_lossy(bounds: &[ErrorBound]) -> bool {
+    bounds.iter().any(|bound| *bound != ErrorBound::Lossless)
+}
+
+fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, treatment: Treatment) -> Result<Plan> {
+    let packing = Packing::of(dataset)?;
+    if let Some(packing) = packing
+        && !treatment.bounds.iter().all(|bound| packing.allows(*bound))
+    {
+        let message = "pwrel cannot be given for unpacked values, since the values have an add_offset";
+        return Err(Failure::invalid(message).hint("give abs, which refers to unpacked values"));
+    }
     let shape = dataset.shape();
     let extents = match &treatment.chunks {
         Some(Chunks::Extents(extents)) if extents.len() != shape.len() || extents.contains(&0) => {
@@ -215,14 +245,13 @@ fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, bound: ErrorBound, tr
             dataset.chunk_shape()?.filter(is_enough).unwrap_or_else(|| chunk_of(shape))
         }
     };
-    let fill = match treatment.fill {
-        Some(fill) => Some(fill),
-        None => declared_fill(dataset)?,
-    };
-    let options = FilterOptions { bound, preset: treatment.preset, range: treatment.range, fill };
-    let chunk_type = ChunkType { dtype, order, extents, fill: dataset.fill()? };
+    let fills = if treatment.fills.is_empty() { declared_fills(dataset)? } else { treatment.fills.clone() };
+    let Treatment { preset, stable, .. } = treatment;
+    let options = FilterOptions { bound: ErrorBound::Lossless, preset, stable, range: None, fills };
+    let chunk_type = ChunkType { dtype, order, extents, fill: dataset.fill()?, shuffled: false };
     chunk_type.n_bytes().ok_or_else(|| Failure::invalid("the chunks are too large"))?;
-    Ok(Plan { bound, options, chunk_type })
+    let Treatment { bounds, range, .. } = treatment;
+    Ok(Plan { bounds, range, shown_range: None, options, pointwise: None, chunk_type, packing })
 }
 
 /// A chunk of about a million values, of whole rows and planes where possible.
@@ -241,14 +270,21 @@ pub(crate) fn chunk_of(shape: &[usize]) -> Vec<usize> {
     chunk
 }
 
-/// The missing value that CF attributes declare; it may differ from the dataset's fill value.
-fn declared_fill(dataset: &Dataset) -> Result<Option<f64>> {
+/// The missing values that CF attributes declare; they may differ from the dataset's fill value.
+pub(crate) fn declared_fills(dataset: &Dataset) -> Result<Vec<f64>> {
+    let mut fills: Vec<f64> = Vec::new();
     for name in ["missing_value", "_FillValue"] {
-        match dataset.value(name)? {
-            Some(Value::Floats(values)) if values.len() == 1 => return Ok(Some(values[0])),
-            Some(Value::Integers(values)) if values.len() == 1 => return Ok(Some(values[0] as f64)),
-            _ => {}
+        let values = match dataset.value(name)? {
+            Some(Value::Floats(values)) => values,
+            Some(Value::Integers(values)) => values.into_iter().map(|value| value as f64).collect(),
+            _ => Vec::new(),
+        };
+        for value in values {
+            if !value.is_nan() && !fills.contains(&value) {
+                fills.push(value);
+            }
         }
     }
-    Ok(None)
+    fills.truncate(MAX_FILLS);
+    Ok(fills)
 }

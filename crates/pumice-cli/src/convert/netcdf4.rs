@@ -22,9 +22,11 @@ const NUMBER: ElementType = ElementType::Integer(Integer { size: 4, is_signed: t
 /// The attribute of a dimension with its number, and that of a variable with those of its axes.
 pub(crate) const ID: &str = "_Netcdf4Dimid";
 pub(crate) const AXES: &str = "_Netcdf4Coordinates";
+/// The attribute of a file that says which libraries wrote it.
+pub(crate) const PROPERTIES: &str = "_NCProperties";
 /// Attribute names that NetCDF-4 reserves.
 pub(crate) const RESERVED: [&str; 9] =
-    ["CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS", ID, AXES, "_NCProperties", "_nc3_strict"];
+    ["CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS", ID, AXES, PROPERTIES, "_nc3_strict"];
 
 pub(crate) fn is_scale(dataset: &Dataset) -> Result<bool> {
     Ok(matches!(dataset.value("CLASS")?, Some(Value::Texts(texts)) if texts == ["DIMENSION_SCALE"]))

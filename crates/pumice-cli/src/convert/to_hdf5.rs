@@ -8,9 +8,10 @@ use pumice_hdf5::CdValues;
 use pumice_hdf5::files::{Dataset, ElementType, Group};
 
 use super::catalog::{Catalog, Kind, chunk_of};
+use super::record::{self, HISTORY, Record};
 use super::source::{Input, Variable};
 use super::variable::{self, Outcome, chunk_starts, extents_within};
-use crate::commands::convert::{Record, Work};
+use crate::commands::convert::Work;
 use crate::failure::{Failure, Result};
 
 /// Writes the file. The outcomes are those of the compressed variables, in order.
@@ -47,7 +48,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
             Kind::Compressed(plan) => {
                 let within = |e: Failure| e.within(&item.shown());
                 let variable = input.variable(&item.path())?;
-                let cd_values = CdValues { options: plan.options, chunk_type: None };
+                let cd_values = CdValues { options: plan.options.clone(), chunk_type: None };
                 let copy = to.create_filtered(&item.name, &variable.dataset, &plan.chunk_type.extents, &cd_values)?;
                 let write = |start: &[usize], stream: &[u8]| Ok(copy.write_chunk(start, stream)?);
                 let progress = |n| work.progress(n);
@@ -58,6 +59,9 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
     }
     let left_out = target.copy_attributes_from(source)?;
     catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name}")));
+    if input.is_netcdf()? {
+        target.set_text(HISTORY, &record::history(&work.history, input.history()?.as_deref()))?;
+    }
     let mut compressed = outcomes.iter();
     for item in &catalog.items {
         if matches!(item.kind, Kind::SoftLink(_)) {
@@ -72,9 +76,9 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
         catalog.left_out.extend(left_out.into_iter().map(|name| format!("attribute {name} of {}", item.shown())));
         if let Kind::Compressed(plan) = &item.kind
             && let Some(outcome) = compressed.next()
-            && let Some(record) = Record::new(plan, outcome, &source.dataset(&path)?)?
+            && let Some(record) = Record::after(plan, outcome, Record::of(&source.at(&path)?)?.as_ref(), work.date)
         {
-            record.texts().into_iter().try_for_each(|(name, text)| copy.set_text(name, &text))?;
+            record.texts().try_for_each(|(name, text)| copy.set_text(name, &text))?;
             copy.set_number(Record::MAX_ERROR, ElementType::Float(DType::F64), &record.max_abs_error.to_le_bytes())?;
         }
     }
@@ -85,7 +89,7 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
 /// Copies values of the input that are not in an HDF5 dataset; bare dimensions have none.
 fn copy_values(variable: &Variable<'_>, to: &Dataset) -> Result<()> {
     let Some(element) = variable.element()? else { return Ok(()) };
-    let shape = variable.dataset.shape();
+    let shape = variable.shape();
     let part = chunk_of(shape);
     for start in chunk_starts(shape, &part) {
         let extents = extents_within(shape, &part, &start);

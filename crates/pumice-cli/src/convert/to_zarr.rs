@@ -10,17 +10,17 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pumice::{DType, ErrorBound, ErrorKind};
-use pumice_hdf5::FilterOptions;
+use pumice::{DType, ErrorBound, ErrorKind, Stable};
 use pumice_hdf5::files::{Dataset, ElementType, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::catalog::{Catalog, Kind, Plan, chunk_of};
 use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_scale};
+use super::record::{self, HISTORY, Record};
 use super::source::{Input, Variable};
 use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within};
 use crate::bounds::parts;
-use crate::commands::convert::{Record, Work};
+use crate::commands::convert::Work;
 use crate::failure::{Failure, Result, io_context};
 
 /// The largest rank of the codec.
@@ -66,7 +66,10 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &
         }
     }
     catalog.items = items;
-    let attributes = store.attributes(&input.root, "")?;
+    let mut attributes = store.attributes(&input.root, "")?;
+    if input.is_netcdf()? {
+        attributes.insert(HISTORY.into(), json!(record::history(&work.history, input.history()?.as_deref())));
+    }
     catalog.left_out.append(&mut store.left_out);
     store.root(attributes)?;
     Ok(outcomes)
@@ -83,7 +86,7 @@ struct Store<'a> {
 
 /// The metadata of an array, whose rank is that of its chunks.
 struct Array<'a> {
-    dataset: &'a Dataset,
+    variable: &'a Variable<'a>,
     dtype: &'static str,
     chunk: &'a [usize],
     fill: Json,
@@ -119,12 +122,12 @@ impl Store<'_> {
     }
 
     fn array(&mut self, path: &str, array: &Array<'_>) -> Result<()> {
-        let rank = array.chunk.len();
-        let mut names = dimension_names(array.dataset, path, &self.dimensions)?;
+        let (rank, dataset) = (array.chunk.len(), &array.variable.dataset);
+        let mut names = dimension_names(dataset, path, &self.dimensions)?;
         names.truncate(rank);
         let mut attributes = array.attributes.clone();
         // As xarray writes it: a float in base64, since JSON has no NaN.
-        match array.dataset.value("_FillValue")? {
+        match dataset.value("_FillValue")? {
             Some(Value::Floats(fill)) if fill.len() == 1 => {
                 attributes.insert("_FillValue".into(), json!(BASE64_STANDARD.encode(fill[0].to_le_bytes())));
             }
@@ -138,7 +141,7 @@ impl Store<'_> {
             json!({
                 "zarr_format": 3,
                 "node_type": "array",
-                "shape": array.dataset.shape()[..rank],
+                "shape": array.variable.shape()[..rank],
                 "data_type": array.dtype,
                 "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": array.chunk } },
                 "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
@@ -188,22 +191,22 @@ impl Store<'_> {
         let write = |start: &[usize], stream: &[u8]| self.chunk(path, chunk, start, stream);
         let outcome = variable::compress(variable, plan, work.threads, &|n| work.progress(n), write)?;
         let mut attributes = self.attributes(dataset, path)?;
-        if let Some(record) = Record::new(plan, &outcome, dataset)? {
-            attributes.extend(record.texts().into_iter().map(|(name, text)| (name.into(), json!(text))));
+        if let Some(record) = Record::after(plan, &outcome, Record::of(dataset)?.as_ref(), work.date) {
+            attributes.extend(record.texts().map(|(name, text)| (name.into(), json!(text))));
             attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
         }
-        let codecs = json!([{ "name": "pumice", "configuration": configuration(&plan.options) }]);
+        let codecs = json!([{ "name": "pumice", "configuration": configuration(plan) }]);
         let fill = number(plan.chunk_type.fill.unwrap_or(0.0));
         self.array(
             path,
-            &Array { dataset, dtype: zarr_float(plan.chunk_type.dtype), chunk, fill, codecs, attributes },
+            &Array { variable, dtype: zarr_float(plan.chunk_type.dtype), chunk, fill, codecs, attributes },
         )?;
         Ok(outcome)
     }
 
     /// Writes strings in one chunk; `false` if the values are not strings. Joins NetCDF characters along the last axis.
     fn texts(&mut self, path: &str, variable: &Variable<'_>) -> Result<bool> {
-        let (dataset, shape) = (&variable.dataset, variable.dataset.shape());
+        let shape = variable.shape();
         let (texts, shape) = match (variable.element()?, shape.split_last()) {
             (Some(ElementType::Character), Some((length, outer))) => {
                 let bytes = variable.read_bytes(ElementType::Character, &vec![0; shape.len()], shape)?;
@@ -213,7 +216,7 @@ impl Store<'_> {
                 });
                 (texts.collect(), outer)
             }
-            _ => match dataset.texts()? {
+            _ => match variable.texts()? {
                 Some(texts) => (texts, shape),
                 None => return Ok(false),
             },
@@ -228,8 +231,8 @@ impl Store<'_> {
             self.chunk(path, &chunk, &vec![0; chunk.len()], &gzipped(&bytes)?)?;
         }
         let codecs = json!([{ "name": "vlen-utf8" }, gzip()]);
-        let attributes = self.attributes(dataset, path)?;
-        self.array(path, &Array { dataset, dtype: "string", chunk: &chunk, fill: json!(""), codecs, attributes })?;
+        let attributes = self.attributes(&variable.dataset, path)?;
+        self.array(path, &Array { variable, dtype: "string", chunk: &chunk, fill: json!(""), codecs, attributes })?;
         Ok(true)
     }
 
@@ -249,7 +252,7 @@ impl Store<'_> {
             ElementType::Integer(Integer { is_signed: true, .. }) => "int64",
             ElementType::Integer(Integer { is_signed: false, .. }) => "uint64",
         };
-        let shape = dataset.shape();
+        let shape = variable.shape();
         let chunk = dataset.chunk_shape()?.unwrap_or_else(|| chunk_of(shape));
         for start in chunk_starts(shape, &chunk) {
             let extents = extents_within(shape, &chunk, &start);
@@ -261,7 +264,7 @@ impl Store<'_> {
         let codecs = json!([{ "name": "bytes", "configuration": { "endian": "little" } }, gzip()]);
         let fill = if dtype.starts_with("float") { number(dataset.fill()?.unwrap_or(0.0)) } else { json!(0) };
         let attributes = self.attributes(dataset, path)?;
-        self.array(path, &Array { dataset, dtype, chunk: &chunk, fill, codecs, attributes })?;
+        self.array(path, &Array { variable, dtype, chunk: &chunk, fill, codecs, attributes })?;
         Ok(true)
     }
 }
@@ -284,16 +287,23 @@ fn zarr_float(dtype: DType) -> &'static str {
 }
 
 /// The configuration of the codec, as the Python package writes it.
-fn configuration(options: &FilterOptions) -> Json {
-    let mut members = Map::new();
-    let (kind, value) = parts(options.bound);
-    members.insert(kind.into(), value.map_or(json!(true), |value| json!(value)));
+fn configuration(plan: &Plan) -> Json {
+    let (mut members, options) = (Map::new(), &plan.options);
+    for (kind, value) in [options.bound].into_iter().chain(plan.pointwise).map(parts) {
+        members.insert(kind.into(), value.map_or(json!(true), |value| json!(value)));
+    }
     members.insert("preset".into(), json!(options.preset.name()));
+    if options.stable != Stable::Auto {
+        members.insert("stable".into(), json!(options.stable == Stable::On));
+    }
     if let (Some((lo, hi)), ErrorBound::Rel(_)) = (options.range, options.bound) {
         members.insert("value_range".into(), json!([lo, hi]));
     }
-    if let Some(fill) = options.fill.filter(|fill| fill.is_finite()) {
-        members.insert("fill_value".into(), json!(fill));
+    let fills: Vec<f64> = options.fills.iter().copied().filter(|fill| fill.is_finite()).collect();
+    match fills[..] {
+        [] => {}
+        [fill] => _ = members.insert("fill_value".into(), json!(fill)),
+        _ => _ = members.insert("fill_value".into(), json!(fills)),
     }
     Json::Object(members)
 }

@@ -3,10 +3,11 @@
 
 use pumice::backend::{Corner, for_each_run};
 use pumice::metrics::Guarantee;
-use pumice::{AnalysisOptions, DecodeOptions, Element, ErrorBound, ErrorKind, Source, with_dtype};
-use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions};
+use pumice::{AnalysisOptions, Config, DecodeOptions, Element, ErrorBound, ErrorKind, Recent, Source, with_dtype};
+use pumice_hdf5::{ByteOrder, ChunkType};
 
-use super::catalog::Plan;
+use super::catalog::{Plan, chunk_of};
+use super::record::Checksum;
 use super::source::Variable;
 use crate::failure::{Failure, Result};
 use crate::target::is_target;
@@ -15,72 +16,145 @@ use crate::target::is_target;
 const SAMPLE_VALUES: usize = 1 << 22;
 const MIN_SAMPLE: usize = 2;
 const MAX_SAMPLE: usize = 16;
+/// Chunks are much larger if they have this many times as many values.
+const MUCH_LARGER: usize = 4;
 
 /// The outcome of compressing a variable.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) stored_bytes: u64,
+    /// Of unpacked values, if they are packed.
     pub(crate) max_abs_error: f64,
+    /// Of the values that were read, and of those that readers of the result get.
+    pub(crate) input_checksum: Checksum,
+    pub(crate) checksum: Checksum,
+    /// What was taken for a fill value in some chunk, each once.
+    pub(crate) fills: Vec<f64>,
 }
 
-/// The values of a variable. The fill value is read as NaN, so that it does not count for the range.
+/// The values of a variable.
 struct Values<'a> {
     variable: &'a Variable<'a>,
-    fill: Option<f64>,
 }
 
 impl<T: Element> Source<T> for Values<'_> {
     fn shape(&self) -> &[usize] {
-        self.variable.dataset.shape()
+        self.variable.shape()
     }
 
     fn read_box(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> pumice::Result<()> {
-        self.variable.read_box(start, extents, out)?;
-        if let Some(fill) = self.fill.map(T::from_f64) {
-            let values = out.iter_mut().filter(|value| value.to_bits_u64() == fill.to_bits_u64());
-            values.for_each(|value| *value = T::from_f64(f64::NAN));
-        }
-        Ok(())
+        self.variable.read_box(start, extents, out)
     }
 }
 
-/// Finds the range that a relative bound refers to: that of the whole variable, so that all chunks have one bound.
-pub(crate) fn find_range(variable: &Variable<'_>, plan: &mut Plan, threads: usize) -> Result<()> {
-    if !matches!(plan.bound, ErrorBound::Rel(_)) || plan.options.range.is_some() {
-        return Ok(());
+/// Turns the bounds that were asked for into those of the stored values. For a relative bound this takes a pass over the
+/// whole variable, so that all chunks have one bound.
+pub(crate) fn resolve(variable: &Variable<'_>, plan: &mut Plan, threads: usize) -> Result<()> {
+    let needs_range = plan.range.is_none() && plan.bounds.iter().any(|bound| matches!(bound, ErrorBound::Rel(_)));
+    let found = if needs_range {
+        let (values, fills) = (Values { variable }, fills(plan));
+        with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, &fills, threads))?
+    } else {
+        None
+    };
+    plan.shown_range = plan.range.or(found.map(|range| plan.packing.map_or(range, |packing| packing.unpack(range))));
+    match (plan.bounds.as_slice(), plan.range) {
+        // A share of the range is the same for packed values.
+        ([bound @ ErrorBound::Rel(_)], None) => {
+            plan.options.range = found;
+            plan.options.bound = found.map_or(ErrorBound::Lossless, |_| *bound);
+            return Ok(());
+        }
+        ([bound @ ErrorBound::Rel(_)], Some(_)) if plan.packing.is_none() => {
+            plan.options.range = plan.range;
+            plan.options.bound = *bound;
+            return Ok(());
+        }
+        _ => {}
     }
-    let values = Values { variable, fill: plan.chunk_type.fill };
-    let fills = plan.options.fill.as_slice();
-    let range = with_dtype!(plan.chunk_type.dtype, T => pumice::value_range::<T>(&values, fills, threads))?;
-    match range {
-        Some(range) => plan.options.range = Some(range),
-        None => plan.options.bound = ErrorBound::Lossless,
+    let stored = |bound: f64| plan.packing.map_or(bound, |packing| packing.stored_bound(bound));
+    let (mut absolute, mut others) = (Vec::new(), Vec::new());
+    for bound in &plan.bounds {
+        match *bound {
+            ErrorBound::Abs(abs) => absolute.push(stored(abs)),
+            ErrorBound::Rel(rel) => match (plan.range, found) {
+                (Some(range), _) => absolute.push(stored(share(rel, range))),
+                (None, Some(range)) => absolute.push(share(rel, range)),
+                // No finite values, to which no bound applies.
+                (None, None) => {}
+            },
+            ErrorBound::L2(norm) => others.push(ErrorBound::L2(stored(norm))),
+            other => others.push(other),
+        }
     }
+    let least = absolute.into_iter().reduce(f64::min).map(ErrorBound::Abs);
+    let mut all = least.into_iter().chain(others);
+    plan.options.bound = all.next().unwrap_or(ErrorBound::Lossless);
+    plan.pointwise = all.next();
     Ok(())
+}
+
+/// A share of the width of a range, rounded down.
+fn share(rel: f64, (lo, hi): (f64, f64)) -> f64 {
+    // hi - lo may overflow where the products do not.
+    let share = if (hi - lo).is_finite() { rel * (hi - lo) } else { rel * hi - rel * lo };
+    share.min(f64::MAX).next_down().next_down().max(0.0)
+}
+
+/// The fill values that are known: of the options and of the dataset.
+fn fills(plan: &Plan) -> Vec<f64> {
+    plan.options.fills.iter().copied().chain(plan.chunk_type.fill).collect()
 }
 
 /// Estimates the compressed size from some chunks, spread evenly. For larger chunks `pumice::analyze` samples their
 /// values.
 pub(crate) fn estimate(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
     let chunk_values: usize = plan.chunk_type.extents.iter().product();
-    if chunk_values > SAMPLE_VALUES && !is_target(plan.bound) {
+    if chunk_values > SAMPLE_VALUES && !plan.bounds.iter().copied().any(is_target) {
         return analyze(variable, plan, threads);
     }
-    let starts: Vec<Vec<usize>> = chunk_starts(variable.dataset.shape(), &plan.chunk_type.extents).collect();
+    let starts: Vec<Vec<usize>> = chunk_starts(variable.shape(), &plan.chunk_type.extents).collect();
     let n_sampled = (SAMPLE_VALUES / chunk_values).clamp(MIN_SAMPLE, MAX_SAMPLE).min(starts.len());
     let sample: Vec<_> = (0..n_sampled).map(|i| starts[i * starts.len() / n_sampled].clone()).collect();
     let outcome = compress_chunks(variable, plan, &sample, threads, &|_| (), |_, _| Ok(()))?;
     Ok(outcome.stored_bytes * starts.len() as u64 / n_sampled.max(1) as u64)
 }
 
+/// How much better the ratio gets with the chunks of `"auto"`, if these are much larger: 0.1 is 10 %. Compresses one of
+/// these chunks, and the values in it in the chunks of the plan.
+pub(crate) fn gain_of_larger_chunks(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<Option<f64>> {
+    let (shape, extents) = (variable.shape(), &plan.chunk_type.extents);
+    let larger = chunk_of(shape);
+    let n_values = |extents: &[usize]| extents.iter().product::<usize>();
+    if n_values(&larger) < MUCH_LARGER * n_values(extents) || plan.bounds.iter().copied().any(is_target) {
+        return Ok(None);
+    }
+    let bytes_per_value = |plan: &Plan, starts: &[Vec<usize>]| -> Result<f64> {
+        let outcome = compress_chunks(variable, plan, starts, threads, &|_| (), |_, _| Ok(()))?;
+        let covered = starts.iter().map(|start| n_values(&extents_within(shape, &plan.chunk_type.extents, start)));
+        Ok(outcome.stored_bytes as f64 / covered.sum::<usize>().max(1) as f64)
+    };
+    let starts: Vec<Vec<usize>> = chunk_starts(shape, &larger).collect();
+    let middle = &starts[starts.len() / 2];
+    let is_inside = |start: &Vec<usize>| {
+        start.iter().zip(middle).zip(&larger).all(|((at, first), n)| (*first..first + n).contains(at))
+    };
+    let small: Vec<Vec<usize>> = chunk_starts(shape, extents).filter(is_inside).collect();
+    let with_larger =
+        Plan { chunk_type: ChunkType { extents: larger.clone(), ..plan.chunk_type.clone() }, ..plan.clone() };
+    let (now, then) = (bytes_per_value(plan, &small)?, bytes_per_value(&with_larger, std::slice::from_ref(middle))?);
+    Ok((then > 0.0).then_some(now / then - 1.0))
+}
+
 fn analyze(variable: &Variable<'_>, plan: &Plan, threads: usize) -> Result<u64> {
-    let values = Values { variable, fill: None };
-    let fills = plan.options.fill.as_slice();
+    let values = Values { variable };
+    let fills = fills(plan);
     let bound = match (plan.options.bound, plan.options.range) {
-        (ErrorBound::Rel(e), Some((lo, hi))) => ErrorBound::Abs(e * (hi - lo)),
+        (ErrorBound::Rel(e), Some(range)) => ErrorBound::Abs(share(e, range)),
         (bound, _) => bound,
     };
-    let options = AnalysisOptions::new().bounds(&[bound]).presets(&[plan.options.preset]).fills(fills).threads(threads);
+    let options =
+        AnalysisOptions::new().bounds(&[bound]).presets(&[plan.options.preset]).fills(&fills).threads(threads);
     let found = with_dtype!(plan.chunk_type.dtype, T => pumice::analyze_from::<T>(&values, &options, &|_| ()))?;
     Ok(found.estimates.first().map_or(found.raw_bytes, |estimate| estimate.compressed_bytes))
 }
@@ -93,7 +167,7 @@ pub(crate) fn compress(
     progress: &dyn Fn(u64),
     write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
-    let starts: Vec<Vec<usize>> = chunk_starts(variable.dataset.shape(), &plan.chunk_type.extents).collect();
+    let starts: Vec<Vec<usize>> = chunk_starts(variable.shape(), &plan.chunk_type.extents).collect();
     compress_chunks(variable, plan, &starts, threads, progress, write)
 }
 
@@ -105,7 +179,7 @@ fn compress_chunks(
     progress: &dyn Fn(u64),
     mut write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
-    let chunk = Chunk { shape: variable.dataset.shape(), chunk_type: &plan.chunk_type, options: &plan.options };
+    let chunk = Chunk { shape: variable.shape(), plan };
     let mut outcome = Outcome::default();
     for starts in starts.chunks(threads.max(1)) {
         let coded = with_dtype!(plan.chunk_type.dtype, T => {
@@ -121,8 +195,18 @@ fn compress_chunks(
             write(start, &coded.stream)?;
             outcome.stored_bytes += coded.stream.len() as u64;
             outcome.max_abs_error = outcome.max_abs_error.max(coded.max_abs_error);
+            outcome.input_checksum.add(coded.input_checksum);
+            outcome.checksum.add(coded.checksum);
+            for fill in coded.fills {
+                if outcome.fills.iter().all(|known| known.to_bits() != fill.to_bits()) {
+                    outcome.fills.push(fill);
+                }
+            }
             progress(coded.raw_bytes);
         }
+    }
+    if let Some(packing) = plan.packing {
+        outcome.max_abs_error = packing.unpacked_error(outcome.max_abs_error);
     }
     Ok(outcome)
 }
@@ -172,18 +256,20 @@ struct Coded {
     stream: Vec<u8>,
     raw_bytes: u64,
     max_abs_error: f64,
+    input_checksum: Checksum,
+    checksum: Checksum,
+    fills: Vec<f64>,
 }
 
 /// What all chunks of a variable have in common.
 struct Chunk<'a> {
     shape: &'a [usize],
-    chunk_type: &'a ChunkType,
-    options: &'a FilterOptions,
+    plan: &'a Plan,
 }
 
 impl Chunk<'_> {
     fn read<T: Element>(&self, variable: &Variable<'_>, start: &[usize]) -> Result<Vec<T>> {
-        let extents = extents_within(self.shape, &self.chunk_type.extents, start);
+        let extents = extents_within(self.shape, &self.plan.chunk_type.extents, start);
         let mut values = vec![T::default(); extents.iter().product()];
         variable.read_box(start, &extents, &mut values)?;
         Ok(values)
@@ -191,29 +277,50 @@ impl Chunk<'_> {
 
     /// Pads, compresses, decompresses and compares.
     fn code<T: Element>(&self, start: &[usize], values: Vec<T>) -> Result<Coded> {
-        let (size, full) = (size_of::<T>(), &self.chunk_type.extents);
+        let chunk_type = &self.plan.chunk_type;
+        let (size, full) = (size_of::<T>(), &chunk_type.extents);
         let extents = extents_within(self.shape, full, start);
-        let little = ChunkType { order: ByteOrder::Little, ..self.chunk_type.clone() };
+        let little = ChunkType { order: ByteOrder::Little, ..chunk_type.clone() };
         let mut bytes = Vec::new();
         T::extend_le_bytes(&values, &mut bytes);
         let mut padded = Vec::new();
-        let padding = T::from_f64(self.chunk_type.fill.unwrap_or(0.0));
+        let padding = T::from_f64(chunk_type.fill.unwrap_or(0.0));
         T::extend_le_bytes(&vec![padding; full.iter().product()], &mut padded);
         copy_corner(&bytes, &extents, &mut padded, full, &extents, size);
         // The stream is the same for both byte orders.
-        let stream = pumice_hdf5::encode(&padded, &little, self.options, 1)?;
+        let stream = match self.plan.pointwise {
+            None => pumice_hdf5::encode(&padded, &little, &self.plan.options, 1, &Recent::new(0))?,
+            Some(pointwise) => self.with_both_bounds::<T>(&padded, pointwise)?,
+        };
         pumice_hdf5::decode(&stream, &little, &mut padded, DecodeOptions::new().threads(1))?;
         copy_corner(&padded, full, &mut bytes, &extents, &extents, size);
         let mut restored = vec![T::default(); values.len()];
         T::copy_from_le_bytes(&bytes, &mut restored);
         let ranges: Vec<_> = extents.iter().map(|&n| 0..n).collect();
-        let found = Guarantee::of(&pumice::inspect(&stream)?).compare(&ranges, &values, &restored);
+        let info = pumice::inspect(&stream)?;
+        let found = Guarantee::of(&info).compare(&ranges, &values, &restored);
         if !found.bound_kept() {
             let message = format!("an error of {:e} breaks the bound; nothing was written", found.max_abs_error);
             return Err(Failure::new(ErrorKind::BoundBroken, message)
                 .hint("this is a bug in pumice or a fault of the machine: please report it with the input"));
         }
-        Ok(Coded { stream, raw_bytes: bytes.len() as u64, max_abs_error: found.max_abs_error })
+        let (mut input_checksum, mut checksum) = (Checksum::default(), Checksum::default());
+        input_checksum.add_box(self.shape, start, &extents, &values);
+        checksum.add_box(self.shape, start, &extents, &restored);
+        let (raw_bytes, max_abs_error) = (bytes.len() as u64, found.max_abs_error);
+        Ok(Coded { stream, raw_bytes, max_abs_error, input_checksum, checksum, fills: info.fills })
+    }
+
+    /// Compresses with an absolute bound and one relative to each value, which the filter's options cannot express.
+    fn with_both_bounds<T: Element>(&self, padded: &[u8], pointwise: ErrorBound) -> Result<Vec<u8>> {
+        let Plan { options, chunk_type, .. } = self.plan;
+        let mut values = vec![T::default(); padded.len() / size_of::<T>()];
+        T::copy_from_le_bytes(padded, &mut values);
+        let mut fills = fills(self.plan);
+        fills.sort_by(f64::total_cmp);
+        fills.dedup_by_key(|fill| fill.to_bits());
+        let config = Config::new(options.bound).and(pointwise).preset(options.preset).fills(&fills).threads(1);
+        Ok(pumice::compress(&values, &chunk_type.extents, &config)?)
     }
 }
 

@@ -1,36 +1,180 @@
 //! A file appears under its name only when it is complete, whatever happens to the program that writes it.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::sandbox::{Sandbox, smooth};
+use crate::sandbox::{Sandbox, smooth, stderr};
 
+/// How temporary files are made: without a name where the file system allows that, or as elsewhere.
+const NAMED: &str = "PUMICE_NAMED_TEMPORARY";
+
+/// Processes to kill, and to send signals to; more in the long run that docs/test-runs.md lists.
+fn n_trials(variable: &str, short: u32) -> u32 {
+    std::env::var(variable).map_or(short, |n| n.parse().expect("a number"))
+}
+
+fn start(sandbox: &Sandbox, line: &[&str], named: &str) -> Child {
+    let program = env!("CARGO_BIN_EXE_pumice");
+    let mut command = Command::new(if cfg!(target_os = "linux") { "env" } else { program });
+    if cfg!(target_os = "linux") {
+        // Tests that run in the background of a script inherit that INT is ignored.
+        command.args(["--default-signal", program]);
+    }
+    command.args(line).current_dir(sandbox.path("")).env(NAMED, named);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn leftovers(sandbox: &Sandbox) -> Vec<String> {
+    sandbox.files().into_iter().filter(|name| name.starts_with(".pumice-")).collect()
+}
+
+/// Kills the program at any time, over an existing file and without one, then lets it run once.
 #[test]
-fn killed_while_writing_leaves_the_old_file_or_the_new_one() {
+fn killed_while_writing_leaves_the_old_file_or_the_new_one_and_nothing_to_clean_up() {
     let sandbox = Sandbox::new();
     sandbox.write_f32("x_500x100x40.f32", &smooth(&[500, 100, 40]));
-    let line = ["compress", "x_500x100x40.f32", "-o", "x.pum", "--rel", "1e-4", "--chunk", "4,100,40"];
-    let start = Instant::now();
-    sandbox.run(&line.join(" "));
-    let duration = start.elapsed();
-    let new = sandbox.read("x.pum");
     let old = b"the old file".to_vec();
-    let n_trials = 30;
-    for trial in 0..n_trials {
-        sandbox.write("x.pum", &old);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pumice"))
-            .args(line)
-            .current_dir(sandbox.path(""))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        sleep(duration.mul_f64(1.3 * f64::from(trial) / f64::from(n_trials)) + Duration::from_micros(500));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let now = sandbox.read("x.pum");
-        assert!(now == old || now == new, "trial {trial}: {} bytes", now.len());
+    let lines = [
+        &["compress", "x_500x100x40.f32", "-o", "x.pum", "--rel", "1e-3", "--preset", "fast", "--chunk", "40,100,40"][..],
+        &["compress", "x_500x100x40.f32", "-o", "x.pum", "--rel", "1e-3", "--preset", "fast", "--verify"],
+    ];
+    for (line, named) in lines.into_iter().flat_map(|line| [(line, "0"), (line, "1")]) {
+        let begun = Instant::now();
+        assert!(start(&sandbox, line, named).wait().unwrap().success());
+        let duration = begun.elapsed();
+        let new = sandbox.read("x.pum");
+        let n_trials = n_trials("PUMICE_TEST_KILLS", 24) / 4;
+        for trial in 0..n_trials {
+            let has_old = trial.is_multiple_of(2);
+            let _ = std::fs::remove_file(sandbox.path("x.pum"));
+            if has_old {
+                sandbox.write("x.pum", &old);
+            }
+            let before = leftovers(&sandbox);
+            let mut child = start(&sandbox, line, named);
+            sleep(duration.mul_f64(1.2 * f64::from(trial) / f64::from(n_trials)) + Duration::from_micros(500));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            match std::fs::read(sandbox.path("x.pum")) {
+                Ok(now) => assert!((has_old && now == old) || now == new, "trial {trial}: {} bytes", now.len()),
+                Err(_) => assert!(!has_old, "trial {trial}: the old file is gone"),
+            }
+            // Over an existing file, a name is needed for two system calls; otherwise never.
+            if cfg!(target_os = "linux") && named == "0" && !has_old {
+                assert!(leftovers(&sandbox).iter().all(|name| before.contains(name)), "trial {trial}");
+            }
+        }
+        assert!(start(&sandbox, line, named).wait().unwrap().success());
+        if cfg!(target_os = "linux") {
+            assert_eq!(leftovers(&sandbox), [""; 0]);
+        }
+        assert_eq!(sandbox.read("x.pum"), new);
     }
+}
+
+/// Until the program, which waits for more input, has opened its output.
+#[cfg(unix)]
+fn wait_for_output(sandbox: &Sandbox, child: &mut Child, named: &str) {
+    let begun = Instant::now();
+    while leftovers(sandbox).is_empty() && begun.elapsed() < Duration::from_secs(20) {
+        if named == "0" && begun.elapsed() > Duration::from_millis(30) {
+            return;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the program waits for input");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn signals_end_the_program_as_they_should_and_leave_nothing() {
+    use std::io::Write;
+    use std::os::unix::process::ExitStatusExt;
+    let sandbox = Sandbox::new();
+    let rows = smooth(&[100, 50]);
+    let bytes: Vec<u8> = rows.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let line =
+        ["compress", "-", "-o", "x.pum", "--dtype", "f32", "--shape", "1000,100,50", "--abs", "1e-3", "--one-pass"];
+    let signals = [("HUP", 1), ("INT", 2), ("TERM", 15), ("USR1", 10), ("XCPU", 24)];
+    let signals = if cfg!(target_os = "linux") { &signals[..] } else { &signals[..3] };
+    for trial in 0..n_trials("PUMICE_TEST_SIGNALS", 10) {
+        let (name, number) = signals[trial as usize % signals.len()];
+        let named = ["1", "0"][trial as usize / signals.len() % 2];
+        let mut child = start(&sandbox, &line, named);
+        let mut stdin = child.stdin.take().unwrap();
+        // More than a pipe holds, so that the program has read some.
+        stdin.write_all(&bytes.repeat(8)).unwrap();
+        wait_for_output(&sandbox, &mut child, named);
+        assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().signal(), Some(number), "{name}");
+        assert!(sandbox.files().is_empty(), "{name}: {:?}", sandbox.files());
+    }
+}
+
+/// As after `nohup`, and for `INT` in the background of a script.
+#[cfg(unix)]
+#[test]
+fn signals_that_the_parent_ignores_stay_ignored() {
+    use std::io::Write;
+    let sandbox = Sandbox::new();
+    let line = "compress - -o x.pum --dtype f32 --shape 60000 --abs 1e-3 --one-pass";
+    let script = format!("trap '' HUP INT; exec '{}' {line}", env!("CARGO_BIN_EXE_pumice"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).current_dir(sandbox.path("")).env(NAMED, "1").stdout(Stdio::null());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&[0; 100_000]).unwrap();
+    wait_for_output(&sandbox, &mut child, "1");
+    for name in ["HUP", "INT"] {
+        assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+    }
+    sleep(Duration::from_millis(50));
+    stdin.write_all(&[0; 140_000]).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(sandbox.files(), ["x.pum"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_may_not_grow_is_an_input_output_error() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_100000.f32", &smooth(&[100_000]));
+    for named in ["0", "1"] {
+        let script =
+            format!("ulimit -f 8; exec '{}' compress x_100000.f32 -o x.pum --lossless", env!("CARGO_BIN_EXE_pumice"));
+        let mut command = Command::new("sh");
+        let output = command.args(["-c", &script]).current_dir(sandbox.path("")).env(NAMED, named).output().unwrap();
+        assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+        assert!(stderr(&output).contains("x.pum") && stderr(&output).contains("too large"), "{}", stderr(&output));
+        assert_eq!(sandbox.files(), ["x_100000.f32"]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_input_output_error() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_100000.f32", &smooth(&[100_000]));
+    let message = sandbox.fails("compress x_100000.f32 -o /dev/full --lossless", 6);
+    assert!(message.contains("/dev/full"), "{message}");
+}
+
+/// As `cp` and the redirection of a shell do.
+#[cfg(unix)]
+#[test]
+fn a_link_is_followed_even_if_it_dangles() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_1000.f32", &smooth(&[1000]));
+    std::fs::create_dir(sandbox.path("data")).unwrap();
+    std::os::unix::fs::symlink("data/x.pum", sandbox.path("link.pum")).unwrap();
+    for bound in ["1e-2", "1e-3"] {
+        sandbox.run(&format!("compress x_1000.f32 -o link.pum --abs {bound}"));
+        assert!(sandbox.path("link.pum").is_symlink());
+        assert_eq!(sandbox.json("info data/x.pum")["abs_bound"].as_f64(), bound.parse().ok());
+    }
+    assert!(sandbox.fails("compress x_1000.f32 -o data --abs 1", 2).contains("not a regular file"));
 }
 
 #[test]

@@ -59,12 +59,8 @@ fn an_unknown_type_or_shape_gives_a_hint() {
 #[test]
 fn unsupported_npy_files_give_a_hint_to_convert_them() {
     let sandbox = Sandbox::new();
-    sandbox.write("fortran.npy", &npy("<f4", "True", "(2, 3)", &[0; 24]));
-    sandbox.write("big.npy", &npy(">f4", "False", "(2, 3)", &[0; 24]));
     sandbox.write("int.npy", &npy("<i4", "False", "(2, 3)", &[0; 24]));
     sandbox.write("short.npy", &npy("<f4", "False", "(2, 3)", &[0; 20]));
-    assert!(sandbox.fails("compress fortran.npy -o x.pum --abs 1", 3).contains("ascontiguousarray"));
-    assert!(sandbox.fails("compress big.npy -o x.pum --abs 1", 3).contains("astype('<f4')"));
     assert!(sandbox.fails("compress int.npy -o x.pum --abs 1", 3).contains("astype"));
     sandbox.fails("compress short.npy -o x.pum --abs 1", 5);
 }

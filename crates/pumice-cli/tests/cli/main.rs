@@ -8,8 +8,11 @@ mod check;
 #[cfg(feature = "hdf5")]
 mod convert;
 mod device;
+mod formats;
 mod help;
 mod layout;
+#[cfg(target_os = "linux")]
+mod memory;
 mod recover;
 mod round_trip;
 mod sandbox;

@@ -85,6 +85,37 @@ fn other_files_are_an_error() {
 }
 
 #[test]
+fn a_missing_beginning_is_made_up_for() {
+    let (sandbox, restored) = with_chunks();
+    let bytes = sandbox.read("x.pum");
+    sandbox.write("x.pum", &bytes[40..]);
+    assert!(sandbox.fails("info x.pum", 4).contains("pumice recover"));
+    let report = sandbox.json("recover x.pum -o saved.f32");
+    assert_eq!((&report["n_lost"], &report["end_known"]), (&1.into(), &true.into()));
+    assert_eq!(sandbox.read_f32("saved.f32")[12_000..], restored[12_000..]);
+    // Without the end as well.
+    sandbox.write("x.pum", &bytes[40..bytes.len() / 2]);
+    assert!(sandbox.fails("recover x.pum -o saved.f32", 4).contains("intact chunks were found"));
+}
+
+#[test]
+fn concatenated_files_are_saved_one_by_one() {
+    let (sandbox, restored) = with_chunks();
+    sandbox.write_f32("z_2x3.f32", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    sandbox.run("compress z_2x3.f32 -o z.pum --lossless");
+    let both = [sandbox.read("x.pum"), sandbox.read("z.pum")].concat();
+    sandbox.write("both.pum", &both);
+    for line in ["info both.pum", "decompress both.pum -o saved.f32"] {
+        assert!(sandbox.fails(line, 4).contains("--stream"), "{line}");
+    }
+    assert!(sandbox.run("recover both.pum -o saved.f32").contains("stream 1 of 2"));
+    assert_eq!(sandbox.read_f32("saved.f32"), restored);
+    assert_eq!(sandbox.json("recover both.pum -o saved.f32 --stream 2")["n_streams"], 2);
+    assert_eq!(sandbox.read_f32("saved.f32"), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert!(sandbox.fails("recover both.pum -o saved.f32 --stream 3", 2).contains("there are 2"));
+}
+
+#[test]
 fn a_missing_end_is_reported() {
     let (sandbox, restored) = with_chunks();
     let bytes = sandbox.read("x.pum");

@@ -171,3 +171,24 @@ fn the_output_must_not_be_the_input() {
     );
     assert_eq!(sandbox.read("x_40x30x40.f32").len(), 192_000);
 }
+
+#[test]
+fn copies_in_the_stable_mode_keep_every_bit() {
+    let (sandbox, _) = with_field();
+    sandbox.run("compress x_40x30x40.f32 -o x.pum --abs 0.013 --stable");
+    assert_eq!(sandbox.json("info x.pum")["stable"], true);
+    assert!(sandbox.run("info x.pum").contains("changes no value"));
+    sandbox.run("decompress x.pum -o y_40x30x40.f32");
+    for (i, preset) in ["fast", "balanced", "max"].into_iter().enumerate() {
+        sandbox.run(&format!(
+            "compress y_40x30x40.f32 -o y.pum --abs 0.013 --stable --preset {preset} --chunk {},30,40",
+            9 + i
+        ));
+        sandbox.run("decompress y.pum -o z.f32");
+        assert_eq!(sandbox.read("z.f32"), sandbox.read("y_40x30x40.f32"), "{preset}");
+    }
+    let refused = sandbox.fails("compress x_40x30x40.f32 -o y.pum --pwrel 1e-3 --stable", 2);
+    assert!(refused.contains("stable mode"), "{refused}");
+    assert_eq!(sandbox.json("compress x_40x30x40.f32 -o x.pum --abs 0.013").get("stable"), None);
+    assert_eq!(sandbox.json("info x.pum")["stable"], false);
+}

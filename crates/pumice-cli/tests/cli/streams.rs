@@ -14,7 +14,7 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 fn streams_are_compressed_as_they_arrive() {
     let sandbox = Sandbox::new();
     let values = smooth(&[50, 20, 30]);
-    for bound in ["--abs 1e-3", "--rel 1e-3 --range -2,2", "--rel 1e-3", "--abs 1e-3 --verify"] {
+    for bound in ["--abs 1e-3 --one-pass", "--rel 1e-3 --range -2,2 --one-pass", "--rel 1e-3", "--abs 1e-3 --verify"] {
         let line = format!("compress - -o x.pum --shape 50,20,30 --dtype f32 {bound}");
         let output = sandbox.command(&line).write_stdin(bytes_of(&values)).output().unwrap();
         assert!(output.status.success(), "{bound}: {}", stderr(&output));
@@ -104,6 +104,135 @@ fn a_named_pipe_is_written_to_and_stays_one() {
     sandbox.run("compress x_20x30.f32 -o pipe --abs 1e-3");
     assert_eq!(reader.join().unwrap(), sandbox.read("x.pum"));
     assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
-    sandbox.fails("decompress x.pum -o pipe", 2);
+    let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+    sandbox.run("decompress x.pum -o pipe");
+    sandbox.run("decompress x.pum -o y.f32");
+    assert_eq!(reader.join().unwrap(), sandbox.read("y.f32"));
     assert!(sandbox.fails("compress x_20x30.f32 -o pipe --abs 1e-3 --verify", 2).contains("pipes"));
+}
+
+/// Chunks that do not span the rows, and a single chunk.
+fn compressed(sandbox: &Sandbox) -> [&'static str; 2] {
+    sandbox.write_f32("x_90x80x70.f32", &smooth(&[90, 80, 70]));
+    sandbox.run("compress x_90x80x70.f32 -o chunks.pum --abs 1e-3 --chunk 32,40,40");
+    sandbox.run("compress x_90x80x70.f32 -o single.pum --abs 1e-3");
+    ["chunks", "single"]
+}
+
+/// Runs a command with this standard input, which must succeed.
+fn piped(sandbox: &Sandbox, line: &str, input: Vec<u8>) -> Vec<u8> {
+    let output = sandbox.command(line).write_stdin(input).output().unwrap();
+    assert!(output.status.success(), "pumice {line}: {}", stderr(&output));
+    output.stdout
+}
+
+#[test]
+fn a_pipe_is_decompressed_as_a_file_is() {
+    let sandbox = Sandbox::new();
+    for name in compressed(&sandbox) {
+        let stream = || sandbox.read(&format!("{name}.pum"));
+        sandbox.run(&format!("decompress {name}.pum -o y.f32"));
+        sandbox.run(&format!("decompress {name}.pum -o y.npy"));
+        let expected = sandbox.read("y.f32");
+        for threads in [1, 3] {
+            assert!(piped(&sandbox, &format!("decompress - -o - --threads {threads}"), stream()) == expected);
+        }
+        piped(&sandbox, "decompress - -o z.f32", stream());
+        assert!(sandbox.read("z.f32") == expected);
+        // The number of rows comes last, but is in the header.
+        piped(&sandbox, "decompress - -o z.npy", stream());
+        assert!(sandbox.read("z.npy") == sandbox.read("y.npy"));
+        sandbox.run(&format!("decompress {name}.pum -o y.f32 --region 3:50,:,-1"));
+        let region = piped(&sandbox, "decompress - -o - --region 3:50,:,-1", stream());
+        assert!(region == sandbox.read("y.f32"));
+    }
+}
+
+#[test]
+fn a_pipe_is_described_and_checked_as_a_file_is() {
+    let sandbox = Sandbox::new();
+    for name in compressed(&sandbox) {
+        let stream = sandbox.read(&format!("{name}.pum"));
+        let report = |line: &str, input: Vec<u8>| -> serde_json::Value {
+            let mut report: serde_json::Value = serde_json::from_slice(&piped(&sandbox, line, input)).unwrap();
+            for name in ["file", "original", "other"] {
+                report.as_object_mut().unwrap().remove(name);
+            }
+            report
+        };
+        let expected = report(&format!("info {name}.pum --json"), Vec::new());
+        assert_eq!(report("info - --json", stream.clone()), expected);
+        let expected = report(&format!("check x_90x80x70.f32 {name}.pum --json"), Vec::new());
+        assert_eq!(report("check x_90x80x70.f32 - --json", stream), expected);
+        let line = format!("check - {name}.pum --json");
+        assert_eq!(report(&line, sandbox.read("x_90x80x70.f32")), expected);
+    }
+    assert!(sandbox.fails("check - -", 2).contains("both"));
+}
+
+#[test]
+fn a_pipe_that_is_cut_short_is_an_error_and_leaves_no_file() {
+    let sandbox = Sandbox::new();
+    for name in compressed(&sandbox) {
+        let stream = sandbox.read(&format!("{name}.pum"));
+        for n in [0, 20, stream.len() / 2, stream.len() - 1] {
+            for line in ["decompress - -o y.f32", "decompress - -o -", "info -", "check x_90x80x70.f32 -"] {
+                let output = sandbox.command(line).write_stdin(&stream[..n]).output().unwrap();
+                let code = output.status.code().unwrap();
+                assert!(
+                    code == 5 || (n == 0 && line.starts_with("check")) || n + 1 == stream.len(),
+                    "{line} {n}: {code}"
+                );
+                assert_ne!(code, 0, "{line} {n}");
+            }
+        }
+        let mut damaged = stream.clone();
+        damaged[stream.len() / 2] ^= 1;
+        let output = sandbox.command("decompress - -o y.f32").write_stdin(damaged).output().unwrap();
+        assert_eq!(output.status.code(), Some(4));
+        assert!(stderr(&output).contains("pumice recover"), "{}", stderr(&output));
+    }
+    assert_eq!(sandbox.files(), ["chunks.pum", "single.pum", "x_90x80x70.f32"]);
+}
+
+/// A stream is kept in a temporary file first, as the values decide how they are coded.
+#[test]
+fn a_pipe_is_compressed_to_the_same_bytes_as_a_file() {
+    let sandbox = Sandbox::new();
+    let mut values = smooth(&[70, 60, 50]);
+    values.iter_mut().step_by(7).for_each(|value| *value = 1e20);
+    sandbox.write_f32("x_70x60x50.f32", &values);
+    for bound in ["--abs 1e-3", "--rel 1e-3", "--lossless", "--pwrel 1e-2", "--rel 1e-3 --range -2,2", "--psnr 60"] {
+        sandbox.run(&format!("compress x_70x60x50.f32 -o file.pum --preset fast {bound}"));
+        let line = format!("compress - -o - --shape 70,60,50 --dtype f32 --preset fast {bound} --quiet");
+        assert!(piped(&sandbox, &line, bytes_of(&values)) == sandbox.read("file.pum"), "{bound}");
+    }
+    let message = sandbox.fails("compress - -o x.pum --shape 3 --dtype f32 --rel 1 --one-pass", 2);
+    assert!(message.contains("--one-pass"), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_and_open_files_are_written_to() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_20x30.f32", &smooth(&[20, 30]));
+    sandbox.run("compress x_20x30.f32 -o x.pum --abs 1e-3");
+    sandbox.run("decompress x.pum -o y.f32");
+    sandbox.run("decompress x.pum -o /dev/null");
+    let program = env!("CARGO_BIN_EXE_pumice");
+    let shell = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", &script.replace("pumice", program)]).current_dir(sandbox.path(""));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{script}: {}", stderr(&output));
+    };
+    // A file that the shell opened is written to where the shell has got to.
+    shell("(printf head; pumice decompress x.pum -o /dev/stdout --quiet) > z");
+    assert_eq!(sandbox.read("z"), [b"head", &sandbox.read("y.f32")[..]].concat());
+    shell("pumice decompress x.pum -o >(cat > z) --quiet && sleep 0.2");
+    shell("pumice decompress <(cat x.pum) -o z.f32 && cmp z.f32 y.f32");
+    shell("pumice check x_20x30.f32 <(cat x.pum)");
+    shell("pumice check x_20x30.f32 <(cat y.f32) --abs 1e-3");
+    shell("pumice info <(cat x.pum)");
+    shell("pumice compress <(cat x_20x30.f32) -o z.pum --dtype f32 --shape 20,30 --abs 1e-3 && cmp z.pum x.pum");
 }

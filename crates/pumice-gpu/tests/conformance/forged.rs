@@ -1,6 +1,6 @@
 //! Forged payloads: bits are changed and checksums are valid, so that kernels decode them.
 
-use pumice::backend::{self, Assembler, Blueprint, FirstPass, Passes, SecondPass};
+use pumice::backend::{self, Assembler, Blueprint, FirstPass, MAX_NAMED, Passes, SecondPass};
 use pumice::{Config, DecodeOptions, Result};
 use pumice_gpu::{Device, DeviceElement};
 use pumice_testkit::{Float, Rng};
@@ -88,16 +88,21 @@ impl<T: DeviceElement + Float> Passes<T> for OnHost<'_, T> {
         self.0.len()
     }
 
-    fn first(&self, _: &[T], stride: usize) -> Result<FirstPass<T>> {
+    fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>> {
+        assert!(skip.is_empty(), "no fill value is named");
         let is_finite = |x: &T| Float::to_f64(*x).is_finite();
         let samples = self.0.iter().step_by(stride).copied().filter(is_finite).collect();
         let first_nan = self.0.iter().copied().find(|x| Float::to_f64(*x).is_nan());
-        Ok(FirstPass { range: Some(range(self.0.iter().copied().filter(is_finite))), first_nan, samples })
+        let range = Some(range(self.0.iter().copied().filter(is_finite)));
+        Ok(FirstPass { range, first_nan, samples, ..FirstPass::default() })
     }
 
-    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
-        let count = |end: T| self.0.iter().filter(|x| bits(**x) == bits(end)).count() as u64;
-        let inner = self.0.iter().copied().filter(|x| Float::to_f64(*x).is_finite() && !ends.contains(x));
-        Ok(SecondPass { counts: ends.map(count), range: Some(range(inner)) })
+    fn second(&self, skip: &[T]) -> Result<SecondPass<T>> {
+        let mut counts = [0; MAX_NAMED];
+        for (count, skip) in counts.iter_mut().zip(skip) {
+            *count = self.0.iter().filter(|x| bits(**x) == bits(*skip)).count() as u64;
+        }
+        let inner = self.0.iter().copied().filter(|x| Float::to_f64(*x).is_finite() && !skip.contains(x));
+        Ok(SecondPass { counts, range: Some(range(inner)) })
     }
 }

@@ -12,7 +12,7 @@ use crate::library::Hid;
 /// Tracks and indexes the creation order of links or attributes.
 const TRACKED_AND_INDEXED: c_uint = 3;
 const NULL_SPACE: c_int = 2;
-const UNLIMITED: u64 = u64::MAX;
+pub(super) const UNLIMITED: u64 = u64::MAX;
 /// The name of the file, which is never written. HDF5 would first read an existing file of this name.
 const NOT_A_FILE: &std::ffi::CStr = c".pumice-tree-in-memory";
 const MEMORY_STEP: usize = 1 << 16;

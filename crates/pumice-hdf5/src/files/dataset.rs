@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use pumice::{DType, Element, Error, ErrorKind, Result};
 
 use super::attributes::{REFERENCE, SEQUENCE, STRING};
+use super::create::UNLIMITED;
 use super::{DEFAULT, ElementType, Group, Object, c_string, call, failure, library, lock};
 use crate::FILTER_ID;
 use crate::cd_values::{ByteOrder, CdValues};
@@ -61,6 +62,14 @@ impl Dataset {
         &self.shape
     }
 
+    /// Which axes can grow without limit.
+    pub fn is_unlimited(&self) -> Result<Vec<bool>> {
+        let mut most = [0_u64; MAX_RANK];
+        let (unwanted, pointer) = (std::ptr::null_mut(), most.as_mut_ptr());
+        call!(H5Sget_simple_extent_dims(self.space.id => Hid, unwanted => *mut u64, pointer => *mut u64) -> c_int);
+        Ok(most[..self.shape.len()].iter().map(|&n| n == UNLIMITED).collect())
+    }
+
     /// Number of values; 0 for a null dataspace.
     pub fn n_values(&self) -> u64 {
         let count = || -> Result<i64> { Ok(call!(H5Sget_simple_extent_npoints(self.space.id => Hid) -> i64)) };
@@ -96,7 +105,7 @@ impl Dataset {
         Ok(matches!(size, 1 | 2 | 4 | 8).then_some(Integer { size, is_signed }))
     }
 
-    fn creation_properties(&self) -> Result<Object> {
+    pub(super) fn creation_properties(&self) -> Result<Object> {
         Object::new(call!(H5Dget_create_plist(self.id => Hid) -> Hid), || "cannot read properties".into())
     }
 
@@ -121,6 +130,17 @@ impl Dataset {
         let _one_at_a_time = lock();
         let bytes = library.fill_bytes(properties.id, self.datatype.id)?;
         Ok(bytes.map(|bytes| crate::filter::fill_value(&bytes[..dtype.size()], order)))
+    }
+
+    /// The fill value as little-endian bytes of this type, which must be of the same class as that of the dataset; zeros
+    /// where there is none.
+    pub fn fill_bytes(&self, element: ElementType) -> Result<Vec<u8>> {
+        let (properties, datatype) = (self.creation_properties()?, element.id()?);
+        let mut bytes = vec![0_u8; element.size()];
+        let pointer = bytes.as_mut_ptr().cast();
+        let got = call!(H5Pget_fill_value(properties.id => Hid, datatype => Hid, pointer => *mut c_void) -> c_int);
+        // An undefined fill value is a failure.
+        Ok(if got < 0 { vec![0; element.size()] } else { bytes })
     }
 
     /// Size of its values in the file, in bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from ._options import (
     count,
     fills_of,
     number,
+    Stable,
     preset_name,
     several,
     threads_of,
@@ -30,6 +31,8 @@ from ._pumice import CudaArray, Reader
 from .errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # that of typing came with Python 3.11
+
     from ._arrays import BytesLike
 
 # Default limit of the memory that decoding may take.
@@ -47,6 +50,7 @@ def compress(
     ratio: float | None = None,
     lossless: bool = False,
     preset: Preset | None = None,
+    stable: Stable | None = None,
     fill_value: float | Sequence[float] | None = None,
     value_range: tuple[float, float] | None = None,
     chunk_shape: Sequence[int] | None = None,
@@ -65,11 +69,14 @@ def compress(
         pwrel: Largest error of a value, as a share of that value.
         psnr: Peak signal to noise ratio to reach, in dB.
         l2: L2 norm of all errors to stay below.
-        ratio: Ratio of sizes to reach.
+        ratio: Ratio of sizes to reach. An array without values meets any.
         lossless: Every bit comes back.
         preset: `'fast'`, `'balanced'`, `'small'` (the default) or `'max'`, from fastest to smallest, or one of
             `pumice.PRESETS`. On CUDA devices there are `'fast'` and `'balanced'` (the default there).
-        fill_value: The value that stands for "no data", beside NaN, or two of them. Detected if not given.
+        stable: `True`: values that are restored, and compressed again under the same absolute bound, keep every bit, whatever
+            chunks and preset; for `abs` and `rel`. `'auto'`: the same for chunks where it costs less than 2 % of the size,
+            which is the default of the codecs for Zarr, numcodecs and HDF5. Not on CUDA devices.
+        fill_value: The value that stands for "no data", beside NaN, or up to 8 of them. Others are detected.
         value_range: Least and greatest value that `rel` refers to, instead of those of the array.
         chunk_shape: Extents of the chunks, which can be read separately.
         threads: Threads to use; 0 for one per core. The bytes do not depend on it.
@@ -96,6 +103,7 @@ def compress(
         "ratio": ratio,
         "lossless": lossless,
         "preset": preset,
+        "stable": stable,
         "fill_value": fill_value,
         "value_range": value_range,
         "chunk_shape": chunk_shape,
@@ -158,13 +166,14 @@ def decompress(
             to it meanwhile.
         out: Where to write the values, instead of to a new array: a C-contiguous array of the same shape and type.
         threads: Threads to use; 0 for one per core.
-        max_bytes: Most memory to allocate for values. A hostile stream can be small and yet claim to hold a huge array.
+        max_bytes: Most memory to allocate for values and to decode them, of which the first 16 MiB beside the values are
+            free. A hostile stream can be small and yet claim to hold a huge array.
         device: `'cuda'` or `'cuda:1'` for an array in the memory of that device, which `torch.from_dlpack` and
             `cupy.from_dlpack` import without a copy.
 
     Raises:
         CorruptError: A :class:`ValueError`: the bytes are damaged.
-        LimitExceededError: A :class:`MemoryError`: the array is larger than `max_bytes`.
+        LimitExceededError: A :class:`MemoryError`: decoding takes more than `max_bytes`, or more than the system has.
 
     >>> import numpy as np, pumice
     >>> pumice.decompress(pumice.compress(np.float32([1, 2, 4]), lossless=True))
@@ -277,7 +286,7 @@ def analyze(
         array: The array.
         abs, rel, lossless: Bounds to estimate for, one or several of a kind; without any, `rel` of 1e-2, 1e-3 and 1e-4.
         presets: Presets to estimate for, one or several; all of them if not given.
-        fill_value: The value that stands for "no data", or two of them; detected if not given.
+        fill_value: The value that stands for "no data", or up to 8 of them; others are detected.
         threads: Threads to use; 0 for one per core. The figures do not depend on it.
 
     >>> import numpy as np, pumice

@@ -40,17 +40,25 @@ def is_on_cuda(array: object) -> bool:
 
 def on_host(array: Tensor) -> NDArray[Any]:
     """The array in C order, aligned, of native byte order: a copy, unless it already is so."""
+    casts = _casts(array)
     if not isinstance(array, np.ndarray):
-        array = _from_elsewhere(array)
+        array = _from_elsewhere(array, casts)
     if isinstance(array, np.ma.MaskedArray):
         array = _without_mask(array)
     dtype = array.dtype
     if dtype.kind != "f" or dtype.itemsize not in (4, 8):
-        raise DtypeError(_advice(dtype))
+        raise DtypeError(_advice(dtype, casts))
     return np.require(array, dtype=dtype.newbyteorder("="), requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def _from_elsewhere(array: Tensor) -> NDArray[Any]:
+def _casts(array: object) -> dict[str, str]:
+    """How the library of this array converts it to each type that is supported."""
+    if type(array).__module__.partition(".")[0] == "torch":
+        return {"float32": "tensor.float()", "float64": "tensor.double()"}
+    return {dtype: f".astype('{dtype}')" for dtype in ("float32", "float64")}
+
+
+def _from_elsewhere(array: Tensor, casts: dict[str, str]) -> NDArray[Any]:
     if isinstance(array, SupportsDLPack) and not isinstance(array, np.generic):
         kind = int(array.__dlpack_device__()[0])
         if kind != 1:
@@ -58,7 +66,10 @@ def _from_elsewhere(array: Tensor) -> NDArray[Any]:
         try:
             return np.from_dlpack(array)
         except (BufferError, RuntimeError) as error:
-            raise DtypeError(f"the tensor cannot be read: {error} (only float32 and float64 tensors can be)") from error
+            dtype = getattr(array, "dtype", "of an unknown type")
+            raise DtypeError(
+                f"tensors of {dtype} are not supported, only float32 and float64; convert by {casts['float32']} ({error})"
+            ) from error
     return np.asarray(array)
 
 
@@ -70,7 +81,7 @@ def _without_mask(array: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
     return np.asarray(array.data)
 
 
-def _advice(dtype: np.dtype[Any]) -> str:
+def _advice(dtype: np.dtype[Any], casts: dict[str, str]) -> str:
     refused = f"arrays of {dtype} are not supported, only float32 and float64"
     match dtype.kind:
         case "O":
@@ -83,11 +94,11 @@ def _advice(dtype: np.dtype[Any]) -> str:
         case "V":
             return f"{refused}: this one holds records; take its fields one by one"
         case "i" | "u" | "b":
-            return f"{refused}: integers would lose their exactness; convert by .astype('float64') if that is meant"
+            return f"{refused}: integers would lose their exactness; convert by {casts['float64']} if that is meant"
         case "f":
-            return f"{refused}; convert by .astype('{'float32' if dtype.itemsize == 2 else 'float64'}')"
+            return f"{refused}; convert by {casts['float32' if dtype.itemsize == 2 else 'float64']}"
         case "c":
             part = "float32" if dtype.itemsize == 8 else "float64"
             return f"{refused}; compress .real and .imag, or .view('{part}')"
         case _:
-            return f"{refused}; convert by .astype('float64')"
+            return f"{refused}; convert by {casts['float64']}"

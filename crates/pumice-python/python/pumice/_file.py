@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 from reprlib import repr as brief
 from types import EllipsisType, TracebackType
-from typing import Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,6 +16,9 @@ from numpy.typing import DTypeLike, NDArray
 from ._options import count, threads_of
 from ._pumice import Reader
 from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # that of typing came with Python 3.11
 
 Index = SupportsIndex | slice | EllipsisType | None
 # Start and end of a run of positions to read along an axis, and the positions wanted among them.

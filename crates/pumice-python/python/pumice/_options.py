@@ -17,6 +17,9 @@ Preset = Literal[
     "fast", "balanced", "small", "max", "cuszp2-plain", "cuszp2-outlier", "cuszplus", "ceaz", "ceresz2"
 ]
 PRESETS: tuple[str, ...] = get_args(Preset)
+# Most values that can be named as fill values.
+MAX_FILLS = 8
+Stable = bool | Literal["auto"]
 
 # Kinds of bounds with a number, by their names in all interfaces.
 KINDS = ("abs", "rel", "pwrel", "psnr", "l2", "ratio")
@@ -35,6 +38,7 @@ class Options(TypedDict, total=False):
     ratio: float | None
     lossless: bool
     preset: Preset | None
+    stable: Stable | None
     fill_value: float | Sequence[float] | None
     value_range: tuple[float, float] | None
     chunk_shape: Sequence[int] | None
@@ -87,7 +91,7 @@ def to_json(options: Options) -> dict[str, Any]:
     """The given options as JSON, without the number of threads, on which the bytes do not depend."""
     found: dict[str, Any] = {}
     for key, value in options.items():
-        if value is None or value is False or key == "threads":
+        if value is None or (value is False and key != "stable") or key == "threads":
             continue
         if key in KINDS:
             value = number(key, value)
@@ -119,6 +123,7 @@ def config_of(options: Options, default_preset: str = "small") -> Config:
     return Config(
         bounds,
         default_preset if preset is None else preset_name(preset),
+        _stable_name(options.get("stable")),
         fills_of(options.get("fill_value")),
         None if value_range is None else pair("value_range", value_range),
         None if chunk_shape is None else _chunk_shape(chunk_shape),
@@ -132,6 +137,21 @@ def preset_name(preset: Any) -> str:
     if not isinstance(preset, str):
         raise TypeError(f"a preset is one of {', '.join(PRESETS)}, not {brief(preset)}")
     return preset
+
+
+def _stable_name(stable: Any) -> str:
+    names = {None: "off", False: "off", True: "on", "auto": "auto"}
+    if not isinstance(stable, bool | str | None) or stable not in names:
+        raise InvalidArgumentError(f"stable must be True, False or 'auto', not {brief(stable)}")
+    return names[stable]
+
+
+def with_automatic_stability(options: Options) -> Options:
+    """The options of codecs of files, where values are likely to be compressed again."""
+    found = options.copy()
+    if found.get("stable") is None:
+        found["stable"] = "auto"
+    return found
 
 
 def several(given: Any) -> list[Any]:

@@ -18,6 +18,7 @@ class Config:
         cls,
         bounds: list[tuple[str, float]],
         preset: str,
+        stable: str,
         fills: list[float],
         value_range: tuple[float, float] | None,
         chunk_shape: list[int] | None,
@@ -59,6 +60,8 @@ class CudaArray:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 def compress(array: NDArray[Any], config: Config) -> bytes: ...
+def compress_again(array: NDArray[Any], config: Config) -> bytes: ...
+def remember(data: _Bytes) -> None: ...
 def compress_to_file(path: str | PathLike[str], array: NDArray[Any], config: Config) -> dict[str, Any]: ...
 def compress_cuda(tensor: Any, config: Config) -> bytes: ...
 def decompress_cuda(data: _Bytes, ordinal: int, max_bytes: int) -> CudaArray: ...
@@ -82,7 +85,9 @@ __all__ = [
     "analyze",
     "compare_arrays",
     "compress",
+    "compress_again",
     "compress_cuda",
     "compress_to_file",
     "decompress_cuda",
+    "remember",
 ]

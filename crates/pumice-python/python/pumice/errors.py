@@ -52,7 +52,7 @@ class TruncatedError(CorruptError):
 
 
 class LimitExceededError(PumiceError, MemoryError):
-    """Decoding would take more memory than `max_bytes` allows."""
+    """Decoding would take more memory than `max_bytes` allows, or than the system has; compressing, than it has."""
 
     code = 7
 

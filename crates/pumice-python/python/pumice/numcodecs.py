@@ -10,17 +10,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numcodecs.abc import Codec  # type: ignore[import-untyped]
 from numcodecs.compat import ensure_ndarray_like, ndarray_copy  # type: ignore[import-untyped]
 from numpy.typing import DTypeLike, NDArray
 
+from . import _pumice
 from ._api import compress, decompress, info
-from ._arrays import is_on_cuda
-from ._options import Options, config_of, to_json
+from ._arrays import is_on_cuda, on_host
+from ._options import Options, config_of, to_json, with_automatic_stability
 from .errors import DtypeError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # that of typing came with Python 3.11
 
 # The memory layout of the original array. numcodecs restores it, and Zarr relies on that.
 _ORDER = "numpy.order"
@@ -30,10 +34,14 @@ _BYTE_ORDER = "numpy.byteorder"
 class Pumice(Codec):  # type: ignore[misc]
     """Error-bounded compression of float32 and float64 arrays.
 
+    Values that this process has decoded and encodes again without a change, as in a write to a part of a chunk, keep their
+    bits.
+
     Args:
         dtype: The type of values in buffers that have none, such as `bytes`. Arrays always have one.
         **options: Those of :func:`pumice.compress`; `threads` is 1 unless given. `rel`, `psnr`, `l2` and `ratio` refer to
-            the array of one call: in Zarr, a chunk. Give `value_range` for one range for all of them.
+            the array of one call: in Zarr, a chunk. Give `value_range` for one range for all of them. `stable` is `'auto'`
+            unless given, except for arrays on CUDA devices, which have no stable mode.
 
     >>> Pumice(rel=1e-3, value_range=(200.0, 320.0))
     Pumice(rel=0.001, value_range=[200.0, 320.0])
@@ -62,9 +70,9 @@ class Pumice(Codec):  # type: ignore[misc]
             array = array.T
         if not array.dtype.isnative:
             attributes[_BYTE_ORDER] = array.dtype.byteorder
-        options = self._options.copy()
+        options = with_automatic_stability(self._options)
         options["attributes"] = attributes
-        return compress(array, **options)
+        return _pumice.compress_again(on_host(array), config_of(options))
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Decompresses to a new array, or to the memory of `out`."""
@@ -73,6 +81,7 @@ class Pumice(Codec):  # type: ignore[misc]
         threads = self._options.get("threads", 1)
         order, byte_order = attributes.get(_ORDER, "C"), attributes.get(_BYTE_ORDER)
         found = decompress(data, threads=threads)
+        _pumice.remember(data)
         if byte_order is not None:
             found = found.astype(found.dtype.newbyteorder(byte_order))
         if order == "F":

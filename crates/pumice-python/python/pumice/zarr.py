@@ -26,8 +26,9 @@ from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from ._api import MAX_BYTES, compress
-from ._options import Options, config_of, to_json
-from ._pumice import Reader
+from ._arrays import is_on_cuda, on_host
+from ._options import MAX_FILLS, Options, config_of, fills_of, to_json, with_automatic_stability
+from ._pumice import Reader, compress_again, remember
 from .errors import CorruptError, DtypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     """Error-bounded compression of the chunks of a float32 or float64 array.
 
     The options are those of :func:`pumice.compress`, without `attributes`; `threads` is 1 unless given, since Zarr codes
-    several chunks at a time. `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr array; give `value_range` for
-    one range for all of them. `chunk_shape` cuts chunks into smaller ones: reading a part of a large chunk reads and
+    several chunks at a time, and `stable` is `'auto'`. `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr
+    array; give `value_range` for one range for all of them. The array's fill value counts as `fill_value`, unless it is 0:
+    that is Zarr's default, and says nothing about the data. Values that this process has read and writes again without a
+    change, as in a write to a part of a chunk, keep their bits. `chunk_shape` cuts chunks into smaller ones: reading a part
+    of a large chunk reads and
     decodes only those that it touches.
     """
 
@@ -85,15 +89,23 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         raise NotImplementedError
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
-        options: Any = dict(self._options)
-        data = compress(chunk_array.as_ndarray_like(), threads=self._threads, **options)
+        options: Any = {**dict(self._options), "threads": self._threads}
+        options["fill_value"] = _fills(options.get("fill_value"), chunk_spec.fill_value)
+        array = chunk_array.as_ndarray_like()
+        if is_on_cuda(array):
+            data = compress(array, **options)
+        else:
+            data = compress_again(on_host(array), config_of(with_automatic_stability(options)))
         return chunk_spec.prototype.buffer.from_bytes(data)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._decode_part(self._open(chunk_bytes), (), chunk_spec)
+        return self._decode(chunk_bytes, (), chunk_spec)
 
-    def _open(self, chunk_bytes: Buffer) -> Reader:
-        return Reader.of_bytes(chunk_bytes.as_numpy_array(), self._threads, MAX_BYTES)
+    def _decode(self, chunk_bytes: Buffer, selection: tuple[Any, ...], chunk_spec: ArraySpec) -> NDBuffer:
+        data = chunk_bytes.as_numpy_array()
+        values = self._decode_part(Reader.of_bytes(data, self._threads, MAX_BYTES), selection, chunk_spec)
+        remember(data)
+        return values
 
     def _decode_part(self, reader: Reader, selection: tuple[Any, ...], chunk_spec: ArraySpec) -> NDBuffer:
         dtype = chunk_spec.dtype.to_native_dtype()
@@ -124,8 +136,7 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         chunk_bytes = await byte_getter.get(prototype=chunk_spec.prototype)
         if chunk_bytes is None:
             return None
-        reader = await asyncio.to_thread(self._open, chunk_bytes)
-        return await asyncio.to_thread(self._decode_part, reader, selection, chunk_spec)
+        return await asyncio.to_thread(self._decode, chunk_bytes, selection, chunk_spec)
 
     async def _decode_from_store(
         self, path: StorePath, n_bytes: int, selection: tuple[Any, ...], chunk_spec: ArraySpec
@@ -155,6 +166,15 @@ def _knows_sizes(store: Store) -> bool:
 def _readers() -> ThreadPoolExecutor:
     """Threads that wait for stores. Stores read in the threads of the event loop, which must not all be waiting."""
     return ThreadPoolExecutor(max_workers=16, thread_name_prefix="pumice")
+
+
+def _fills(given: Any, of_array: Any) -> list[float]:
+    """The fill values that are given, and that of the array; not 0, which is Zarr's default."""
+    fills = fills_of(given)
+    known = 0.0 if of_array is None else float(of_array)
+    if known and np.isfinite(known) and known not in fills and len(fills) < MAX_FILLS:
+        fills.append(known)
+    return fills
 
 
 def _check_like(found: dict[str, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

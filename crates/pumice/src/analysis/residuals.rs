@@ -155,7 +155,7 @@ pub(crate) fn count_interpolated<T: Element>(
     let Some(steps) = interpolation_step(&working, masked.as_deref(), quantizer).filter(|_| active != 0) else {
         return false;
     };
-    let encoder = interpolate::Encoder::new(&working, masked.as_deref(), view.dims, active, 0, steps);
+    let encoder = interpolate::Encoder::new(&working, masked.as_deref(), view.dims, active, 0, Some(steps));
     let coded = encoder.finish(&Workers::Serial);
     for band in &coded.layout.bands {
         if levels.len() <= band.level {

@@ -13,7 +13,7 @@ use crate::container::header::Header;
 use crate::error::{Error, Result};
 use crate::exec::Workers;
 use crate::grid::{self, Grid};
-use crate::plan::{Config, ErrorBound, Plan, Preset};
+use crate::plan::{Config, ErrorBound, Plan, Preset, Stable};
 
 /// All decisions about the stream of an array, made before any chunk is coded.
 #[derive(Clone, Debug)]
@@ -49,9 +49,14 @@ impl<T: Element> Blueprint<T> {
         self.plan.step.and_then(|step| Quantizer::for_stream(step, self.plan.abs_bound))
     }
 
-    /// Fill values, which are kept bit for bit.
+    /// Fill values that have masks, which are kept bit for bit.
     pub fn fills(&self) -> &[T] {
         &self.plan.fills
+    }
+
+    /// Whether there are more fill values than masks. Then only [`Self::encode_on_cpu`] makes the payloads.
+    pub fn needs_cpu(&self) -> bool {
+        !self.plan.more_fills.is_empty()
     }
 
     /// The absolute bound that holds; 0 if lossless.
@@ -172,6 +177,9 @@ pub fn check_supported(config: &Config) -> Result<()> {
         return Err(Error::unsupported(format!(
             "only the CPU meets {bound}: use it, or an absolute or a relative bound"
         )));
+    }
+    if config.stable.unwrap_or_default() != Stable::Off {
+        return Err(Error::unsupported("only the CPU has the stable mode: use it, or leave the mode off"));
     }
     if !config.regions.is_empty() || !config.bin.is_empty() {
         return Err(Error::unsupported("only the CPU has regions and bins: use it, or one bound for all values"));

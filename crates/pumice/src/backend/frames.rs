@@ -20,6 +20,7 @@ use crate::io::check_limit;
 #[derive(Debug)]
 pub struct Frames<'a> {
     reader: Reader<Stream<'a>>,
+    max_bytes: u64,
 }
 
 /// Where the bytes of a stream are.
@@ -97,7 +98,7 @@ impl<'a> Frames<'a> {
         let largest = ids.iter().map(|id| grid.chunk_values(*id)).max().unwrap_or(0).max(block.n_values());
         check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
         container::check_frames(&reader.layout, &ids)?;
-        Ok(Self { reader })
+        Ok(Self { reader, max_bytes: options.limit() })
     }
 
     /// The metadata of the stream.
@@ -210,7 +211,7 @@ impl<'a> Frames<'a> {
             return Err(Error::invalid(format!("chunk {id} has {n} values, but the output {}", out.len())));
         }
         let params = self.reader.layout.header.stream_params();
-        self.reader.decode_frame(id as u64, None, &params, &Workers::Serial, &mut Vec::new(), out)
+        self.reader.decode_frame(id as u64, None, &params, &Workers::Serial, self.max_bytes, &mut Vec::new(), out)
     }
 
     /// Byte range of the frame of chunk `id`, which lies within the stream.

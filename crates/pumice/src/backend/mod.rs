@@ -6,7 +6,7 @@
 //! backend made it:
 //!
 //! ```text
-//! scan          range and fill values, from the backend's two passes over the values
+//! scan          range and fill values, from the backend's passes over the values
 //! Blueprint     the decisions, and each chunk's box, quantiser and fill values
 //! Assembler     payloads -> stream
 //! Outline       the same, if payloads stay on the device
@@ -26,13 +26,13 @@
 //! #         self.0.len()
 //! #     }
 //! #     fn first(&self, _: &[f32], _: usize) -> pumice::Result<backend::FirstPass<f32>> {
-//! #         Ok(backend::FirstPass { range: Some((0.0, 999.0)), ..Default::default() })
+//! #         Ok(backend::FirstPass { range: Some((0.0, 499.5)), ..Default::default() })
 //! #     }
-//! #     fn second(&self, _: [f32; 2]) -> pumice::Result<backend::SecondPass<f32>> {
+//! #     fn second(&self, _: &[f32]) -> pumice::Result<backend::SecondPass<f32>> {
 //! #         unreachable!()
 //! #     }
 //! # }
-//! let data: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+//! let data: Vec<f32> = (0..1000).map(|i| i as f32 / 2.0).collect();
 //! let config = Config::new(ErrorBound::Rel(1e-3)).preset(Preset::Fast);
 //! let stats = backend::scan(&OnDevice(&data), &config)?;
 //! let blueprint = Blueprint::new(&config, &[10, 100], &stats)?;
@@ -64,20 +64,56 @@ pub use crate::codec::CodecId;
 pub use crate::exec::pages::{prefer_large_pages, zeroed};
 pub use crate::grid::{Corner, for_each_run};
 pub use crate::plan::Quantizer;
-pub use crate::plan::stats::{FirstPass, Passes, SecondPass, Stats};
+pub use crate::plan::stats::{FirstPass, MAX_NAMED, Passes, SecondPass, Stats};
 
 use std::ops::Range;
 
 use crate::codec::Element;
 use crate::codec::shared::view::View;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::grid::{self, Grid};
 use crate::io::checksum;
-use crate::plan::{Config, stats};
+use crate::plan::{Config, ErrorBound, Preset, Stable, stats};
 
 /// Range and fill values of an array, as [`compress`](crate::compress) finds them.
 pub fn scan<T: Element>(passes: &impl Passes<T>, config: &Config) -> Result<Stats<T>> {
     stats::decide(passes, &config.fills)
+}
+
+/// The settings of a config that a single chunk has, for adapters to formats that cut arrays into chunks themselves.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ChunkSettings {
+    /// The bound or target.
+    pub bound: ErrorBound,
+    /// The pipeline.
+    pub preset: Preset,
+    /// Whether values keep their bits when they are compressed again; automatic unless the config says something else.
+    pub stable: Stable,
+    /// What a relative bound refers to, instead of the data's own range.
+    pub range: Option<(f64, f64)>,
+    /// The values that mean "no data".
+    pub fills: Vec<f64>,
+}
+
+impl ChunkSettings {
+    /// # Errors
+    /// If the config asks for more than a chunk can have. Threads are no concern of its bytes.
+    pub fn of(config: &Config) -> Result<Self> {
+        let refused = [
+            (config.bounds.len() > 1, "several bounds"),
+            (!config.regions.is_empty(), "regions"),
+            (!config.bin.is_empty(), "bins"),
+            (config.chunk_shape.is_some(), "a chunk shape"),
+            (!config.attributes.is_empty(), "attributes"),
+        ];
+        if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
+            return Err(Error::invalid(format!("{what} cannot be given for chunks one by one: leave them out")));
+        }
+        let Config { preset, stable, range, fills, .. } = config;
+        let stable = stable.unwrap_or(Stable::Auto);
+        Ok(Self { bound: config.bound(), preset: *preset, stable, range: *range, fills: fills.clone() })
+    }
 }
 
 /// Size of the blocks in which a payload is hashed; the last one may be smaller.

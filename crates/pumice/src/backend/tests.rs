@@ -19,6 +19,13 @@ fn range_of<T: Element>(values: impl Iterator<Item = T>) -> Option<(T, T)> {
     })
 }
 
+impl<T: Element> Backwards<'_, T> {
+    fn counts(&self, skip: &[T]) -> [u64; MAX_NAMED] {
+        let count = |skip: &T| self.0.iter().filter(|v| v.to_bits_u64() == skip.to_bits_u64()).count() as u64;
+        std::array::from_fn(|i| skip.get(i).map_or(0, count))
+    }
+}
+
 impl<T: Element> Passes<T> for Backwards<'_, T> {
     fn n_values(&self) -> usize {
         self.0.len()
@@ -28,18 +35,16 @@ impl<T: Element> Passes<T> for Backwards<'_, T> {
         let is_counted = |v: &T| skip.iter().all(|skip| skip.to_bits_u64() != v.to_bits_u64());
         Ok(FirstPass {
             range: range_of(self.0.iter().rev().copied().filter(is_counted)),
+            counts: self.counts(skip),
             first_nan: self.0.iter().copied().find(|v| v.is_nan()),
             samples: self.0.iter().step_by(stride).rev().copied().filter(|v| v.is_finite()).collect(),
         })
     }
 
-    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
-        let is = |v: &T, end: T| v.to_bits_u64() == end.to_bits_u64();
-        let counts = ends.map(|end| self.0.iter().filter(|v| is(v, end)).count() as u64);
-        Ok(SecondPass {
-            counts,
-            range: range_of(self.0.iter().rev().copied().filter(|v| ends.iter().all(|e| !is(v, *e)))),
-        })
+    fn second(&self, skip: &[T]) -> Result<SecondPass<T>> {
+        let is_counted = |v: &T| skip.iter().all(|skip| skip.to_bits_u64() != v.to_bits_u64());
+        let range = range_of(self.0.iter().rev().copied().filter(is_counted));
+        Ok(SecondPass { counts: self.counts(skip), range })
     }
 }
 

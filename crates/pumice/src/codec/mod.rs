@@ -16,11 +16,11 @@ pub(crate) mod small;
 
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{DefaultFloats, Workers};
-use crate::grid::Block;
+use crate::grid::{Block, n_values};
 use crate::num::Real;
-use crate::plan::Plan;
+use crate::plan::{Plan, Preset};
 
 /// How a frame's payload is coded (docs/format.md, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,15 @@ pub enum CodecId {
     Pointwise = 8,
     /// A layer for boxes with bounds of their own, and bins.
     Regions = 9,
+    /// A layer for chunks of which a part was written again.
+    Changes = 10,
 }
 
 /// Every codec, by its number.
 struct Table<T>(std::marker::PhantomData<T>);
 
 impl<T: Real> Table<T> {
-    const ENTRIES: [Entry<T>; 10] = [
+    const ENTRIES: [Entry<T>; 11] = [
         Entry::of::<raw::Raw>(),
         Entry::of::<fast::Fast>(),
         Entry::of::<small::Small>(),
@@ -64,6 +66,7 @@ impl<T: Real> Table<T> {
         Entry::of::<papers::ceresz2::Ceresz2>(),
         Entry::of::<layers::pointwise::Pointwise>(),
         Entry::of::<layers::regions::Regions>(),
+        Entry::of::<layers::changes::Changes>(),
     ];
 }
 
@@ -71,15 +74,19 @@ impl<T: Real> Table<T> {
 struct Entry<T> {
     id: CodecId,
     min_payload_bytes: fn(usize) -> usize,
+    decode_bytes: DecodeBytes<T>,
     decode: Decode<T>,
 }
+
+/// [`ChunkCodec::decode_bytes`] of a codec.
+type DecodeBytes<T> = fn(u64, &ChunkContext<'_, T>) -> u64;
 
 /// [`ChunkCodec::decode`] of a codec.
 type Decode<T> = fn(&[u8], &ChunkContext<'_, T>, &mut [T]) -> Result<()>;
 
 impl<T: Real> Entry<T> {
     const fn of<C: ChunkCodec<T>>() -> Self {
-        Self { id: C::ID, min_payload_bytes: C::min_payload_bytes, decode: C::decode }
+        Self { id: C::ID, min_payload_bytes: C::min_payload_bytes, decode_bytes: C::decode_bytes, decode: C::decode }
     }
 }
 
@@ -111,8 +118,12 @@ pub(crate) trait ChunkCodec<T: Real> {
     /// where this codec cannot code them.
     fn encode(values: &[T], settings: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool;
 
+    /// The most memory that decoding takes beside the payload and `out`, up to a few MiB that do not depend on them.
+    /// That of payloads within the payload is not included: they state their own.
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64;
+
     /// Decodes a payload into `out`, as many values as the extents imply. Treats every byte as hostile; `out` may be
-    /// partly written on error.
+    /// partly written on error. Memory that depends on these is reserved with an error, not an abort, if there is none.
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()>;
 }
 
@@ -124,17 +135,34 @@ pub(crate) struct ChunkContext<'a, T> {
     pub(crate) wanted: Option<&'a [Range<usize>]>,
     /// Quantisation step; `None` if every value is stored exactly.
     pub(crate) step: Option<T>,
-    /// Values that are kept by their bits.
+    /// Values that are kept by their bits, under masks.
     pub(crate) fills: &'a [T],
+    /// Values that an encoder keeps by their bits as well, as exact values.
+    pub(crate) more_fills: &'a [T],
     /// Workers that have nothing else to do.
     pub(crate) workers: &'a Workers,
+    /// The most memory that decoding may take; see [`ChunkCodec::decode_bytes`].
+    pub(crate) max_bytes: u64,
 }
 
 impl<'a, T: Real> ChunkContext<'a, T> {
     /// A whole chunk of these extents without a step or fill values, for one thread.
     #[cfg(any(test, feature = "unstable-research"))]
     pub(crate) fn new(extents: &'a [usize]) -> Self {
-        Self { extents, wanted: None, step: None, fills: &[], workers: &Workers::Serial }
+        Self {
+            extents,
+            wanted: None,
+            step: None,
+            fills: &[],
+            more_fills: &[],
+            workers: &Workers::Serial,
+            max_bytes: u64::MAX,
+        }
+    }
+
+    /// Number of values.
+    pub(crate) fn n_values(&self) -> u64 {
+        n_values(self.extents) as u64
     }
 
     /// The step, of a chunk that cannot be decoded without one.
@@ -148,6 +176,10 @@ impl<'a, T: Real> ChunkContext<'a, T> {
 pub(crate) struct StreamParams<T> {
     pub(crate) step: Option<T>,
     pub(crate) fills: Vec<T>,
+    pub(crate) preset: Preset,
+    /// Whether there are bounds relative to each value, and boxes or bins.
+    pub(crate) is_pointwise: bool,
+    pub(crate) has_regions: bool,
 }
 
 impl<T: Real> StreamParams<T> {
@@ -157,15 +189,59 @@ impl<T: Real> StreamParams<T> {
         extents: &'a [usize],
         wanted: Option<&'a [Range<usize>]>,
         workers: &'a Workers,
+        max_bytes: u64,
     ) -> ChunkContext<'a, T> {
-        ChunkContext { extents, wanted, step: self.step, fills: &self.fills, workers }
+        ChunkContext { extents, wanted, step: self.step, fills: &self.fills, more_fills: &[], workers, max_bytes }
+    }
+
+    /// The most memory that decoding a chunk takes, with the codecs that the encoder chooses from; see
+    /// [`ChunkCodec::decode_bytes`].
+    pub(crate) fn decode_bytes(&self, payload_bytes: u64, extents: &[usize], workers: &Workers) -> u64 {
+        let chunk = self.chunk(extents, None, workers, u64::MAX);
+        let of = |codec: CodecId, chunk: &ChunkContext<'_, T>| {
+            (Table::<T>::ENTRIES[codec as usize].decode_bytes)(payload_bytes, chunk)
+        };
+        let markers = [T::default(); 2];
+        // The layer of logarithms has fill values of its own.
+        let within = ChunkContext { fills: if self.is_pointwise { &markers } else { &self.fills }, ..chunk };
+        // Without a step, values are stored exactly; layers have steps of their own.
+        let is_exact = self.step.is_none() && !self.is_pointwise && !self.has_regions;
+        let codec = if is_exact { CodecId::Fast } else { self.preset.codec() };
+        let mut bytes = of(codec, &within).max(of(CodecId::Fast, &within));
+        bytes += if self.is_pointwise { of(CodecId::Pointwise, &chunk) } else { 0 };
+        bytes + if self.has_regions { of(CodecId::Regions, &chunk) } else { 0 }
     }
 }
 
 /// Decodes the payload of a chunk; see [`ChunkCodec::decode`].
 pub(crate) fn decode<T: Real>(id: CodecId, payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
     let _floats = DefaultFloats::set();
-    (Table::<T>::ENTRIES[id as usize].decode)(payload, chunk, out)
+    let entry = &Table::<T>::ENTRIES[id as usize];
+    let needed = (entry.decode_bytes)(payload.len() as u64, chunk);
+    let Some(max_bytes) = chunk.max_bytes.checked_sub(needed) else {
+        let message = format!(
+            "decoding takes {needed} bytes beside the values, but only {} are left; raise `max_bytes` or read a smaller \
+             region",
+            chunk.max_bytes
+        );
+        return Err(Error::new(ErrorKind::LimitExceeded, message));
+    };
+    (entry.decode)(payload, &ChunkContext { max_bytes, ..*chunk }, out)
+}
+
+impl Preset {
+    /// The codec that a preset asks for. The encoder may choose [`CodecId::Fast`] or [`CodecId::Raw`] instead.
+    pub(crate) fn codec(self) -> CodecId {
+        match self {
+            Preset::Fast => CodecId::Fast,
+            Preset::Small | Preset::Max => CodecId::Small,
+            Preset::Balanced => CodecId::Balanced,
+            Preset::Cuszplus => CodecId::Cuszplus,
+            Preset::Ceaz => CodecId::Ceaz,
+            Preset::Cuszp2Plain | Preset::Cuszp2Outlier => CodecId::Cuszp2,
+            Preset::Ceresz2 => CodecId::Ceresz2,
+        }
+    }
 }
 
 /// Refuses payload sizes that cannot hold `n_values` of T, so that nobody allocates for them.

@@ -33,6 +33,9 @@
 //!        ─▶ blocks      differences, 32 values at a time                             (blocks.rs)
 //!        ─▶ planes of one width per block, or a static Huffman codebook
 //!
+//! stable mode, before all of these:
+//! values ─▶ lattice     multiples of a step that the bound alone sets                (plan/lattice.rs)
+//!
 //! layers around these, for bounds that are not one number for the whole array (layers/):
 //!        regions        boxes with bounds of their own; means of bins around them    (regions.rs, bins.rs)
 //!        ─▶ pointwise   logarithms, for bounds relative to each value                (pointwise.rs)
@@ -50,12 +53,12 @@ use super::papers::ceresz2::{self, Ceresz2};
 use super::papers::cuszp2::{self, Cuszp2};
 use super::papers::cuszplus::Cuszplus;
 use super::raw::Raw;
-use super::small::{Effort, Small};
+use super::small::{self, Effort, OnLattice, Small};
 use super::{ChunkCodec, ChunkContext, CodecId};
-use crate::exec::{DefaultFloats, Workers};
+use crate::exec::{DefaultFloats, Workers, scratch};
 use crate::grid::Block;
 use crate::num::Real;
-use crate::plan::{Coding, Limit, Plan, Preset, Quantizer};
+use crate::plan::{Coding, Limit, Plan, Preset, Quantizer, Stable, lattice, stats};
 
 /// A payload below this share of the values' size is not compared with that of `fast`, which serves noise at bounds near
 /// the precision of the type better.
@@ -70,7 +73,16 @@ pub(crate) fn encode<T: Real>(
     out: &mut Vec<u8>,
 ) -> CodecId {
     let _floats = DefaultFloats::set();
-    let chunk = ChunkContext { extents: &block.extents, wanted: None, step: plan.step, fills: &plan.fills, workers };
+    let more_fills = more_fills(values, plan);
+    let chunk = ChunkContext {
+        extents: &block.extents,
+        wanted: None,
+        step: plan.step,
+        fills: &plan.fills,
+        more_fills: &more_fills,
+        workers,
+        max_bytes: u64::MAX,
+    };
     if !regions::apply(block, plan) {
         return encode_limited(values, &plan.limit(), &plan.coding(), &chunk, out);
     }
@@ -78,15 +90,44 @@ pub(crate) fn encode<T: Real>(
     if Regions::encode(values, (block, plan), &chunk, out) {
         return CodecId::Regions;
     }
-    // Boxes that overlap are stored in full each. Where there are bins, what is restored are not the values.
+    // Boxes that overlap are stored in full each. Where there are bins or a lattice, what is restored are not the
+    // values.
     let mut restored = Vec::new();
-    if !plan.bin.is_empty() {
+    let is_other = !plan.bin.is_empty() || plan.stable != Stable::Off;
+    if is_other {
         restored.resize(values.len(), T::default());
         Regions::decode(&out[start..], &chunk, &mut restored).expect("what was encoded can be decoded");
     }
     out.truncate(start);
-    Raw::encode(if plan.bin.is_empty() { values } else { &restored }, (), &chunk, out);
+    Raw::encode(if is_other { &restored } else { values }, (), &chunk, out);
     CodecId::Raw
+}
+
+/// About the most memory that encoding a chunk of so many values takes beside them.
+pub(crate) fn encode_bytes<T: Real>(plan: &Plan<T>, n_values: usize) -> u64 {
+    let limits = || [plan.limit()].into_iter().chain(plan.boxes.iter().map(|given| given.limit));
+    let is_pointwise = limits().any(|limit| limit.is_pointwise());
+    let has_regions = !plan.boxes.is_empty() || !plan.bin.is_empty();
+    let times = match plan.preset {
+        Preset::Fast => 1,
+        _ => 5,
+    };
+    // Logarithms, restored values and two payloads; values around boxes, those of a box, and payloads.
+    let times = times + if is_pointwise { 4 } else { 0 } + if has_regions { 3 } else { 0 };
+    times * (n_values * size_of::<T>()) as u64
+}
+
+/// The fill values of a chunk that the stream has no masks for.
+fn more_fills<T: Real>(values: &[T], plan: &Plan<T>) -> Vec<T> {
+    let mut found = plan.more_fills.clone();
+    if plan.is_streamed && !plan.limit().is_lossless() {
+        found.extend(stats::conventional_fills(values));
+    }
+    found.retain(|fill| {
+        let bits = fill.bits();
+        plan.fills.iter().all(|masked| masked.bits() != bits) && values.iter().any(|value| value.bits() == bits)
+    });
+    found
 }
 
 /// Appends the payload of values whose limit is the same for all of them; `coding` is for its absolute part.
@@ -100,7 +141,7 @@ pub(crate) fn encode_limited<T: Real>(
     if limit.is_lossless() {
         return encode_plain(values, &Coding { step: None, ..*coding }, chunk, out);
     }
-    if limit.is_pointwise() && !values.is_empty() {
+    if (limit.is_pointwise() || !chunk.more_fills.is_empty()) && !values.is_empty() {
         let layer = pointwise::Layer::new(values, limit, coding, chunk);
         if !layer.absolute_suffices() {
             let start = out.len();
@@ -119,12 +160,29 @@ pub(crate) fn encode_plain<T: Real>(
     out: &mut Vec<u8>,
 ) -> CodecId {
     let start = out.len();
-    let quantizer = coding.step.and_then(|step| Quantizer::for_stream(step, coding.abs_bound));
-    let own = match &quantizer {
-        Some(quantizer) if !values.is_empty() => encode_quantised(values, coding.preset, quantizer, chunk, out),
-        _ => None,
+    let Some(lattice) = coding.lattice().filter(|_| coding.stable != Stable::Off && !values.is_empty()) else {
+        let quantizer = coding.quantizer();
+        let own = match &quantizer {
+            Some(quantizer) if !values.is_empty() => {
+                encode_quantised(values, coding.preset, quantizer, OnLattice::No, chunk, out)
+            }
+            _ => None,
+        };
+        return keep_smallest(own, start, GOOD_SHARE, values, quantizer, chunk, out);
     };
-    keep_smallest(own, start, GOOD_SHARE, values, quantizer, chunk, out)
+    // What is on the lattice is coded without further loss.
+    let mut snapped = scratch::take(values.len());
+    lattice::snap(values, chunk.fills, &lattice, &mut snapped);
+    let exact = lattice.exact();
+    let own = match coding.quantizer() {
+        Some(quantizer) if coding.stable == Stable::Auto => {
+            encode_quantised(values, coding.preset, &quantizer, OnLattice::IfCheap(&snapped, &exact), chunk, out)
+        }
+        _ => encode_quantised(&snapped, coding.preset, &exact, OnLattice::Yes, chunk, out),
+    };
+    let codec = keep_smallest(own, start, GOOD_SHARE, &snapped, Some(exact), chunk, out);
+    scratch::give(snapped);
+    codec
 }
 
 /// Keeps the payload from `start` on, which `own` made, or puts that of `fast` or the values themselves in its stead where
@@ -164,30 +222,32 @@ fn keep_smallest<T: Real>(
     CodecId::Raw
 }
 
-/// Appends a payload by the codec of the preset; `None`, and nothing, if that is `fast` or cannot code the values.
+/// Appends a payload by the codec of the preset; `None`, and nothing, if that is `fast` or cannot code the values. Only
+/// `small` and `max` need to know what is on a lattice: others quantise first in any case.
 pub(crate) fn encode_quantised<T: Real>(
     values: &[T],
     preset: Preset,
     quantizer: &Quantizer<T>,
+    on_lattice: OnLattice<'_, T>,
     chunk: &ChunkContext<'_, T>,
     out: &mut Vec<u8>,
 ) -> Option<CodecId> {
     let start = out.len();
-    let (codec, is_coded) = match preset {
+    let is_coded = match preset {
         Preset::Fast => return None,
-        Preset::Small => (CodecId::Small, Small::encode(values, (quantizer, Effort::Sample), chunk, out)),
-        Preset::Max => (CodecId::Small, Small::encode(values, (quantizer, Effort::Everything), chunk, out)),
-        Preset::Balanced => (CodecId::Balanced, Balanced::encode(values, quantizer, chunk, out)),
-        Preset::Cuszplus => (CodecId::Cuszplus, Cuszplus::encode(values, quantizer, chunk, out)),
-        Preset::Ceaz => (CodecId::Ceaz, Ceaz::encode(values, quantizer, chunk, out)),
-        Preset::Cuszp2Plain => (CodecId::Cuszp2, Cuszp2::encode(values, (quantizer, cuszp2::Mode::Plain), chunk, out)),
-        Preset::Cuszp2Outlier => {
-            (CodecId::Cuszp2, Cuszp2::encode(values, (quantizer, cuszp2::Mode::Outlier), chunk, out))
+        Preset::Small | Preset::Max => {
+            let effort = if preset == Preset::Small { Effort::Sample } else { Effort::Everything };
+            Small::encode(values, small::Settings { quantizer, effort, on_lattice }, chunk, out)
         }
-        Preset::Ceresz2 => (CodecId::Ceresz2, Ceresz2::encode(values, (quantizer, ceresz2::codebook()), chunk, out)),
+        Preset::Balanced => Balanced::encode(values, quantizer, chunk, out),
+        Preset::Cuszplus => Cuszplus::encode(values, quantizer, chunk, out),
+        Preset::Ceaz => Ceaz::encode(values, quantizer, chunk, out),
+        Preset::Cuszp2Plain => Cuszp2::encode(values, (quantizer, cuszp2::Mode::Plain), chunk, out),
+        Preset::Cuszp2Outlier => Cuszp2::encode(values, (quantizer, cuszp2::Mode::Outlier), chunk, out),
+        Preset::Ceresz2 => Ceresz2::encode(values, (quantizer, ceresz2::codebook()), chunk, out),
     };
     if !is_coded {
         out.truncate(start);
     }
-    is_coded.then_some(codec)
+    is_coded.then_some(preset.codec())
 }

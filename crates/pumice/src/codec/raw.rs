@@ -14,6 +14,10 @@ impl<T: Real> ChunkCodec<T> for Raw {
         n_values * size_of::<T>()
     }
 
+    fn decode_bytes(_: u64, _: &ChunkContext<'_, T>) -> u64 {
+        0
+    }
+
     fn encode(values: &[T], (): (), _: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         T::extend_le_bytes(values, out);
         true

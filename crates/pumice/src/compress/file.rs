@@ -8,7 +8,6 @@ use super::{Summary, Writer};
 use crate::codec::Element;
 use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
-use crate::container::index::Index;
 use crate::container::{Layout, StreamWriter};
 use crate::decompress::{DecodeOptions, Reader};
 use crate::error::{Error, Result};
@@ -61,26 +60,27 @@ impl<T: Element> FileWriter<T> {
             compressed_bytes: info.compressed_bytes,
             abs_bound: info.abs_bound,
             n_chunks: info.n_chunks,
+            fills: info.fills.clone(),
             target: None,
         };
         let layout = &reader.layout;
         let header = appendable_header::<T>(layout).map_err(with_path)?;
-        let mut index = Index::default();
+        let (mut segments, mut frame_bytes) = (Vec::new(), Vec::new());
         let mut frame_header = Vec::new();
         let mut copied = 0..0;
         if !info.shape.contains(&0) {
             copied = layout.header_bytes as u64..layout.frames_end();
-            index.segments = layout.grid.segment_rows();
-            index.frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
+            segments = layout.grid.segment_rows();
+            frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
         }
         if layout.header.single_chunk && !copied.is_empty() {
             let old_bytes;
             (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(with_path)?;
             copied.start += old_bytes;
-            index.frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
+            frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
         }
         let mut bytes = Vec::new();
-        let stream = StreamWriter::start_with(&header, index, &mut bytes)?;
+        let stream = StreamWriter::start_with(&header, segments, frame_bytes, &mut bytes)?;
         bytes.extend_from_slice(&frame_header);
         let mut out = AtomicFile::create(path)?;
         out.write_all(&bytes)?;

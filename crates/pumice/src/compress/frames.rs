@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::codec::{CodecId, Element};
+use crate::codec::{CodecId, Element, pipeline};
 use crate::container::frame::{FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::error::Result;
-use crate::exec::{Workers, parallel};
+use crate::exec::{self, Workers, no_memory, parallel, reserve};
 use crate::grid::{Block, Grid};
 use crate::io::Source;
 use crate::plan::{Plan, Preset};
@@ -57,13 +57,14 @@ impl<T: Element> Job<'_, T> {
     ) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
         let mut frame_bytes = Vec::new();
+        self.check_memory(workers)?;
         let inner = workers.for_items(self.grid.n_chunks());
         let work = |i: usize, slot: &mut Slot<T>| {
             let block = self.grid.block(i as u64);
             let Slot { values, bytes, frame_start } = slot;
             bytes.clear();
             // Reserves the worst case: untouched pages cost nothing, whereas growing step by step costs copies.
-            bytes.reserve(MAX_HEADER_BYTES + self.likely_bytes(&block));
+            reserve(bytes, MAX_HEADER_BYTES + self.likely_bytes(&block))?;
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, inner, bytes)?;
             *frame_start = put_header(codec, self.identity(i as u64, &block), bytes, MAX_HEADER_BYTES);
@@ -80,6 +81,7 @@ impl<T: Element> Job<'_, T> {
 
     fn append_serially(&self, workers: &Workers, out: &mut Vec<u8>) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
+        self.check_memory(&Workers::Serial)?;
         let mut values = Vec::new();
         let mut frame_bytes = Vec::new();
         // The payload is expected to be as large as that of the previous chunk; if its size takes another number of
@@ -90,7 +92,14 @@ impl<T: Element> Job<'_, T> {
             let identity = self.identity(i, &block);
             let start = out.len();
             let gap = identity.header_bytes(payload_bytes);
-            out.reserve(gap + self.likely_bytes(&block));
+            // Unlike `reserve`, this leaves room for more frames. A long stream must not grow within the encoder, which
+            // cannot fail.
+            let n_bytes = if out.len() < MAX_HEADER_BYTES + size_of::<T>() * block.n_values() {
+                self.likely_bytes(&block)
+            } else {
+                size_of::<T>() * block.n_values()
+            };
+            out.try_reserve(gap + n_bytes).map_err(|_| no_memory((out.len() + n_bytes) as u64))?;
             out.resize(start + gap, 0);
             let codec = self.encode(&block, &mut values, workers.for_items(self.grid.n_chunks()), out)?;
             payload_bytes = (out.len() - start - gap) as u64;
@@ -103,6 +112,17 @@ impl<T: Element> Job<'_, T> {
             self.report(&done, &block);
         }
         Ok(frame_bytes)
+    }
+
+    /// Checks that there is memory to encode a chunk on each worker, since encoders cannot fail.
+    fn check_memory(&self, workers: &Workers) -> Result<()> {
+        let n_chunks = self.grid.n_chunks();
+        if n_chunks == 0 {
+            return Ok(());
+        }
+        // The first chunk is the largest.
+        let of_chunk = pipeline::encode_bytes(self.plan, self.grid.chunk_values(0));
+        exec::check_memory(of_chunk * n_chunks.min(workers.count() as u64))
     }
 
     /// Bytes to reserve for the payload of a chunk: the worst case for `fast`, which is so quick that growing matters.
@@ -130,6 +150,8 @@ impl<T: Element> Job<'_, T> {
         if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
             return Ok(T::encode_chunk(run, &in_array, self.plan, inner, out));
         }
+        values.clear();
+        reserve(values, n)?;
         values.resize(n, T::default());
         self.source.read_box(&block.start, &block.extents, values)?;
         Ok(T::encode_chunk(values, &in_array, self.plan, inner, out))

@@ -25,7 +25,7 @@ use crate::plan::{Config, ErrorBound, MAX_FILLS, Plan, stats};
 use frames::Job;
 
 /// Sizes and bound of a finished compression.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
     /// Size of the values.
@@ -36,6 +36,8 @@ pub struct Summary {
     pub abs_bound: f64,
     /// Number of chunks.
     pub n_chunks: u64,
+    /// The values that were taken for fill values; of a stream whose rows arrived over time, those that have masks.
+    pub fills: Vec<f64>,
     /// How well [`ErrorBound::Psnr`], [`ErrorBound::L2`] or [`ErrorBound::Ratio`] was met; `None` for other bounds.
     ///
     /// [`ErrorBound::Psnr`]: crate::ErrorBound::Psnr
@@ -100,9 +102,11 @@ pub fn max_compressed_bytes<T: Element>(shape: &[usize], config: &Config) -> Res
     let (bound, fixed) = (1 + size_of::<f64>(), 3 * number + size_of::<f64>() + (1 + MAX_FILLS) * size_of::<T>());
     let region = 2 * shape.len() * number + bound + size_of::<f64>();
     let also = fixed + config.bounds.len() * bound + config.regions.len() * region;
+    // The index of a chunked stream has a copy of the header.
+    let headers = (header.len() + also) * if n_chunks == 1 { 1 } else { 2 };
     let frames = n_chunks * (MAX_HEADER_BYTES + number) as u64;
     let raw_bytes = grid::n_values(shape) as u64 * size_of::<T>() as u64;
-    Ok(raw_bytes + (header.len() + also + Index::MAX_FIXED_BYTES + Footer::BYTES) as u64 + frames)
+    Ok(raw_bytes + (headers + Index::MAX_FIXED_BYTES + Footer::BYTES) as u64 + frames)
 }
 
 /// Appends the stream of an array to `out`, which is empty; the plan is complete.
@@ -168,6 +172,9 @@ pub(crate) fn write_planned<T: Element, W: Write + Send>(
 /// Compresses rows along the slowest axis as they arrive. The bound must be known up front: [`ErrorBound::Abs`],
 /// [`ErrorBound::PwRel`], [`ErrorBound::Lossless`], or [`ErrorBound::Rel`] with [`Config::range`]. Regions are boxes of
 /// the whole array, including rows that are still to be written.
+///
+/// Fill values get masks if they are named ([`Config::fills`]) or found in the first chunks along axis 0; conventional ones
+/// in later chunks are stored as exact values.
 ///
 /// Nothing is readable before [`finish`](Writer::finish) has written the index, but `salvage` finds what was written.
 ///
@@ -298,6 +305,12 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
+                let rows = (values.len() / self.row_values).min(self.plan.chunk_shape[0]);
+                let first: Vec<usize> = std::iter::once(rows).chain(self.plan.shape[1..].iter().copied()).collect();
+                let first_rows = SliceSource::new(&values[..rows * self.row_values], &first)?;
+                if self.plan.is_streamed && !self.plan.limit().is_lossless() {
+                    self.plan.choose_masks(&first_rows, &self.workers)?;
+                }
                 let mut bytes = Vec::new();
                 let stream = StreamWriter::start(&Header::new(&self.plan, false), &mut bytes)?;
                 self.out.write_all(&bytes)?;
@@ -337,5 +350,6 @@ pub(crate) fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
 
 fn summary<T: Element>(plan: &Plan<T>, shape: &[usize], compressed_bytes: u64, n_chunks: u64) -> Summary {
     let raw_bytes = grid::n_values(shape) as u64 * size_of::<T>() as u64;
-    Summary { raw_bytes, compressed_bytes, abs_bound: plan.abs_bound, n_chunks, target: None }
+    let fills = plan.all_fills().into_iter().map(T::to_f64).collect();
+    Summary { raw_bytes, compressed_bytes, abs_bound: plan.abs_bound, n_chunks, fills, target: None }
 }

@@ -21,7 +21,7 @@ use crate::exec::{DefaultFloats, Workers, parallel};
 use crate::grid::{self, Block};
 use crate::io::Source;
 use crate::plan::check_target;
-use crate::plan::{self, Config, ErrorBound, Plan, Quantizer, Stats};
+use crate::plan::{self, Config, ErrorBound, Plan, Quantizer, Stable, Stats};
 
 /// How well a target was met.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +65,12 @@ pub(crate) fn of(config: &Config) -> Result<Option<ErrorBound>> {
             "{target} is a target for the whole array and cannot be combined with regions or bins; give bounds instead"
         )));
     }
+    if config.stable == Some(Stable::On) {
+        return Err(Error::invalid(format!(
+            "the stable mode is not possible with {target}, whose absolute bound is searched for anew each time; give an \
+             absolute or a relative bound"
+        )));
+    }
     Ok(Some(target))
 }
 
@@ -79,7 +85,9 @@ pub(crate) fn plan<T: Element>(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Plan<T>, Option<Achieved>)> {
     let Some(target) = of(config)? else {
-        return Ok((Plan::new(config, source.shape(), Some(stats))?, None));
+        let mut plan = Plan::new(config, source.shape(), Some(stats))?;
+        plan.keep_lattice(source, stats, workers)?;
+        return Ok((plan, None));
     };
     let _floats = DefaultFloats::set();
     let with = |bounds| Plan::new(&Config { bounds, ..config.clone() }, source.shape(), Some(stats));
@@ -423,7 +431,8 @@ impl<T: Element> Search<'_, T> {
     /// Encodes, decodes and compares every chunk, with memory for one chunk per worker.
     fn square_errors(&self, plan: &Plan<T>, progress: &(dyn Fn(u64) + Sync)) -> Result<Squares> {
         let grid = compress::grid_of(plan)?;
-        let coder = Coder { plan, params: Header::new(plan, grid.n_chunks() == 1).stream_params(), scale: self.scale };
+        let params = Header::new(plan, grid.n_chunks() == 1).stream_params();
+        let coder = Coder { plan, params, fills: plan.all_fills(), scale: self.scale };
         let inner = self.workers.for_items(grid.n_chunks());
         let mut total = Squares::default();
         let mut done = 0;
@@ -447,7 +456,8 @@ impl<T: Element> Search<'_, T> {
 
     /// Bytes and squared errors of all boxes of the sample; only the bytes where the goal is a ratio.
     fn measure_sample(&self, sample: &Sample<T>, plan: &Plan<T>) -> Result<(u64, Squares)> {
-        let coder = Coder { plan, params: Header::new(plan, true).stream_params(), scale: self.scale };
+        let params = Header::new(plan, true).stream_params();
+        let coder = Coder { plan, params, fills: plan.all_fills(), scale: self.scale };
         let (mut n_bytes, mut total) = (0, Squares::default());
         let n = sample.boxes.len();
         let work = |i: usize, result: &mut RoundTrip<T>| {
@@ -486,6 +496,8 @@ struct RoundTrip<T> {
 struct Coder<'a, T> {
     plan: &'a Plan<T>,
     params: StreamParams<T>,
+    /// All fill values.
+    fills: Vec<T>,
     scale: f64,
 }
 
@@ -499,8 +511,8 @@ impl<T: Element> Coder<'_, T> {
         let codec = self.encode(values, extents, workers, result);
         result.restored.resize(values.len(), T::default());
         let restored = &mut result.restored;
-        T::decode_chunk(codec, &result.payload, &self.params.chunk(extents, None, workers), restored)?;
-        result.squares = Squares::of(values, restored, &self.plan.fills, self.scale);
+        T::decode_chunk(codec, &result.payload, &self.params.chunk(extents, None, workers, u64::MAX), restored)?;
+        result.squares = Squares::of(values, restored, &self.fills, self.scale);
         Ok(())
     }
 }

@@ -80,17 +80,23 @@ impl FrameHeader {
 
     /// Reads the header of a frame in a stream with this header.
     pub(crate) fn read_from(bytes: &mut Bytes<'_>, header: &Header) -> Result<Self> {
+        let only_rows = header.shape.first().map_or(1, |&n| n as u64);
+        Self::read_with(bytes, header.single_chunk.then_some(only_rows))
+    }
+
+    /// Reads the header of a frame in a chunked stream or, if `only_rows` is given, in a single-chunk stream of so many
+    /// rows.
+    pub(crate) fn read_with(bytes: &mut Bytes<'_>, only_rows: Option<u64>) -> Result<Self> {
         if bytes.array()? != MARKER {
             return Err(Error::corrupt("no frame marker where a chunk should start"));
         }
         let codec = CodecId::from_byte(bytes.u8()?)?;
         let chunk_id = varint::read_from(bytes)?;
-        let single_chunk = header.single_chunk;
-        let (first_row, rows) = match single_chunk {
-            true => (0, header.shape.first().map_or(1, |&n| n as u64)),
-            false => (varint::read_from(bytes)?, varint::read_from(bytes)?),
+        let (first_row, rows) = match only_rows {
+            Some(rows) => (0, rows),
+            None => (varint::read_from(bytes)?, varint::read_from(bytes)?),
         };
-        let identity = Identity { chunk_id, first_row, rows, single_chunk };
+        let identity = Identity { chunk_id, first_row, rows, single_chunk: only_rows.is_some() };
         let payload_bytes = varint::read_from(bytes)?;
         Ok(Self { codec, identity, payload_bytes, frame_checksum: bytes.u64()? })
     }

@@ -11,12 +11,14 @@ use crate::io::{Bytes, checksum, varint};
 use crate::num::{DType, Real};
 use crate::plan::{
     BoundKind, BoxLimit, ErrorBound, Limit, MAX_BIN, MAX_BIN_VALUES, MAX_BOXES, MAX_FILLS, MAX_RANK, Plan, Preset,
+    Stable,
 };
 
 const SINGLE_CHUNK: u8 = 1;
 const N_FILLS_SHIFT: u8 = 1;
 const HAS_ATTRIBUTES: u8 = 8;
-const KNOWN_FLAGS: u8 = 15;
+const IS_STABLE: u8 = 16;
+const KNOWN_FLAGS: u8 = 31;
 const CHECKSUM_BYTES: usize = 4;
 /// `bound_kind` of several bounds, boxes or bins.
 const COMPOUND: u8 = 7;
@@ -29,6 +31,8 @@ pub(crate) struct Header {
     pub(crate) dtype: DType,
     pub(crate) single_chunk: bool,
     pub(crate) preset: Preset,
+    /// Whether all values lie on the lattice of the absolute bound, or are exact.
+    pub(crate) stable: bool,
     /// Kind and `requested_bound`.
     pub(crate) bound: ErrorBound,
     /// Further bounds that also hold.
@@ -59,6 +63,7 @@ impl Header {
             dtype: T::DTYPE,
             single_chunk,
             preset: plan.preset,
+            stable: plan.stable == Stable::On,
             bound: plan.bound,
             also: plan.also.clone(),
             boxes: plan.boxes.clone(),
@@ -78,6 +83,7 @@ impl Header {
             shape: std::iter::once(0).chain(self.shape.iter().copied()).collect(),
             chunk_shape: self.chunk_shape.clone(),
             preset: self.preset,
+            stable: if self.stable { Stable::On } else { Stable::Off },
             bound: self.bound,
             also: self.also.clone(),
             boxes: self.boxes.clone(),
@@ -85,6 +91,8 @@ impl Header {
             abs_bound: self.abs_bound,
             step: self.step.map(T::from_bits_u64),
             fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
+            more_fills: Vec::new(),
+            is_streamed: true,
             attributes: self.attributes.clone(),
         }
     }
@@ -94,6 +102,10 @@ impl Header {
         StreamParams {
             step: self.step.map(T::from_bits_u64),
             fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
+            preset: self.preset,
+            is_pointwise: [self.bound].iter().chain(&self.also).any(|bound| matches!(bound, ErrorBound::PwRel(_)))
+                || self.boxes.iter().any(|given| given.limit.pointwise.is_finite()),
+            has_regions: !self.boxes.is_empty() || !self.bin.is_empty(),
         }
     }
 
@@ -118,6 +130,7 @@ impl Header {
         let mut flags = (self.fills.len() as u8) << N_FILLS_SHIFT;
         flags |= if self.single_chunk { SINGLE_CHUNK } else { 0 };
         flags |= if self.attributes.is_empty() { 0 } else { HAS_ATTRIBUTES };
+        flags |= if self.stable { IS_STABLE } else { 0 };
         out.push(flags);
         out.push(preset_code(self.preset));
         let is_compound = !self.also.is_empty() || !self.boxes.is_empty() || !self.bin.is_empty();
@@ -202,6 +215,9 @@ impl Header {
     }
 }
 
+/// Bytes that [`peek_header_bytes`] needs.
+pub(crate) const PREFIX_BYTES: usize = 8;
+
 /// Checks magic and version, and returns the size of the header that starts at the front of `bytes`.
 pub(crate) fn peek_header_bytes(bytes: &[u8]) -> Result<usize> {
     let n = bytes.len().min(MAGIC.len());
@@ -282,6 +298,7 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         dtype,
         single_chunk,
         preset,
+        stable: flags & IS_STABLE != 0,
         bound: compound.bounds[0],
         also: compound.bounds[1..].to_vec(),
         boxes: compound.boxes,
@@ -486,6 +503,7 @@ pub(crate) mod tests {
             dtype: DType::F64,
             single_chunk: false,
             preset: Preset::Fast,
+            stable: false,
             bound: ErrorBound::Rel(1e-3),
             also: Vec::new(),
             boxes: Vec::new(),
@@ -529,7 +547,8 @@ pub(crate) mod tests {
         let psnr = Header { bound: ErrorBound::Psnr(60.0), ..chunked_header() };
         let l2 = Header { bound: ErrorBound::L2(1e-3), ..single_header() };
         let ratio = Header { bound: ErrorBound::Ratio(12.5), ..chunked_header() };
-        for header in [chunked_header(), single_header(), lossless, scalar, exact, psnr, l2, ratio] {
+        let stable = Header { stable: true, ..single_header() };
+        for header in [stable, chunked_header(), single_header(), lossless, scalar, exact, psnr, l2, ratio] {
             let mut out = Vec::new();
             header.write_to(&mut out).unwrap();
             let n = out.len();
@@ -561,7 +580,7 @@ pub(crate) mod tests {
             (5, 0),
             (5, 2),
             (8, 3),
-            (9, 16),
+            (9, 32),
             (10, 200),
             (11, 3),
             (12, 9),

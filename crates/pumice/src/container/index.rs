@@ -1,16 +1,18 @@
-//! Index and footer of a chunked stream (docs/format.md, section 4): the size of each frame, and the number of rows
-//! that each writing session added. Every count is checked against the bytes present before memory is allocated for it.
+//! Index and footer of a chunked stream (docs/format.md, section 4): the size of each frame, the number of rows that
+//! each writing session added, and a copy of the header, by which a stream whose beginning is lost can still be read.
+//! Every count is checked against the bytes present before memory is allocated for it.
 
 use super::frame;
-use super::header::Header;
+use super::header::{self, Header};
 use crate::error::{Error, Result};
 use crate::exec::reserve;
 use crate::grid;
 use crate::io::to_usize;
 use crate::io::{Bytes, checksum, varint};
 
-const INDEX_MARKER: [u8; 4] = *b"INDX";
-const FOOTER_MAGIC: [u8; 4] = *b"PUMF";
+const MARKER: [u8; 4] = *b"INDH";
+/// Marker of an index without a copy of the header.
+const MARKER_WITHOUT_HEADER: [u8; 4] = *b"INDX";
 
 /// The contents of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -19,28 +21,34 @@ pub(crate) struct Index {
     pub(crate) segments: Vec<usize>,
     /// Size of each frame, by chunk id.
     pub(crate) frame_bytes: Vec<u64>,
+    /// The bytes of the header; empty if the index has no copy of it.
+    pub(crate) header_copy: Vec<u8>,
 }
 
 impl Index {
-    pub(crate) const MARKER: [u8; 4] = INDEX_MARKER;
-    /// Maximum size of an index of one segment, without the sizes of frames.
+    /// First bytes of an index: with a copy of the header, and without.
+    pub(crate) const MARKERS: [[u8; 4]; 2] = [MARKER, MARKER_WITHOUT_HEADER];
+    /// Maximum size of an index of one segment, without the sizes of frames and the copy of the header.
     pub(crate) const MAX_FIXED_BYTES: usize = 4 + 3 * varint::MAX_BYTES + 8;
 
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&INDEX_MARKER);
+        out.extend_from_slice(if self.header_copy.is_empty() { &MARKER_WITHOUT_HEADER } else { &MARKER });
         varint::write_to(self.segments.len() as u64, out);
         self.segments.iter().for_each(|&rows| varint::write_to(rows as u64, out));
         varint::write_to(self.frame_bytes.len() as u64, out);
         self.frame_bytes.iter().for_each(|&n| varint::write_to(n, out));
+        out.extend_from_slice(&self.header_copy);
         let index_checksum = checksum::xxh3(&out[start..]);
         out.extend_from_slice(&index_checksum.to_le_bytes());
     }
 
-    /// Reads an index from the front of `bytes`, which may hold more: `salvage` does not know where it ends.
-    pub(crate) fn read_from(bytes: &mut Bytes<'_>, header: &Header) -> Result<Self> {
+    /// Reads an index from the front of `bytes`, which may hold more: `salvage` does not know where it ends. It is to be
+    /// compared with the header by [`Self::check`].
+    pub(crate) fn read_from(bytes: &mut Bytes<'_>) -> Result<Self> {
         let all = bytes.rest();
-        if bytes.array()? != INDEX_MARKER {
+        let marker = bytes.array()?;
+        if !Self::MARKERS.contains(&marker) {
             return Err(Error::corrupt("no marker where the index should start"));
         }
         let n_segments = count(bytes, "segments")?;
@@ -55,16 +63,29 @@ impl Index {
         for _ in 0..n_chunks {
             frame_bytes.push(varint::read_from(bytes)?);
         }
+        let header_bytes = match marker {
+            MARKER => header::peek_header_bytes(bytes.rest())?,
+            _ => 0,
+        };
+        let header_copy = bytes.take(header_bytes)?.to_vec();
         let covered = &all[..all.len() - bytes.len()];
         if bytes.u64()? != checksum::xxh3(covered) {
             return Err(Error::corrupt("wrong checksum of the index; `pumice recover` finds the chunks without it"));
         }
-        let index = Self { segments, frame_bytes };
-        index.check(header)?;
-        Ok(index)
+        Ok(Self { segments, frame_bytes, header_copy })
     }
 
-    fn check(&self, header: &Header) -> Result<()> {
+    /// The header of the stream, if the index has an intact copy of it.
+    pub(crate) fn header(&self) -> Option<Header> {
+        let (header, _) = Header::read_from(&self.header_copy).ok()?;
+        (!header.single_chunk).then_some(header)
+    }
+
+    /// Refuses an index that does not fit the header of the stream.
+    pub(crate) fn check(&self, header: &Header) -> Result<()> {
+        if !self.header_copy.is_empty() && self.header().as_ref() != Some(header) {
+            return Err(Error::corrupt("the copy of the header in the index is not the header of the stream"));
+        }
         if self.segments.is_empty() || self.segments.contains(&0) {
             return Err(Error::corrupt("the index has no segment or one without rows"));
         }
@@ -98,24 +119,19 @@ pub(crate) struct Footer {
 impl Footer {
     /// Size of the footer.
     pub(crate) const BYTES: usize = 20;
+    /// Its last bytes.
+    pub(crate) const MAGIC: [u8; 4] = *b"PUMF";
 
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.index_offset.to_le_bytes());
         out.extend_from_slice(&self.index_bytes.to_le_bytes());
-        out.extend_from_slice(&FOOTER_MAGIC);
+        out.extend_from_slice(&Self::MAGIC);
     }
 
     /// Reads the last bytes of a stream of `stream_bytes`; the index must end where the footer starts.
     pub(crate) fn read_from(bytes: &mut Bytes<'_>, stream_bytes: u64) -> Result<Self> {
-        let footer = Self { index_offset: bytes.u64()?, index_bytes: bytes.u64()? };
-        if bytes.array()? != FOOTER_MAGIC {
-            return Err(Error::truncated(
-                "no footer at the end: the stream was cut short, never finished, or has bytes after its end; \
-                 `pumice recover` saves the chunks that are there",
-            ));
-        }
-        let end = footer.index_offset.checked_add(footer.index_bytes).and_then(|n| n.checked_add(Self::BYTES as u64));
-        if end != Some(stream_bytes) {
+        let footer = Self::read_any(bytes)?;
+        if footer.stream_bytes() != Some(stream_bytes) {
             return Err(Error::corrupt(
                 "the footer does not fit the size of the stream: bytes were lost or added before it; \
                  `pumice recover` saves intact chunks",
@@ -123,38 +139,72 @@ impl Footer {
         }
         Ok(footer)
     }
+
+    /// Reads a footer without the check of its fields.
+    pub(crate) fn read_any(bytes: &mut Bytes<'_>) -> Result<Self> {
+        let footer = Self { index_offset: bytes.u64()?, index_bytes: bytes.u64()? };
+        if bytes.array()? != Self::MAGIC {
+            return Err(Error::truncated(
+                "no footer at the end: the stream was cut short, never finished, or has bytes after its end, such as \
+                 another stream; `pumice recover` saves the chunks that are there",
+            ));
+        }
+        Ok(footer)
+    }
+
+    /// The size of the stream.
+    pub(crate) fn stream_bytes(&self) -> Option<u64> {
+        self.index_offset.checked_add(self.index_bytes)?.checked_add(Self::BYTES as u64)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::container::header::tests::chunked_header;
+    use crate::container::header::tests::{chunked_header, single_header};
 
     #[test]
     fn round_trip_and_damage() {
         let header = chunked_header(); // shape [_, 10, 7], chunks of [4, 5, 7]
-        let index = Index { segments: vec![4, 5], frame_bytes: vec![20, 300, 20, 20, 20, 70_000] };
-        let mut out = Vec::new();
-        index.write_to(&mut out);
-        let mut bytes = Bytes::new(&out);
-        assert_eq!(Index::read_from(&mut bytes, &header).unwrap(), index);
-        assert_eq!(bytes.len(), 0);
-        for i in 0..out.len() {
-            assert!(Index::read_from(&mut Bytes::new(&out[..i]), &header).is_err());
-            let mut damaged = out.clone();
-            damaged[i] ^= 0x10;
-            assert!(Index::read_from(&mut Bytes::new(&damaged), &header).is_err(), "byte {i}");
+        let mut header_copy = Vec::new();
+        header.write_to(&mut header_copy).unwrap();
+        let index = Index { segments: vec![4, 5], frame_bytes: vec![20, 300, 20, 20, 20, 70_000], header_copy };
+        let read = |bytes: &mut Bytes<'_>| {
+            let index = Index::read_from(bytes)?;
+            index.check(&header)?;
+            Ok::<_, Error>(index)
+        };
+        for index in [Index { header_copy: Vec::new(), ..index.clone() }, index.clone()] {
+            let mut out = Vec::new();
+            index.write_to(&mut out);
+            let mut bytes = Bytes::new(&out);
+            assert_eq!(read(&mut bytes).unwrap(), index);
+            assert_eq!(bytes.len(), 0);
+            for i in 0..out.len() {
+                assert!(read(&mut Bytes::new(&out[..i])).is_err());
+                let mut damaged = out.clone();
+                damaged[i] ^= 0x10;
+                assert!(read(&mut Bytes::new(&damaged)).is_err(), "byte {i}");
+            }
         }
+        let copy_of = |header: Header| {
+            let mut bytes = Vec::new();
+            header.write_to(&mut bytes).unwrap();
+            bytes
+        };
+        let fewer_rows = Header { chunk_shape: vec![3, 5, 7], ..header.clone() };
         for bad in [
             Index { segments: vec![4], ..index.clone() },
             Index { segments: vec![4, 0, 5], ..index.clone() },
-            Index { segments: vec![], frame_bytes: vec![] },
-            Index { segments: vec![usize::MAX; 3], frame_bytes: vec![20; 9] },
-            Index { segments: vec![4, 5], frame_bytes: vec![20, 300, 20, 16, 20, 20] },
+            Index { segments: vec![], frame_bytes: vec![], ..index.clone() },
+            Index { segments: vec![usize::MAX; 3], frame_bytes: vec![20; 9], ..index.clone() },
+            Index { frame_bytes: vec![20, 300, 20, 16, 20, 20], ..index.clone() },
+            Index { header_copy: copy_of(fewer_rows), ..index.clone() },
+            Index { header_copy: copy_of(single_header()), ..index.clone() },
         ] {
             let mut out = Vec::new();
             bad.write_to(&mut out);
-            assert!(Index::read_from(&mut Bytes::new(&out), &header).is_err());
+            assert!(read(&mut Bytes::new(&out)).is_err());
         }
     }
 

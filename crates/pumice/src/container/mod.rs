@@ -30,6 +30,9 @@ pub(crate) const FORMAT_VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 4096;
 const TAIL_BYTES: u64 = 1 << 16;
 
+/// A list of frames of this size does not count towards the caller's limit.
+const FREE_LIST_BYTES: u64 = 1 << 20;
+
 /// Offset and size of a frame; `frame_bytes` is 0 for a chunk that salvage did not find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameSpan {
@@ -52,7 +55,8 @@ impl Layout {
     pub(crate) fn read_from<R: ReadAt + ?Sized>(source: &R, max_bytes: u64) -> Result<Self> {
         let stream_bytes = source.len()?;
         let mut buffer = Vec::new();
-        let (header, header_bytes) = read_header(source, stream_bytes, &mut buffer)?;
+        let header = read_header(source, stream_bytes, &mut buffer);
+        let (header, header_bytes) = header.map_err(|e| lost_header(source, stream_bytes, e))?;
         if header.single_chunk {
             let shape = header.full_shape(&[])?;
             let grid = Grid::whole(&shape);
@@ -61,6 +65,8 @@ impl Layout {
         }
         let (index, index_offset) = read_index(source, &header, header_bytes, stream_bytes, max_bytes, &mut buffer)?;
         let shape = header.full_shape(&index.segments)?;
+        let list_bytes = index.frame_bytes.len() as u64 * size_of::<FrameSpan>() as u64;
+        check_limit(list_bytes.saturating_sub(FREE_LIST_BYTES), max_bytes)?;
         let grid = Grid::new(&shape, &header.chunk_shape, &index.segments)?;
         let mut frames = Vec::new();
         reserve(&mut frames, index.frame_bytes.len())?;
@@ -87,17 +93,24 @@ impl Layout {
 }
 
 /// The header of a stream, and its size.
-pub(crate) fn read_header<R: ReadAt + ?Sized>(
-    source: &R,
-    stream_bytes: u64,
-    buffer: &mut Vec<u8>,
-) -> Result<(Header, usize)> {
+fn read_header<R: ReadAt + ?Sized>(source: &R, stream_bytes: u64, buffer: &mut Vec<u8>) -> Result<(Header, usize)> {
     let head = read(source, 0, stream_bytes.min(HEAD_BYTES), buffer)?;
     let header_bytes = header::peek_header_bytes(head)?;
     if header_bytes <= head.len() {
         return Header::read_from(head);
     }
     Header::read_from(read(source, 0, stream_bytes.min(header_bytes as u64), buffer)?)
+}
+
+/// The error for a stream whose header cannot be read: says so if it ends like a chunked stream, whose index has a copy.
+fn lost_header<R: ReadAt + ?Sized>(source: &R, stream_bytes: u64, error: Error) -> Error {
+    let mut footer = [0; Footer::BYTES];
+    let offset = stream_bytes.saturating_sub(Footer::BYTES as u64);
+    let has_footer = source.read_exact_at(&mut footer, offset).is_ok() && footer.ends_with(&Footer::MAGIC);
+    if error.kind() != ErrorKind::Corrupt || !has_footer {
+        return error;
+    }
+    Error::corrupt(format!("{error}; but it ends like one: `pumice recover` may find a copy of the header there"))
 }
 
 fn read_index<R: ReadAt + ?Sized>(
@@ -114,7 +127,10 @@ fn read_index<R: ReadAt + ?Sized>(
     }
     let tail = read(source, stream_bytes - room.min(TAIL_BYTES), room.min(TAIL_BYTES), buffer)?;
     let (before, footer) = tail.split_at(tail.len() - Footer::BYTES);
-    let footer = Footer::read_from(&mut Bytes::new(footer), stream_bytes)?;
+    let footer = match Footer::read_from(&mut Bytes::new(footer), stream_bytes) {
+        Ok(footer) => footer,
+        Err(e) => return Err(if has_other_stream(source, tail, stream_bytes) { several_streams() } else { e }),
+    };
     if footer.index_offset < header_bytes as u64 {
         return Err(Error::corrupt("the index starts within the header"));
     }
@@ -125,11 +141,25 @@ fn read_index<R: ReadAt + ?Sized>(
         read(source, footer.index_offset, footer.index_bytes, buffer)?
     };
     let mut bytes = Bytes::new(bytes);
-    let index = Index::read_from(&mut bytes, header).map_err(|e| Error::new(corrupt_kind(&e), e.to_string()))?;
+    let index = Index::read_from(&mut bytes).map_err(|e| Error::new(corrupt_kind(&e), e.to_string()))?;
+    index.check(header)?;
     if bytes.len() != 0 {
         return Err(Error::corrupt("bytes between index and footer"));
     }
     Ok((index, footer.index_offset))
+}
+
+/// Whether another stream begins where a first one ends, as far as the last bytes of the file show it.
+fn has_other_stream<R: ReadAt + ?Sized>(source: &R, tail: &[u8], stream_bytes: u64) -> bool {
+    // The last stream is chunked: its footer says where it begins.
+    let footer = Footer::read_any(&mut Bytes::new(&tail[tail.len() - Footer::BYTES..]));
+    let last_bytes = footer.ok().and_then(|footer| footer.stream_bytes());
+    let start = last_bytes.and_then(|n| stream_bytes.checked_sub(n));
+    let mut magic = [0; MAGIC.len()];
+    let starts_there = start.is_some_and(|start| source.read_exact_at(&mut magic, start).is_ok() && magic == MAGIC);
+    // It is a single chunk, and a chunked one comes before it.
+    let seam = [Footer::MAGIC, MAGIC].concat();
+    starts_there || tail.windows(seam.len()).any(|bytes| bytes == seam)
 }
 
 /// Locates the only frame and checks that it ends where the stream ends.
@@ -148,7 +178,14 @@ fn locate_single_frame<R: ReadAt + ?Sized>(
     let frame_header_bytes = (head.len() - bytes.len()) as u64;
     match frame_header.payload_bytes.checked_add(frame_header_bytes) {
         Some(frame_bytes) if frame_bytes == room => {}
-        Some(frame_bytes) if frame_bytes < room => return Err(Error::corrupt("bytes after the end of the stream")),
+        Some(frame_bytes) if frame_bytes < room => {
+            let next = read(source, offset + frame_bytes, (room - frame_bytes).min(MAGIC.len() as u64), buffer)?;
+            return Err(if next == MAGIC {
+                several_streams()
+            } else {
+                Error::corrupt("bytes after the end of the stream; `pumice recover` reads it without them")
+            });
+        }
         _ => return Err(Error::truncated("the stream ends within its only chunk")),
     }
     if frame_header.identity.chunk_id != 0 {
@@ -180,6 +217,13 @@ fn corrupt_kind(error: &Error) -> ErrorKind {
         ErrorKind::Truncated => ErrorKind::Corrupt,
         kind => kind,
     }
+}
+
+fn several_streams() -> Error {
+    Error::corrupt(
+        "several streams, one after the other, where one is expected: files were concatenated; \
+         `pumice recover --stream N` saves the N-th of them",
+    )
 }
 
 fn frames_do_not_fit() -> Error {

@@ -25,14 +25,22 @@ impl StreamWriter {
         let start = out.len();
         header.write_to(out)?;
         let n_bytes = (out.len() - start) as u64;
-        Ok(Self { index: Index::default(), segment_rows: 0, n_bytes, single_chunk: header.single_chunk })
+        let header_copy = if header.single_chunk { Vec::new() } else { out[start..].to_vec() };
+        let index = Index { header_copy, ..Index::default() };
+        Ok(Self { index, segment_rows: 0, n_bytes, single_chunk: header.single_chunk })
     }
 
-    /// As [`Self::start`], for a chunked stream whose first frames, those of `index`, the caller copies from another
-    /// stream.
-    pub(crate) fn start_with(header: &Header, index: Index, out: &mut Vec<u8>) -> Result<Self> {
-        let stream = Self::start(header, out)?;
-        Ok(Self { n_bytes: stream.n_bytes + index.frame_bytes.iter().sum::<u64>(), index, ..stream })
+    /// As [`Self::start`], for a chunked stream whose first segments and frames the caller copies from another stream.
+    pub(crate) fn start_with(
+        header: &Header,
+        segments: Vec<usize>,
+        frame_bytes: Vec<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self> {
+        let mut stream = Self::start(header, out)?;
+        stream.n_bytes += frame_bytes.iter().sum::<u64>();
+        stream.index = Index { segments, frame_bytes, ..stream.index };
+        Ok(stream)
     }
 
     /// Counts frames of these sizes, which together hold `rows` more rows of the array.

@@ -4,8 +4,10 @@
 //! No byte is trusted, and memory is allocated only within what the stream's own size and the caller's limit allow.
 
 mod salvage;
+mod stream;
 
-pub use salvage::{Salvage, salvage};
+pub use salvage::{Salvage, salvage, salvage_stream};
+pub use stream::StreamReader;
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,7 +20,8 @@ use crate::container::{self, Layout, frame, header};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::pages;
 use crate::exec::parallel::{self, SERIAL_VALUES, Workers};
-use crate::exec::reserve;
+use crate::exec::scratch;
+use crate::exec::{self, reserve};
 use crate::grid::{self, Block, Corner};
 use crate::io::ReadAt;
 use crate::io::{check_limit, read};
@@ -37,6 +40,29 @@ pub struct Array<T> {
 
 /// Chunks per worker that are decoded before their values are passed on.
 const WINDOW_PER_WORKER: usize = 4;
+/// Memory beside the values that does not count, so that a limit of just their size serves for arrays of small chunks.
+const FREE_BYTES: u64 = 16 << 20;
+/// Memory for a chunk's place in lists.
+const CHUNK_BYTES: u64 = 256;
+/// Less memory is taken without asking the system first.
+const LITTLE_MEMORY: u64 = 1 << 20;
+
+/// What a call may take: a limit, and the part of it that is taken already.
+#[derive(Clone, Copy)]
+struct Allowance {
+    max_bytes: u64,
+    taken: u64,
+}
+
+/// How chunks share what a call may take.
+pub(crate) struct Shares {
+    /// How many chunks may be decoded at a time.
+    at_once: usize,
+    /// How many decoded chunks may wait, with these.
+    window: usize,
+    /// The most that decoding one of them may take.
+    max_bytes: u64,
+}
 
 /// How to decode.
 ///
@@ -68,8 +94,10 @@ impl DecodeOptions {
         self
     }
 
-    /// The most memory that one call may take for decoded values; beyond it, the call fails with
-    /// [`ErrorKind::LimitExceeded`].
+    /// The most memory that one call may take, for decoded values and to decode them; beyond it, the call fails with
+    /// [`ErrorKind::LimitExceeded`] before it takes any. Values that are written to the caller's memory do not count, nor do
+    /// the first 16 MiB of what decoding takes. If need be, fewer chunks are decoded at a time. docs/guarantees.md says what
+    /// each preset takes.
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
@@ -97,6 +125,9 @@ pub struct Info {
     pub n_chunks: u64,
     /// Pipeline that was asked for.
     pub preset: Preset,
+    /// Whether all values lie on a lattice that the absolute bound sets, or are exact, so that compressing them again under
+    /// this bound changes none: [`Stable::On`](crate::Stable::On).
+    pub stable: bool,
     /// Error bound that was asked for; the first of them, if there are several.
     pub bound: ErrorBound,
     /// All error bounds that were asked for.
@@ -107,7 +138,7 @@ pub struct Info {
     pub bin: Vec<usize>,
     /// The absolute error bound in effect; 0 if lossless, infinite if none was asked for.
     pub abs_bound: f64,
-    /// Fill values that are kept bit for bit.
+    /// Fill values that have masks, at most two. Others that a writer found are stored as exact values, and not listed.
     pub fills: Vec<f64>,
     /// Notes that are stored with the array.
     pub attributes: Vec<(String, String)>,
@@ -131,6 +162,7 @@ impl Info {
             chunk_shape: if header.single_chunk { grid.shape() } else { grid.chunk_shape() }.to_vec(),
             n_chunks: grid.n_chunks(),
             preset: header.preset,
+            stable: header.stable,
             bound: header.bound,
             bounds: [header.bound].iter().chain(&header.also).copied().collect(),
             regions: header.boxes.iter().map(BoxLimit::region).collect(),
@@ -162,7 +194,7 @@ pub fn decompress<T: Element>(bytes: &[u8]) -> Result<Array<T>> {
 pub fn decompress_into<T: Element>(bytes: &[u8], out: &mut [T], options: &DecodeOptions) -> Result<()> {
     let reader = Reader::new(bytes, options.clone())?;
     let region = Block::whole(reader.layout.grid.shape());
-    reader.read_block_into(&region, out)
+    reader.read_block_into(&region, out, options.max_bytes)
 }
 
 /// The metadata of a stream, from its header and index.
@@ -252,7 +284,13 @@ impl<R: ReadAt> Reader<R> {
 
     /// Decodes a region into `out`, which must have the same number of values, in C order.
     pub fn read_region_into<T: Element>(&self, region: &[Range<usize>], out: &mut [T]) -> Result<()> {
-        self.read_block_into(&self.region_block(region)?, out)
+        self.read_block_into(&self.region_block(region)?, out, self.max_bytes)
+    }
+
+    /// As [`Self::read_region_into`], but under another limit than that of the options: for callers who got `out` for this
+    /// and count it towards the limit.
+    pub fn read_region_within<T: Element>(&self, region: &[Range<usize>], out: &mut [T], max_bytes: u64) -> Result<()> {
+        self.read_block_into(&self.region_block(region)?, out, max_bytes)
     }
 
     /// Number of chunks.
@@ -310,10 +348,15 @@ impl<R: ReadAt> Reader<R> {
         self.check_dtype::<T>()?;
         container::check_frames(&self.layout, ids)?;
         let params = self.layout.header.stream_params::<T>();
-        let window = self.window::<T>(1)?;
         let inner = self.workers.for_items(ids.len() as u64);
-        let work = |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, inner, slot);
-        parallel::ordered(&self.workers, ids.len(), window, work, |i, slot| {
+        // The values of a chunk are what the caller gets.
+        let taken = ids.iter().map(|&id| self.layout.grid.chunk_values(id)).max().unwrap_or(0);
+        let taken = taken as u64 * size_of::<T>() as u64;
+        check_limit(taken, self.max_bytes)?;
+        let shares = self.shares::<T>(ids, inner, true, Allowance { max_bytes: self.max_bytes, taken: 0 })?;
+        let work =
+            |i: usize, slot: &mut Slot<T>| self.decode_to_slot(ids[i], None, &params, inner, shares.max_bytes, slot);
+        parallel::ordered(&self.workers, ids.len(), shares.at_once, work, |i, slot| {
             f(&self.layout.grid.block(ids[i]).ranges(), &slot.values)
         })
     }
@@ -321,41 +364,49 @@ impl<R: ReadAt> Reader<R> {
     /// Ids of all chunks that can be decoded.
     pub(crate) fn decodable<T: Element>(&self) -> Result<Vec<u64>> {
         let params = self.layout.header.stream_params::<T>();
-        let window = self.window::<T>(1)?;
         let mut ids = Vec::new();
-        let found: Vec<u64> =
-            (0..self.n_chunks()).filter(|&id| self.layout.frames[id as usize].frame_bytes > 0).collect();
+        // Ids without a frame may be those of chunks that nobody knows.
+        let is_there = |id: &u64| {
+            self.layout.frames[*id as usize].frame_bytes > 0 && container::check_frames(&self.layout, &[*id]).is_ok()
+        };
+        let found: Vec<u64> = (0..self.n_chunks()).filter(is_there).collect();
+        let shares =
+            self.shares::<T>(&found, &Workers::Serial, true, Allowance { max_bytes: self.max_bytes, taken: 0 })?;
         let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {
-            let checked = container::check_frames(&self.layout, &[found[i]]);
-            let decoded = checked.and_then(|()| self.decode_to_slot(found[i], None, &params, &Workers::Serial, slot));
+            let decoded = self.decode_to_slot(found[i], None, &params, &Workers::Serial, shares.max_bytes, slot);
             *ok = decoded.is_ok();
             match decoded {
                 Err(e) if e.kind() == ErrorKind::LimitExceeded => Err(e),
                 _ => Ok(()),
             }
         };
-        parallel::ordered(&self.workers, found.len(), window, work, |i, (_, ok)| {
+        parallel::ordered(&self.workers, found.len(), shares.at_once, work, |i, (_, ok)| {
             ids.extend(ok.then_some(found[i]));
             Ok(())
         })?;
         Ok(ids)
     }
 
-    pub(crate) fn check_memory<T>(&self, n_values: usize) -> Result<()> {
-        check_limit(n_values as u64 * size_of::<T>() as u64, self.max_bytes)
+    /// How the chunks `ids`, whose frames were checked, share what is left of the limit beside the array of `region`; an
+    /// error if all of that is above the limit.
+    pub(crate) fn shares_beside<T: Element>(&self, ids: &[u64], region: &Block) -> Result<Shares> {
+        let taken = region.n_values() as u64 * size_of::<T>() as u64;
+        self.shares_of::<T>(ids, region, Allowance { max_bytes: self.max_bytes, taken })
     }
 
     fn read_block<T: Element>(&self, region: &Block) -> Result<Array<T>> {
         self.check_dtype::<T>()?;
-        self.check_memory::<T>(region.n_values())?;
+        check_limit(region.n_values() as u64 * size_of::<T>() as u64, self.max_bytes)?;
         let ids = self.layout.grid.chunks_in(region);
         container::check_frames(&self.layout, &ids)?;
+        let shares = self.shares_beside::<T>(&ids, region)?;
         let mut data = pages::zeroed(region.n_values())?;
-        self.decode_into(&ids, region, &mut data)?;
+        self.decode_into(&ids, region, &mut data, &shares)?;
         Ok(Array { shape: region.extents.clone(), data })
     }
 
-    fn read_block_into<T: Element>(&self, region: &Block, out: &mut [T]) -> Result<()> {
+    /// Decodes a region into the caller's memory; takes at most `max_bytes` beside it.
+    fn read_block_into<T: Element>(&self, region: &Block, out: &mut [T], max_bytes: u64) -> Result<()> {
         self.check_dtype::<T>()?;
         if out.len() != region.n_values() {
             let n = region.n_values();
@@ -363,25 +414,93 @@ impl<R: ReadAt> Reader<R> {
         }
         let ids = self.layout.grid.chunks_in(region);
         container::check_frames(&self.layout, &ids)?;
-        self.decode_into(&ids, region, out)
+        let shares = self.shares_of::<T>(&ids, region, Allowance { max_bytes, taken: 0 })?;
+        self.decode_into(&ids, region, out, &shares)
     }
 
     /// Decodes the intersection of the chunks `ids` with `region` into `out`, the array of that region.
-    pub(crate) fn decode_into<T: Element>(&self, ids: &[u64], region: &Block, out: &mut [T]) -> Result<()> {
+    pub(crate) fn decode_into<T: Element>(
+        &self,
+        ids: &[u64],
+        region: &Block,
+        out: &mut [T],
+        shares: &Shares,
+    ) -> Result<()> {
         let params = self.layout.header.stream_params::<T>();
-        if self.workers.count() == 1 || ids.len() <= 1 {
-            return self.decode_serial(ids, region, &params, out);
+        if shares.at_once == 1 || ids.len() <= 1 {
+            return self.decode_serial(ids, region, &params, shares, out);
         }
         let mut rest = ids;
         while !rest.is_empty() {
             let n = rest.iter().take_while(|&&id| self.run_in(id, region).is_some()).count();
-            self.decode_in_place(&rest[..n], region, &params, out)?;
+            // If not all workers may decode at a time, no more chunks are given to them.
+            let at_once = if shares.at_once < self.workers.count() { shares.at_once } else { n.max(1) };
+            for ids in rest[..n].chunks(at_once) {
+                self.decode_in_place(ids, region, &params, shares, out)?;
+            }
             rest = &rest[n..];
             let n = rest.iter().take_while(|&&id| self.run_in(id, region).is_none()).count();
-            self.decode_scattered(&rest[..n], region, &params, out)?;
+            self.decode_scattered(&rest[..n], region, &params, shares, out)?;
             rest = &rest[n..];
         }
         Ok(())
+    }
+
+    /// [`Self::shares`] of the chunks of a region, whose values need no memory of their own where they are contiguous in
+    /// its array.
+    fn shares_of<T: Element>(&self, ids: &[u64], region: &Block, allowance: Allowance) -> Result<Shares> {
+        let has_values = ids.iter().any(|&id| self.run_in(id, region).is_none());
+        self.shares::<T>(ids, self.workers.for_items(ids.len() as u64), has_values, allowance)
+    }
+
+    /// How chunks share what a call may take; an error if it does not suffice for one at a time. Their frames were checked
+    /// to be large enough for their values. `has_values` tells whether their values need memory of their own.
+    fn shares<T: Element>(
+        &self,
+        ids: &[u64],
+        inner: &Workers,
+        has_values: bool,
+        Allowance { max_bytes, taken }: Allowance,
+    ) -> Result<Shares> {
+        check_limit(taken, max_bytes)?;
+        let params = self.layout.header.stream_params::<T>();
+        let Some(largest) = ids.iter().copied().max_by_key(|&id| self.layout.grid.chunk_values(id)) else {
+            return Ok(Shares { at_once: 1, window: 1, max_bytes });
+        };
+        let extents = self.layout.grid.block(largest).extents;
+        let spans = || ids.iter().map(|&id| self.layout.frames[id as usize]);
+        let frame_bytes = spans().map(|span| span.frame_bytes).max().unwrap_or(0);
+        let is_in_memory = spans().next().is_none_or(|span| self.source.slice(span.offset, 1).is_some());
+        let of_values = if has_values { grid::n_values(&extents) as u64 * size_of::<T>() as u64 } else { 0 };
+        let buffers = of_values + if is_in_memory { 0 } else { frame_bytes };
+        let work = params.decode_bytes(frame_bytes, &extents, inner);
+        // What a worker keeps for its next chunk.
+        let kept = work.min(scratch::MAX_KEPT_BYTES as u64);
+        let fixed = taken.saturating_add(ids.len() as u64 * CHUNK_BYTES);
+        let needed = fixed.saturating_add(buffers + work);
+        check_limit(needed.saturating_sub(FREE_BYTES), max_bytes)?;
+        let left = max_bytes.saturating_add(FREE_BYTES) - needed;
+        let n_workers = self.workers.count().min(ids.len());
+        let fitting = usize::try_from(left / (buffers + work + kept).max(1)).unwrap_or(usize::MAX);
+        let mut at_once = n_workers.min(fitting.saturating_add(1));
+        // The system may have less than the limit.
+        let all = |n: usize| n as u64 * (buffers + work);
+        while all(at_once) > LITTLE_MEMORY
+            && let Err(error) = exec::check_memory(all(at_once))
+        {
+            if at_once == 1 {
+                return Err(error);
+            }
+            at_once /= 2;
+        }
+        let left = left - (at_once - 1) as u64 * (buffers + work + kept);
+        let mut window = at_once;
+        if at_once == n_workers {
+            let fitting = usize::try_from(left / 2 / buffers.max(1)).unwrap_or(usize::MAX);
+            window += ((WINDOW_PER_WORKER - 1) * n_workers).min(fitting);
+        }
+        let left = left - (window - at_once) as u64 * buffers;
+        Ok(Shares { at_once, window, max_bytes: work + left / at_once as u64 })
     }
 
     /// The index range of chunk `id` in the region's array, if it lies inside and is contiguous.
@@ -398,16 +517,18 @@ impl<R: ReadAt> Reader<R> {
         ids: &[u64],
         region: &Block,
         params: &StreamParams<T>,
+        shares: &Shares,
         out: &mut [T],
     ) -> Result<()> {
         let mut slot = Slot::default();
         let inner = self.workers.for_items(ids.len() as u64);
         for &id in ids {
             match self.run_in(id, region) {
-                Some(run) => self.decode_frame(id, None, params, inner, &mut slot.bytes, &mut out[run])?,
+                Some(run) => {
+                    self.decode_frame(id, None, params, inner, shares.max_bytes, &mut slot.bytes, &mut out[run])?;
+                }
                 None => {
-                    self.window::<T>(1)?;
-                    self.decode_to_slot(id, Some(region), params, inner, &mut slot)?;
+                    self.decode_to_slot(id, Some(region), params, inner, shares.max_bytes, &mut slot)?;
                     scatter(&self.layout.grid.block(id), &slot.values, region, out);
                 }
             }
@@ -421,9 +542,11 @@ impl<R: ReadAt> Reader<R> {
         ids: &[u64],
         region: &Block,
         params: &StreamParams<T>,
+        shares: &Shares,
         out: &mut [T],
     ) -> Result<()> {
-        let mut slots = Vec::with_capacity(ids.len());
+        let mut slots = Vec::new();
+        reserve(&mut slots, ids.len())?;
         let (mut rest, mut at) = (out, 0);
         for &id in ids {
             // In order of id, runs are in order of address too.
@@ -433,7 +556,7 @@ impl<R: ReadAt> Reader<R> {
             (rest, at) = (tail, run.end);
         }
         self.workers.for_each(&mut slots, |_, (id, values)| {
-            self.decode_frame(*id, None, params, &Workers::Serial, &mut Vec::new(), values)
+            self.decode_frame(*id, None, params, &Workers::Serial, shares.max_bytes, &mut Vec::new(), values)
         })
     }
 
@@ -443,17 +566,19 @@ impl<R: ReadAt> Reader<R> {
         ids: &[u64],
         region: &Block,
         params: &StreamParams<T>,
+        shares: &Shares,
         out: &mut [T],
     ) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
-        let window = self.window::<T>(WINDOW_PER_WORKER)?.min(ids.len());
+        let window = shares.window.min(ids.len());
         let mut slots: Vec<Slot<T>> = (0..window).map(|_| Slot::default()).collect();
         for ids in ids.chunks(window) {
             let slots = &mut slots[..ids.len()];
-            self.workers
-                .for_each(slots, |i, slot| self.decode_to_slot(ids[i], Some(region), params, &Workers::Serial, slot))?;
+            self.workers.for_each(slots, |i, slot| {
+                self.decode_to_slot(ids[i], Some(region), params, &Workers::Serial, shares.max_bytes, slot)
+            })?;
             let parts: Vec<(Block, &[T])> =
                 ids.iter().map(|&id| self.layout.grid.block(id)).zip(slots.iter().map(|s| &s.values[..])).collect();
             self.scatter_all(&parts, region, out)?;
@@ -490,6 +615,7 @@ impl<R: ReadAt> Reader<R> {
         region: Option<&Block>,
         params: &StreamParams<T>,
         inner: &Workers,
+        max_bytes: u64,
         slot: &mut Slot<T>,
     ) -> Result<()> {
         let n = self.layout.grid.chunk_values(id);
@@ -500,16 +626,19 @@ impl<R: ReadAt> Reader<R> {
         slot.values.resize(n, T::default());
         let block = self.layout.grid.block(id);
         let wanted = region.map(|region| block.intersection(region).ranges_in(&block));
-        self.decode_frame(id, wanted.as_deref(), params, inner, &mut slot.bytes, &mut slot.values)
+        self.decode_frame(id, wanted.as_deref(), params, inner, max_bytes, &mut slot.bytes, &mut slot.values)
     }
 
-    /// Decodes chunk `id`, or at least the box `wanted` of it, into `out`, which has the size of the chunk.
+    /// Decodes chunk `id`, or at least the box `wanted` of it, into `out`, which has the size of the chunk. Takes at most
+    /// `max_bytes` beside that and the frame's bytes.
+    #[expect(clippy::too_many_arguments, reason = "what the chunk is, how to decode it, and to where")]
     pub(crate) fn decode_frame<T: Element>(
         &self,
         id: u64,
         wanted: Option<&[Range<usize>]>,
         params: &StreamParams<T>,
         inner: &Workers,
+        max_bytes: u64,
         buffer: &mut Vec<u8>,
         out: &mut [T],
     ) -> Result<()> {
@@ -520,20 +649,9 @@ impl<R: ReadAt> Reader<R> {
             let (frame_header, payload) = frame::open(bytes, &self.layout.header, &self.layout.identity(id))?;
             frame_header.check_plausible(out.len(), T::DTYPE)?;
             self.chunks_decoded.fetch_add(1, Ordering::Relaxed);
-            T::decode_chunk(frame_header.codec, payload, &params.chunk(&extents, wanted, inner), out)
+            T::decode_chunk(frame_header.codec, payload, &params.chunk(&extents, wanted, inner, max_bytes), out)
         };
         decode().map_err(|e: Error| e.context(format_args!("chunk {id}")))
-    }
-
-    /// How many decoded chunks may be in memory: `per_worker` for each worker, within the caller's limit.
-    fn window<T>(&self, per_worker: usize) -> Result<usize> {
-        let chunk_shape = self.layout.grid.chunk_shape();
-        // Clipped to the array, since the chunk shape may be larger.
-        let extents: Vec<usize> = chunk_shape.iter().zip(self.layout.grid.shape()).map(|(&c, &n)| c.min(n)).collect();
-        let chunk_bytes = grid::n_values(&extents) as u64 * size_of::<T>() as u64;
-        check_limit(chunk_bytes, self.max_bytes)?;
-        let allowed = self.max_bytes / chunk_bytes.max(1);
-        Ok((self.workers.count() * per_worker).min(usize::try_from(allowed).unwrap_or(usize::MAX)).max(1))
     }
 
     pub(crate) fn region_block(&self, region: &[Range<usize>]) -> Result<Block> {

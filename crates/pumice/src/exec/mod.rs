@@ -1,4 +1,7 @@
 //! Execution: threads, their floating-point settings, and memory for buffers and results.
+//!
+//! Memory whose size depends on the input comes from [`reserve`], [`filled`] or [`scratch::try_take`], which report
+//! failure instead of aborting. What remains is small: [`check_memory`] asks for all of it before work begins.
 
 pub(crate) mod fpenv;
 pub(crate) mod pages;
@@ -10,10 +13,35 @@ pub(crate) use parallel::Workers;
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// What an encoder says that gets no memory: [`check_memory`] found it a moment ago.
+pub(crate) const MEMORY_WAS_CHECKED: &str = "the memory was checked before";
+
 /// Reserves memory, and reports failure instead of aborting.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
     vec.try_reserve_exact(additional).map_err(|_| {
         let bytes = additional.saturating_mul(size_of::<T>());
-        Error::new(ErrorKind::LimitExceeded, format!("no memory for {bytes} bytes"))
+        no_memory(bytes as u64)
     })
+}
+
+/// `n` copies of a value.
+pub(crate) fn filled<T: Clone>(value: T, n: usize) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    reserve(&mut all, n)?;
+    all.resize(n, value);
+    Ok(all)
+}
+
+/// Checks that the system has so much memory to give, without keeping it.
+pub(crate) fn check_memory(bytes: u64) -> Result<()> {
+    let n = usize::try_from(bytes).map_err(|_| no_memory(bytes))?;
+    reserve(&mut Vec::<u8>::new(), n)
+}
+
+/// The error where the system has no memory.
+pub(crate) fn no_memory(bytes: u64) -> Error {
+    let message = format!(
+        "the system has no memory for {bytes} bytes; use fewer threads or smaller chunks, or read a smaller region"
+    );
+    Error::new(ErrorKind::LimitExceeded, message)
 }

@@ -80,17 +80,20 @@ impl Workers {
             return Ok(Workers::Serial);
         }
         let process = Process::current();
-        let has_global = process.has_global_threads();
-        let n_global = rayon::current_num_threads();
-        let wanted = if threads == 0 { n_global } else { threads };
-        let is_inside_pool = rayon::current_thread_index().is_some();
-        if wanted == 1 {
-            return Ok(Workers::Serial);
+        // A forked process does not even ask Rayon's own pool for its size: a thread that is not there any more may have
+        // been starting the pool, and the question would wait for it.
+        if process.has_global_threads() || rayon::current_thread_index().is_some() {
+            let n_global = rayon::current_num_threads();
+            let wanted = if threads == 0 { n_global } else { threads };
+            if wanted == 1 {
+                return Ok(Workers::Serial);
+            }
+            if wanted == n_global {
+                return Ok(Workers::Global(process));
+            }
         }
-        if wanted == n_global && (has_global || is_inside_pool) {
-            return Ok(Workers::Global(process));
-        }
-        match rayon::ThreadPoolBuilder::new().num_threads(wanted.min(MAX_THREADS)).build() {
+        // For 0, Rayon takes one thread per core.
+        match rayon::ThreadPoolBuilder::new().num_threads(threads.min(MAX_THREADS)).build() {
             Ok(threads) => Ok(Workers::Pool(Pool { threads: Some(threads), process })),
             Err(e) => Err(std::io::Error::other(e).into()),
         }

@@ -6,9 +6,11 @@ mod bytes;
 pub(crate) mod checksum;
 mod read_at;
 mod source;
+mod temporary;
 pub(crate) mod varint;
 
-pub use atomic_file::AtomicFile;
+pub use atomic_file::{AtomicFile, AtomicFolder};
 pub(crate) use bytes::{Bytes, check_limit, read, to_usize};
 pub use read_at::ReadAt;
 pub use source::{FileSource, SliceSource, Source};
+pub use temporary::UnfinishedFiles;

@@ -29,7 +29,8 @@ pub enum ErrorBound {
     L2(f64),
     /// A ratio of the size of the values to that of the stream: never less, and less than 3 % more if some bound
     /// achieves that. If lossless compression reaches the ratio, the array is stored lossless; a ratio that no bound
-    /// reaches is an error.
+    /// reaches is an error. An array without values has no bytes that could be fewer: it meets every target, and is stored
+    /// lossless.
     Ratio(f64),
 }
 
@@ -258,6 +259,46 @@ impl std::str::FromStr for Preset {
     }
 }
 
+/// Whether compressing restored values again changes any of them; see [`Config::stable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Stable {
+    /// The best ratio. Values may move by up to the bound whenever they are compressed again.
+    #[default]
+    Off,
+    /// Restored values lie on a lattice that depends on the absolute bound alone, or are exact.
+    On,
+    /// As [`Stable::On`] for each chunk where an estimate says that it costs less than 2 % of the size: the choice of
+    /// file layers, such as the HDF5 filter. With bounds that have no stable mode it is [`Stable::Off`].
+    Auto,
+}
+
+impl Stable {
+    /// Every choice.
+    pub const ALL: &'static [Stable] = &[Stable::Off, Stable::On, Stable::Auto];
+
+    /// The name used on the command line, in Python and in the rules of `convert`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stable::Off => "off",
+            Stable::On => "on",
+            Stable::Auto => "auto",
+        }
+    }
+}
+
+impl std::str::FromStr for Stable {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Stable::ALL
+            .iter()
+            .copied()
+            .find(|stable| stable.name() == name)
+            .ok_or_else(|| Error::invalid(format!("unknown stable mode '{name}'; known: off, on, auto")))
+    }
+}
+
 /// Options of a compression; all but the bound have sensible defaults.
 ///
 /// ```
@@ -271,6 +312,8 @@ pub struct Config {
     pub(crate) regions: Vec<Region>,
     pub(crate) bin: Vec<usize>,
     pub(crate) preset: Preset,
+    /// `None`: off for arrays, automatic for chunks of file formats.
+    pub(crate) stable: Option<Stable>,
     /// Empty: they are detected.
     pub(crate) fills: Vec<f64>,
     pub(crate) range: Option<(f64, f64)>,
@@ -287,6 +330,7 @@ impl Config {
             regions: Vec::new(),
             bin: Vec::new(),
             preset: Preset::default(),
+            stable: None,
             fills: Vec::new(),
             range: None,
             chunk_shape: None,
@@ -355,11 +399,34 @@ impl Config {
         self
     }
 
-    /// The values that mean "no data", at most two. They are kept bit for bit and left out of the range of
-    /// [`ErrorBound::Rel`], as NaN is whether it is given here or not.
+    /// Whether values that are restored, and compressed again under the same absolute bound, keep every bit, whatever
+    /// the chunk shape and the preset. The default is [`Stable::Off`], which has the best ratio.
     ///
-    /// If no value but NaN is given, they are detected: repeated extreme values far away from all others (1e20, -9999,
-    /// …).
+    /// ```
+    /// use pumice::{Config, ErrorBound, Preset, Stable};
+    /// let data: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.01).sin()).collect();
+    /// let config = Config::new(ErrorBound::Abs(1e-2)).stable(Stable::On);
+    /// let once = pumice::decompress::<f32>(&pumice::compress(&data, &[100, 100], &config)?)?.data;
+    /// let config = config.preset(Preset::Fast).chunk_shape(&[90, 100]);
+    /// let twice = pumice::decompress::<f32>(&pumice::compress(&once, &[100, 100], &config)?)?.data;
+    /// assert_eq!(once, twice);
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    ///
+    /// It is for [`ErrorBound::Abs`] and [`ErrorBound::Rel`]; other bounds are an error with [`Stable::On`], and so are
+    /// bins. A relative bound sets the lattice by the range. Where the values lie on the lattice that an earlier,
+    /// slightly different range has set, that lattice is kept.
+    #[must_use]
+    pub fn stable(mut self, stable: Stable) -> Self {
+        self.stable = Some(stable);
+        self
+    }
+
+    /// The values that mean "no data", at most 8. They are kept bit for bit and left out of the range of
+    /// [`ErrorBound::Rel`], as NaN is whether it is given here or not. Values that do not occur cost nothing. The two most
+    /// frequent ones are stored as masks, others as exact values.
+    ///
+    /// Others are detected: conventional values (-999, -9999, 1e20, …), and repeated extreme values apart from the rest.
     ///
     /// ```
     /// use pumice::{Config, ErrorBound};

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod config;
+pub(crate) mod lattice;
 pub(crate) mod quantize;
 pub(crate) mod stats;
 
@@ -11,14 +12,15 @@ use std::ops::Range;
 pub use bounds::Region;
 pub(crate) use bounds::{BoxLimit, Check, Limit, is_within_share};
 pub(crate) use config::check_target;
-pub use config::{BoundKind, Config, ErrorBound, Preset};
+pub use config::{BoundKind, Config, ErrorBound, Preset, Stable};
 pub use quantize::Quantizer;
 pub(crate) use stats::Stats;
 pub use stats::value_range;
 
 use crate::error::{Error, Result};
-use crate::exec::DefaultFloats;
+use crate::exec::{DefaultFloats, Workers};
 use crate::grid::{self, Block};
+use crate::io::Source;
 use crate::num::Real;
 
 /// Most fill values that a stream has masks for.
@@ -66,6 +68,8 @@ pub(crate) struct Plan<T> {
     pub(crate) shape: Vec<usize>,
     pub(crate) chunk_shape: Vec<usize>,
     pub(crate) preset: Preset,
+    /// Whether values are put on a lattice that the bound alone sets; `Auto` only for `small` and `max`.
+    pub(crate) stable: Stable,
     /// What was asked for; `Abs(0)` and a relative bound of an empty range have become `Lossless`.
     pub(crate) bound: ErrorBound,
     /// Further bounds that were asked for and hold as well.
@@ -78,8 +82,12 @@ pub(crate) struct Plan<T> {
     pub(crate) abs_bound: f64,
     /// Quantisation step; `None` if every value is stored exactly.
     pub(crate) step: Option<T>,
-    /// Fill values that tile masks stand for, by bit pattern; at most two.
+    /// Fill values that masks stand for, by bit pattern; at most two.
     pub(crate) fills: Vec<T>,
+    /// Further fill values, which are stored exactly.
+    pub(crate) more_fills: Vec<T>,
+    /// Whether the values are not known beforehand, so that each chunk is searched for conventional fill values.
+    pub(crate) is_streamed: bool,
     pub(crate) attributes: Vec<(String, String)>,
 }
 
@@ -92,24 +100,27 @@ impl<T: Real> Plan<T> {
         let resolve = |bound| resolve_bound(bound, config, range, stats.is_some());
         let (bounds, abs_bound) = resolve_all(&config.bounds, resolve)?;
         let max_abs = range.map(|(lo, hi)| lo.abs().max(hi.abs()));
-        let step = match abs_bound.is_finite() && abs_bound > 0.0 {
-            true => Quantizer::<T>::new(abs_bound, max_abs).map(|q| q.step),
-            false => None,
+        let stable = resolve_stable(config, &bounds)?;
+        let step = match (abs_bound.is_finite() && abs_bound > 0.0, stable) {
+            (true, Stable::Off) => Quantizer::<T>::new(abs_bound, max_abs).map(|q| q.step),
+            (true, _) => Quantizer::<T>::lattice_step(abs_bound),
+            (false, _) => None,
         };
         let boxes = config.regions.iter().map(|region| resolve_region(region, shape, stats.is_some(), resolve));
         let boxes = boxes.collect::<Result<Vec<_>>>()?;
         if boxes.len() > MAX_BOXES {
             return Err(Error::invalid(format!("{} regions are too many; give at most {MAX_BOXES}", boxes.len())));
         }
-        let fills = match stats {
+        let mut fills = match stats {
             Some(stats) => stats.fills.clone(),
-            None => assumed_fills(&config.fills)?,
+            None => assumed_fills(stats::given_fills(&config.fills)?),
         };
-        debug_assert!(fills.len() <= MAX_FILLS);
+        let more_fills = fills.split_off(fills.len().min(MAX_FILLS));
         Ok(Self {
             shape: shape.to_vec(),
             chunk_shape: resolve_chunk_shape::<T>(config, shape, stats.is_some())?,
             preset: config.preset,
+            stable,
             bound: bounds[0],
             also: bounds[1..].to_vec(),
             boxes,
@@ -117,8 +128,30 @@ impl<T: Real> Plan<T> {
             abs_bound,
             step,
             fills,
+            more_fills,
+            is_streamed: stats.is_none(),
             attributes: config.attributes.clone(),
         })
+    }
+
+    /// Chooses the fill values that get masks in a stream that starts with these rows: of the values that were given,
+    /// those that occur there come first; then follow others that are found there.
+    pub(crate) fn choose_masks(&mut self, rows: &dyn Source<T>, workers: &Workers) -> Result<()> {
+        let given: Vec<T> = self.all_fills().into_iter().filter(|fill| !fill.is_nan()).collect();
+        let as_numbers: Vec<f64> = given.iter().map(|fill| fill.to_f64()).collect();
+        let found = stats::scan(rows, &as_numbers, workers, &|_| ())?.fills;
+        let is_in = |fill: &T, among: &[T]| among.iter().any(|other| other.bits() == fill.bits());
+        let (mut fills, others): (Vec<T>, Vec<T>) = found.iter().partition(|fill| is_in(fill, &given));
+        fills.extend(given.iter().filter(|fill| !is_in(fill, &found)));
+        fills.extend(others);
+        self.fills = assumed_fills(fills);
+        self.more_fills = self.fills.split_off(self.fills.len().min(MAX_FILLS));
+        Ok(())
+    }
+
+    /// All fill values, with masks and without.
+    pub(crate) fn all_fills(&self) -> Vec<T> {
+        [self.fills.as_slice(), &self.more_fills].concat()
     }
 
     /// The limit for all values outside of boxes.
@@ -128,7 +161,7 @@ impl<T: Real> Plan<T> {
 
     /// How values outside of boxes are coded, as far as their bound is absolute.
     pub(crate) fn coding(&self) -> Coding<T> {
-        Coding { preset: self.preset, abs_bound: self.abs_bound, step: self.step }
+        Coding { preset: self.preset, stable: self.stable, abs_bound: self.abs_bound, step: self.step }
     }
 }
 
@@ -136,6 +169,7 @@ impl<T: Real> Plan<T> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coding<T> {
     pub(crate) preset: Preset,
+    pub(crate) stable: Stable,
     pub(crate) abs_bound: f64,
     /// Quantisation step; `None` if every value is stored exactly.
     pub(crate) step: Option<T>,
@@ -143,11 +177,24 @@ pub(crate) struct Coding<T> {
 
 impl<T: Real> Coding<T> {
     /// For values of at most this magnitude under this limit, as far as that is absolute.
-    pub(crate) fn new(preset: Preset, limit: &Limit, max_abs: f64) -> Self {
+    pub(crate) fn new(preset: Preset, stable: Stable, limit: &Limit, max_abs: f64) -> Self {
         let usable = limit.abs.is_finite() && !limit.is_lossless();
-        let quantizer = if usable { Quantizer::<T>::new(limit.abs, Some(max_abs)) } else { None };
-        let abs_bound = if usable { limit.abs } else { 0.0 };
-        Self { preset, abs_bound, step: quantizer.map(|q| q.step) }
+        let step = match stable {
+            _ if !usable => None,
+            Stable::Off => Quantizer::<T>::new(limit.abs, Some(max_abs)).map(|q| q.step),
+            _ => Quantizer::<T>::lattice_step(limit.abs),
+        };
+        Self { preset, stable, abs_bound: if usable { limit.abs } else { 0.0 }, step }
+    }
+
+    /// The quantiser; `None` if every value is stored exactly.
+    pub(crate) fn quantizer(&self) -> Option<Quantizer<T>> {
+        Quantizer::for_stream(self.step?, self.abs_bound)
+    }
+
+    /// The quantiser of the lattice of the stable mode.
+    pub(crate) fn lattice(&self) -> Option<Quantizer<T>> {
+        Quantizer::on_lattice(self.step?, self.abs_bound)
     }
 }
 
@@ -187,6 +234,35 @@ pub(crate) fn check_combination(bounds: &[ErrorBound]) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Whether values are put on a lattice; an error if that is asked for, and these bounds do not set one.
+fn resolve_stable(config: &Config, bounds: &[ErrorBound]) -> Result<Stable> {
+    let stable = config.stable.unwrap_or_default();
+    if stable == Stable::Off || bounds[0] == ErrorBound::Lossless {
+        return Ok(Stable::Off);
+    }
+    let has_lattice =
+        |bound: &ErrorBound| matches!(bound, ErrorBound::Abs(_) | ErrorBound::Rel(_) | ErrorBound::Lossless);
+    // The range of the whole array, and with it the bound of such a region, changes a little when values are restored.
+    let is_fixed = |region: &Region| config.range.is_some() || !matches!(region.bound, ErrorBound::Rel(_));
+    let all = || bounds.iter().chain(config.regions.iter().map(|region| &region.bound));
+    let refused = if let Some(bound) = all().find(|bound| !has_lattice(bound)) {
+        Some(format!("{bound}; give an absolute or a relative bound"))
+    } else if !config.bin.is_empty() {
+        Some("bins, which store means; leave them out".into())
+    } else if !config.regions.iter().all(is_fixed) {
+        Some("a region whose bound is relative to the range of the data; give an absolute one, or the range".into())
+    } else {
+        None
+    };
+    match (stable, refused) {
+        (Stable::On, Some(reason)) => Err(Error::invalid(format!("the stable mode is not possible with {reason}"))),
+        (_, Some(_)) => Ok(Stable::Off),
+        // Without feedback there is next to no cost.
+        (Stable::Auto, None) if !matches!(config.preset, Preset::Small | Preset::Max) => Ok(Stable::On),
+        (stable, None) => Ok(stable),
+    }
 }
 
 fn resolve_region(
@@ -283,13 +359,12 @@ fn resolve_bound(
     }
 }
 
-/// Without statistics: the values that the user gave, and the NaN that most programs write.
-fn assumed_fills<T: Real>(given: &[f64]) -> Result<Vec<T>> {
-    let mut fills = stats::given_fills(given)?;
-    if fills.len() < MAX_FILLS {
-        fills.push(T::from_f64(f64::NAN));
+/// Without statistics: the values that are known, and the NaN that most programs write.
+fn assumed_fills<T: Real>(mut known: Vec<T>) -> Vec<T> {
+    if known.len() < MAX_FILLS && !known.iter().any(|fill| fill.is_nan()) {
+        known.push(T::from_f64(f64::NAN));
     }
-    Ok(fills)
+    known
 }
 
 fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {

@@ -47,13 +47,16 @@ const MARGIN: f64 = 1.0 / (1 << 20) as f64;
 /// Significant bits of the step where the data's magnitude is not known.
 const DEFAULT_STEP_BITS: u32 = 12;
 
+/// Significant bits of the steps of lattices: f32 values are exact multiples up to 2^16 steps, and a range that changes a
+/// little leads to one of few steps.
+const LATTICE_STEP_BITS: u32 = 8;
+
 impl<T: Real> Quantizer<T> {
     /// The quantiser for a bound, given the largest magnitude of the data where known. `None` where the bound is too
     /// small or too large for T's normal range: then values must be stored exactly.
     pub(crate) fn new(abs_bound: f64, max_abs: Option<f64>) -> Option<Self> {
         let tolerance = tolerance::<T>(abs_bound);
-        // The step may not exceed twice the tolerance; above a quarter of the range the product q · step overflows.
-        let widest = (2.0 * tolerance.to_f64() * (1.0 - MARGIN / 2.0)).min(largest::<T>() / 4.0);
+        let widest = widest_step::<T>(abs_bound);
         let (widest, step_bits) = match max_abs {
             Some(max_abs) if widest > 0.0 => {
                 let q_bits = ceil_log2((max_abs / widest).max(1.0)) + 1;
@@ -80,6 +83,52 @@ impl<T: Real> Quantizer<T> {
     /// The quantiser of a stream that is already described by its step and bound.
     pub(crate) fn for_stream(step: T, abs_bound: f64) -> Option<Self> {
         Self::with_step(step, tolerance::<T>(abs_bound))
+    }
+
+    /// The step of the lattice of a bound, which depends on nothing else; `None` as for [`Quantizer::new`].
+    pub(crate) fn lattice_step(abs_bound: f64) -> Option<T> {
+        let step = T::from_f64(keep_leading_bits(widest_step::<T>(abs_bound), LATTICE_STEP_BITS));
+        Self::on_lattice(step, abs_bound).map(|quantizer| quantizer.step)
+    }
+
+    /// The quantiser of a lattice. With the step of [`Quantizer::lattice_step`] the tolerance is half of it, so that
+    /// what becomes of a value depends on the step alone.
+    pub(crate) fn on_lattice(step: T, abs_bound: f64) -> Option<Self> {
+        let half = T::from_f64(step.to_f64() / 2.0);
+        let tolerance = tolerance::<T>(abs_bound);
+        Self::with_step(step, if half < tolerance { half } else { tolerance })
+    }
+
+    /// The quantiser that accepts only values that it restores exactly.
+    pub(crate) fn exact(self) -> Self {
+        Self { tolerance: T::default(), ..self }
+    }
+
+    /// The steps of lattices nearest to that of a bound, which is the first: those of bounds that differ by a share of
+    /// up to `reach`.
+    pub(crate) fn lattice_steps(abs_bound: f64, reach: f64) -> Vec<T> {
+        let Some(first) = Self::lattice_step(abs_bound).map(T::to_f64) else { return Vec::new() };
+        let unit = 1_u64 << (f64::MANTISSA_DIGITS - LATTICE_STEP_BITS);
+        let mut steps = vec![T::from_f64(first)];
+        let (mut above, mut below) = (first, first);
+        loop {
+            above = f64::from_bits(above.to_bits() + unit);
+            below = f64::from_bits(below.to_bits() - unit);
+            let near = [above, below].into_iter().filter(|step| (step - first).abs() <= reach * first);
+            let n = steps.len();
+            steps.extend(
+                near.filter(|step| Self::with_step(T::from_f64(*step), T::default()).is_some()).map(T::from_f64),
+            );
+            if steps.len() == n {
+                return steps;
+            }
+        }
+    }
+
+    /// The restored value of `x`, or `x` where it has none.
+    #[inline(always)]
+    pub(crate) fn snap(&self, x: T) -> T {
+        self.quantize(x).map_or(x, |q| restore(q, self.step))
     }
 
     /// The integer for `x`, or `None` if no integer restores it within the bound.
@@ -139,6 +188,12 @@ impl<T: Real> Quantizer<T> {
 #[inline(always)]
 pub(crate) fn restore<T: Value>(q: T::Int, step: T) -> T {
     T::of_bits(q.add(T::MAGIC.bits())).fsub(T::MAGIC).fmul(step)
+}
+
+/// The largest step of a bound: not more than twice the tolerance, nor than a quarter of the range, above which the product
+/// q · step overflows.
+fn widest_step<T: Real>(abs_bound: f64) -> f64 {
+    (2.0 * tolerance::<T>(abs_bound).to_f64() * (1.0 - MARGIN / 2.0)).min(largest::<T>() / 4.0)
 }
 
 /// Predecessor of the largest T not above the bound (less half the margin), and not below 0.

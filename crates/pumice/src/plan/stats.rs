@@ -1,9 +1,11 @@
 //! Value range and fill values, found in one pass over the data before the plan is made.
 //!
-//! A fill value is NaN, or a value that occurs at least twice, is the least or greatest of all, and lies far outside of
-//! the others' range (or beyond 1e15 when the others do not). It is kept exactly and left out of the range, so
-//! mistaking a value for one can only tighten the bound. A second pass is needed only where the first suggests such a
-//! value.
+//! A fill value is kept exactly and left out of the range. It is NaN; a value that the user names; a conventional one
+//! ([`CONVENTIONAL`]) that occurs more often than ordinary values, or stands apart from them; or the least or greatest
+//! value, if it occurs at least twice and the gap to the next value is large where it lies (beyond 1e15: of any size). To
+//! take a value for a fill value can only tighten the bound.
+//!
+//! Further passes are needed only where the first suggests a fill value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,8 +13,11 @@ use super::MAX_FILLS;
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::grid;
-use crate::io::Source;
+use crate::io::{SliceSource, Source};
 use crate::num::{Int, Real};
+
+/// Most fill values of an array, and most values that a pass leaves out.
+pub const MAX_NAMED: usize = 8;
 
 /// Statistics of the data that the plan needs.
 #[derive(Clone, Debug)]
@@ -20,7 +25,7 @@ use crate::num::{Int, Real};
 pub struct Stats<T> {
     /// Least and greatest finite value that is not a fill value; `None` if there is none.
     pub range: Option<(T, T)>,
-    /// Fill values, at most two, by their bits.
+    /// The fill values that occur, by their bits; if they are more than a stream has masks for, the most frequent first.
     pub fills: Vec<T>,
 }
 
@@ -29,6 +34,8 @@ pub struct Stats<T> {
 pub struct FirstPass<T> {
     /// Least and greatest of the finite values whose bits are not those to skip. The sign of a zero does not matter.
     pub range: Option<(T, T)>,
+    /// How often the bits of each value to skip occur.
+    pub counts: [u64; MAX_NAMED],
     /// The NaN with the lowest index: its bits stand for all NaN that share them.
     pub first_nan: Option<T>,
     /// The finite ones of the values whose index is a multiple of the stride, in any order.
@@ -38,16 +45,16 @@ pub struct FirstPass<T> {
 // Not derived: that would require `T: Default`.
 impl<T> Default for FirstPass<T> {
     fn default() -> Self {
-        Self { range: None, first_nan: None, samples: Vec::new() }
+        Self { range: None, counts: [0; MAX_NAMED], first_nan: None, samples: Vec::new() }
     }
 }
 
-/// The results of the second pass over an array, given the ends of the range.
+/// The results of a further pass over an array.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondPass<T> {
-    /// How often the bits of each end occur.
-    pub counts: [u64; 2],
-    /// Least and greatest of the finite values whose bits are neither. The sign of a zero does not matter.
+    /// How often the bits of each value to skip occur.
+    pub counts: [u64; MAX_NAMED],
+    /// Least and greatest of the finite values whose bits are none of them. The sign of a zero does not matter.
     pub range: Option<(T, T)>,
 }
 
@@ -57,23 +64,76 @@ pub trait Passes<T> {
     /// Number of values.
     fn n_values(&self) -> usize;
 
-    /// Range, NaN and samples, skipping at most two values; the default of [`FirstPass`] for an array without values.
+    /// Range, NaN and samples, skipping at most [`MAX_NAMED`] values; the default of [`FirstPass`] for an array without
+    /// values.
     fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>>;
 
-    /// Counts of the ends and the range between them; only some arrays need this pass, and none without finite values.
-    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>>;
+    /// Range, skipping at least one and at most [`MAX_NAMED`] values; only some arrays need this pass, and none without
+    /// finite values.
+    fn second(&self, skip: &[T]) -> Result<SecondPass<T>>;
 }
 
-/// A fill value lies this many times the range of the others away from them.
+/// Values that by convention mean "no data": those of CF and NetCDF, of GRIB, of integers, and their relatives. Those that
+/// f32 and f64 round differently occur in both forms.
+const CONVENTIONAL: [f64; 40] = [
+    -999.0,
+    -9999.0,
+    -99_999.0,
+    -999_999.0,
+    999.0,
+    9999.0,
+    99_999.0,
+    999_999.0,
+    -999.9,
+    -9999.9,
+    999.9,
+    9999.9,
+    -999.25,
+    -32_768.0,
+    -32_767.0,
+    32_767.0,
+    65_535.0,
+    -2_147_483_648.0,
+    -2_147_483_647.0,
+    2_147_483_647.0,
+    1e10,
+    -1e10,
+    1e15,
+    -1e15,
+    1e20,
+    -1e20,
+    9.999e20,
+    1e30,
+    -1e30,
+    1e34,
+    -1e34,
+    1e35,
+    -1e35,
+    1e36,
+    -1e36,
+    9.969_209_968_386_869e36,
+    f32::MAX as f64,
+    f32::MIN as f64,
+    f64::MAX,
+    f64::MIN,
+];
+
+/// Where there are too few samples to compare gaps, a fill value lies this many times the range of the others away.
 const FAR: f64 = 1000.0;
 /// Values of at least this magnitude can be fill values at any distance.
 const HUGE: f64 = 1e15;
 /// Number of samples that decide whether a second pass is needed.
 const N_SAMPLES: usize = 4096;
+/// Fewest samples to which a gap is compared, if so many differ.
+const MIN_NEAR: usize = 8;
+/// Share of the samples to which a gap is compared: of a value that the samples hold at least twice, and of a rarer one.
+const NEAR_SHARES: [usize; 2] = [64, 16];
+/// A conventional value is a fill value if it occurs this many times more often than a neighbour at the distance of 1.
+const FREQUENT: u64 = 4;
 
 /// The range that [`ErrorBound::Rel`](crate::ErrorBound::Rel) refers to: least and greatest finite value that is not a
 /// fill value; `None` if there is none. With [`Config::range`](crate::Config::range), the parts of a larger array can
-/// share one bound. `fills` are those of [`Config::fills`](crate::Config::fills): if there are none, they are detected.
+/// share one bound. `fills` are those of [`Config::fills`](crate::Config::fills); others are found.
 ///
 /// ```
 /// use pumice::SliceSource;
@@ -105,33 +165,41 @@ pub(crate) fn given_fills<T: Real>(given: &[f64]) -> Result<Vec<T>> {
         if value.is_finite() && !fill.is_finite() {
             return Err(Error::invalid(format!("the fill value {value} is beyond the range of {}", T::DTYPE)));
         }
-        if fills.iter().all(|known| known.bits() != fill.bits()) {
+        if !contains(&fills, fill) {
             fills.push(fill);
         }
     }
-    let n_given = fills.len() + usize::from(given.iter().any(|value| value.is_nan()));
-    if n_given > MAX_FILLS {
+    if fills.len() > MAX_NAMED {
         return Err(Error::invalid(format!(
-            "{n_given} fill values are too many: give at most {MAX_FILLS}; NaN is kept without being given"
+            "{} fill values are too many: give at most {MAX_NAMED}; NaN is kept without being given",
+            fills.len()
         )));
     }
     Ok(fills)
 }
 
-/// Range and fill values, from one pass or two.
+fn contains<T: Real>(values: &[T], value: T) -> bool {
+    values.iter().any(|other| other.bits() == value.bits())
+}
+
+/// Range and fill values, from one pass or several.
 pub(crate) fn decide<T: Real>(passes: &impl Passes<T>, given: &[f64]) -> Result<Stats<T>> {
     let _floats = DefaultFloats::set();
     let stride = passes.n_values().div_ceil(N_SAMPLES).max(1);
-    let mut fills: Vec<T> = given_fills(given)?;
-    let first = passes.first(&fills, stride)?;
-    let mut range = first.range.map(without_sign_of_zero);
-    if fills.is_empty()
-        && let Some((lo, hi)) = range
-        && is_suspicious(&first.samples, lo, hi)
-    {
-        let SecondPass { counts, range: inner } = passes.second([lo, hi])?;
-        (range, fills) = without_fills((lo, hi), counts, inner.map(without_sign_of_zero));
+    let named: Vec<T> = given_fills(given)?;
+    let first = passes.first(&named, stride)?;
+    let fills = named.iter().copied().zip(first.counts).filter(|(_, n)| *n > 0).collect();
+    let mut samples = first.samples;
+    samples.retain(|sample| !contains(&named, *sample));
+    let range = first.range.map(without_sign_of_zero);
+    let mut search = Search { passes, range, fills, samples };
+    search.take_ends()?;
+    search.take_conventional()?;
+    let Search { range, mut fills, .. } = search;
+    if fills.len() > MAX_FILLS {
+        fills.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     }
+    let mut fills: Vec<T> = fills.into_iter().map(|(fill, _)| fill).collect();
     if let Some(nan) = first.first_nan
         && fills.len() < MAX_FILLS
     {
@@ -140,39 +208,182 @@ pub(crate) fn decide<T: Real>(passes: &impl Passes<T>, given: &[f64]) -> Result<
     Ok(Stats { range, fills })
 }
 
+/// The conventional fill values of a chunk whose stream is already begun.
+pub(crate) fn conventional_fills<T: Real>(values: &[T]) -> Vec<T> {
+    let shape = [values.len()];
+    let Ok(source) = SliceSource::new(values, &shape) else { return Vec::new() };
+    let found = scan(&source, &[], &Workers::Serial, &|_| ());
+    let fills = found.map_or_else(|_| Vec::new(), |stats| stats.fills);
+    fills.into_iter().filter(|fill| is_conventional(*fill)).collect()
+}
+
 /// Which of two zeros is found first depends on the order of the search; the decisions must not.
 fn without_sign_of_zero<T: Real>((lo, hi): (T, T)) -> (T, T) {
     (lo.fadd(T::default()), hi.fadd(T::default()))
 }
 
-/// Whether the ends of the range may be fill values.
-fn is_suspicious<T: Real>(samples: &[T], lo: T, hi: T) -> bool {
-    let (lo, hi) = (lo.to_f64(), hi.to_f64());
-    if lo.abs() >= HUGE || hi.abs() >= HUGE {
-        return true;
-    }
-    let inside = samples.iter().map(|v| v.to_f64()).filter(|v| *v > lo && *v < hi);
-    let (least, greatest) = inside.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
-    least <= greatest && hi - lo > FAR * (greatest - least)
+fn is_conventional<T: Real>(value: T) -> bool {
+    conventional::<T>().any(|known| known.bits() == value.bits())
 }
 
-/// The range without fill values, and the fill values, given how often the ends of the range occur and what lies
-/// between them.
-fn without_fills<T: Real>((lo, hi): (T, T), [n_lo, n_hi]: [u64; 2], inner: Option<(T, T)>) -> (Option<(T, T)>, Vec<T>) {
-    // Whether `end`, seen n times, stands apart from a range.
-    let apart = |end: T, n: u64, (a, b): (T, T)| {
-        let (end, a, b) = (end.to_f64(), a.to_f64(), b.to_f64());
-        let gap = if end > b { end - b } else { a - end };
-        let others_are_huge = a.abs() >= HUGE || b.abs() >= HUGE;
-        n >= 2 && gap > 0.0 && ((b > a && gap >= FAR * (b - a)) || (end.abs() >= HUGE && !others_are_huge))
-    };
-    let without_hi = (lo, inner.map_or(lo, |r| r.1));
-    let without_lo = (inner.map_or(hi, |r| r.0), hi);
-    match inner {
-        Some(inner) if apart(hi, n_hi, inner) && apart(lo, n_lo, inner) => (Some(inner), vec![lo, hi]),
-        _ if lo < hi && apart(hi, n_hi, without_hi) => (Some(without_hi), vec![hi]),
-        _ if lo < hi && apart(lo, n_lo, without_lo) => (Some(without_lo), vec![lo]),
-        _ => (Some((lo, hi)), Vec::new()),
+/// Conventional fill values, as they are in T.
+fn conventional<T: Real>() -> impl Iterator<Item = T> {
+    let both = CONVENTIONAL.iter().flat_map(|&value| [value, f64::from(value as f32)]);
+    both.map(T::from_f64).filter(|value| value.is_finite())
+}
+
+/// A search for fill values.
+struct Search<'a, T, P> {
+    passes: &'a P,
+    /// Range of the values that are not known to be fill values.
+    range: Option<(T, T)>,
+    /// With their counts.
+    fills: Vec<(T, u64)>,
+    samples: Vec<T>,
+}
+
+impl<T: Real, P: Passes<T>> Search<'_, T, P> {
+    fn values(&self) -> Vec<T> {
+        self.fills.iter().map(|(fill, _)| *fill).collect()
+    }
+
+    /// Takes ends of the range as long as they are fill values.
+    fn take_ends(&mut self) -> Result<()> {
+        while let Some((lo, hi)) = self.range {
+            let mut ends = vec![lo, hi];
+            ends.truncate(if lo < hi { 2 } else { 1 });
+            ends.retain(|end| self.is_suspicious(*end, (lo, hi)));
+            let mut skip = self.values();
+            let n_known = skip.len();
+            skip.extend(&ends);
+            if ends.is_empty() || skip.len() > MAX_NAMED {
+                break;
+            }
+            let found = self.passes.second(&skip)?;
+            let ends: Vec<(T, u64)> = ends.into_iter().zip(found.counts[n_known..].iter().copied()).collect();
+            let inner = found.range.map(without_sign_of_zero);
+            // Each end is compared with all other values: also with the other end, unless both are fill values.
+            let taken: Vec<(T, u64)> = match ends[..] {
+                [a, b] if self.is_fill(a, inner, 2) && self.is_fill(b, inner, 2) => ends,
+                [a, b] if self.is_fill(b, joined(inner, Some((a.0, a.0))), 1) => vec![b],
+                [a, b] if self.is_fill(a, joined(inner, Some((b.0, b.0))), 1) => vec![a],
+                [a] if self.is_fill(a, inner, 1) => ends,
+                _ => break,
+            };
+            let is_taken = |end: &T| taken.iter().any(|(fill, _)| fill.bits() == end.bits());
+            let kept = [lo, hi]
+                .into_iter()
+                .filter(|end| !is_taken(end))
+                .fold(None, |range, end| joined(range, Some((end, end))));
+            self.range = joined(inner, kept);
+            self.fills.extend(&taken);
+            self.samples.retain(|sample| !is_taken(sample));
+        }
+        Ok(())
+    }
+
+    /// Takes the conventional values within the range that are frequent.
+    fn take_conventional(&mut self) -> Result<()> {
+        let Some((lo, hi)) = self.range else { return Ok(()) };
+        let mut within: Vec<T> = Vec::new();
+        let is_within = |value: &T| lo <= *value && *value <= hi && value.to_f64().abs() < HUGE;
+        for value in conventional::<T>().filter(is_within) {
+            if !contains(&within, value) {
+                within.push(value);
+            }
+        }
+        let mut is_end_taken = false;
+        for (value, n) in self.count(&within)?.into_iter().filter(|(_, n)| *n >= 2) {
+            let distance = (value.to_f64().abs() / f64::from(1 << 20)).max(1.0);
+            let neighbours = [-distance, distance].map(|d| T::from_f64(value.to_f64() + d));
+            let others = self.count(&neighbours)?;
+            let least = others.iter().map(|(_, n)| *n).min().unwrap_or(0);
+            if self.fills.len() < MAX_NAMED && n > FREQUENT * least {
+                self.fills.push((value, n));
+                is_end_taken |= value.bits() == lo.bits() || value.bits() == hi.bits();
+            }
+        }
+        if is_end_taken {
+            self.range = self.passes.second(&self.values())?.range.map(without_sign_of_zero);
+        }
+        Ok(())
+    }
+
+    /// How often these values occur.
+    fn count(&self, values: &[T]) -> Result<Vec<(T, u64)>> {
+        let mut counts = Vec::with_capacity(values.len());
+        for values in values.chunks(MAX_NAMED) {
+            counts.extend(values.iter().copied().zip(self.passes.second(values)?.counts));
+        }
+        Ok(counts)
+    }
+
+    /// The samples strictly between the ends of a range.
+    fn inside(&self, (lo, hi): (T, T)) -> impl Iterator<Item = T> {
+        self.samples.iter().copied().filter(move |sample| *sample > lo && *sample < hi)
+    }
+
+    /// Whether an end of the range may be a fill value, as far as the samples tell.
+    fn is_suspicious(&self, end: T, range: (T, T)) -> bool {
+        if end.to_f64().abs() >= HUGE || is_conventional(end) {
+            return true;
+        }
+        let (lo, hi) = (range.0.to_f64(), range.1.to_f64());
+        let (mut least, mut greatest, mut n_inside) = (f64::INFINITY, f64::NEG_INFINITY, 0);
+        for sample in self.inside(range).map(T::to_f64) {
+            (least, greatest) = (least.min(sample), greatest.max(sample));
+            n_inside += 1;
+        }
+        let is_least = end.to_f64() == lo;
+        let gap = if is_least { least - lo } else { hi - greatest };
+        if n_inside < MIN_NEAR {
+            return lo < hi && (n_inside < 2 || gap >= FAR * (greatest - least));
+        }
+        let is_near = |sample: &T| {
+            let sample = sample.to_f64();
+            if is_least { sample <= least + gap } else { sample >= greatest - gap }
+        };
+        self.inside(range).filter(is_near).count() >= self.n_near(end, n_inside)
+    }
+
+    /// The number of samples to which the gap at `end` is compared.
+    fn n_near(&self, end: T, n_inside: usize) -> usize {
+        let n_equal = self.samples.iter().filter(|sample| sample.bits() == end.bits()).count();
+        (n_inside / NEAR_SHARES[usize::from(n_equal < 2)]).max(MIN_NEAR)
+    }
+
+    /// Whether a value that occurs n times is a fill value, given the range of all others, and the number of values that
+    /// are taken at once.
+    fn is_fill(&self, (end, n): (T, u64), others: Option<(T, T)>, n_taken: usize) -> bool {
+        let is_conventional = is_conventional(end);
+        let Some(others) = others else { return is_conventional };
+        let [value, a, b] = [end, others.0, others.1].map(T::to_f64);
+        let (gap, spread) = (if value > b { value - b } else { a - value }, b - a);
+        let is_huge = value.abs() >= HUGE && a.abs() < HUGE && b.abs() < HUGE;
+        if !(gap > 0.0) {
+            return false;
+        }
+        if is_conventional {
+            // A value at less than 1 from its neighbour is compared with that by frequency.
+            return gap >= spread || (n >= 2 && (is_huge || (gap > 1.0 && value.abs() < HUGE)));
+        }
+        let has_mask = self.fills.len() + n_taken <= MAX_FILLS;
+        has_mask && n >= 2 && (is_huge || (spread > 0.0 && (gap >= FAR * spread || self.is_apart(end, gap, others))))
+    }
+
+    /// Whether the gap between an end and the next value is at least as large as the distance over which the nearest
+    /// samples spread, each counted once.
+    fn is_apart(&self, end: T, gap: f64, others: (T, T)) -> bool {
+        let (a, b) = others;
+        let mut inside: Vec<T> = self.samples.iter().copied().filter(|sample| *sample >= a && *sample <= b).collect();
+        let n_near = self.n_near(end, inside.len());
+        inside.sort_unstable_by(|x, y| x.to_f64().total_cmp(&y.to_f64()));
+        inside.dedup_by(|x, y| x == y);
+        if end > b {
+            inside.reverse();
+        }
+        let n_near = n_near.min(inside.len());
+        n_near >= MIN_NEAR && gap >= (inside[n_near - 1].to_f64() - inside[0].to_f64()).abs()
     }
 }
 
@@ -191,23 +402,23 @@ impl<T: Real> Passes<T> for SourcePasses<'_, T> {
     fn first(&self, skip: &[T], stride: usize) -> Result<FirstPass<T>> {
         let scan = |start: usize, values: &[T]| Scan::new(start, values, skip, stride);
         let all = self.blocks.fold(self.workers, self.progress, scan, Scan::merge)?;
-        Ok(all.map_or_else(FirstPass::default, |Scan { range, first_nan, samples }| {
+        Ok(all.map_or_else(FirstPass::default, |Scan { all: RangeAndCounts { range, counts }, first_nan, samples }| {
             let first_nan = first_nan.map(|(_, nan)| nan);
-            FirstPass { range, first_nan, samples }
+            FirstPass { range, counts, first_nan, samples }
         }))
     }
 
-    fn second(&self, ends: [T; 2]) -> Result<SecondPass<T>> {
-        let count = |_: usize, values: &[T]| range_and_counts(values, ends);
+    fn second(&self, skip: &[T]) -> Result<SecondPass<T>> {
+        let count = |_: usize, values: &[T]| range_and_counts(values, skip);
         let all = self.blocks.fold(self.workers, &|_| {}, count, RangeAndCounts::merge)?;
-        let RangeAndCounts { range, n_skipped } = all.unwrap_or(RangeAndCounts { range: None, n_skipped: [0; 2] });
-        Ok(SecondPass { counts: n_skipped, range })
+        let RangeAndCounts { range, counts } = all.unwrap_or(RangeAndCounts { range: None, counts: [0; MAX_NAMED] });
+        Ok(SecondPass { counts, range })
     }
 }
 
 /// Result of the first pass over some block.
 struct Scan<T> {
-    range: Option<(T, T)>,
+    all: RangeAndCounts<T>,
     /// With its index.
     first_nan: Option<(usize, T)>,
     samples: Vec<T>,
@@ -219,13 +430,11 @@ impl<T: Real> Scan<T> {
         let samples = samples.map(|i| values[i - start]).filter(|v| v.is_finite()).collect();
         let quick = if skip.is_empty() { find_range(values) } else { None };
         if quick.is_some() {
-            return Self { range: quick, first_nan: None, samples };
+            return Self { all: RangeAndCounts { range: quick, counts: [0; MAX_NAMED] }, first_nan: None, samples };
         }
-        // If there is nothing to skip, a bit pattern that is never counted.
-        let skip = [0, 1].map(|i| skip.get(i).or(skip.first()).copied().unwrap_or(T::from_f64(f64::NAN)));
-        let range = range_and_counts(values, skip).range;
+        let all = range_and_counts(values, skip);
         let first_nan = values.iter().position(|v| v.is_nan()).map(|i| (start + i, values[i]));
-        Self { range, first_nan, samples }
+        Self { all, first_nan, samples }
     }
 
     fn merge(mut self, mut other: Self) -> Self {
@@ -234,7 +443,7 @@ impl<T: Real> Scan<T> {
             (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
             (a, b) => a.or(b),
         };
-        Self { range: joined(self.range, other.range), first_nan, samples: self.samples }
+        Self { all: self.all.merge(other.all), first_nan, samples: self.samples }
     }
 }
 
@@ -307,7 +516,7 @@ impl<'a, T: Real> Blocks<'a, T> {
     }
 
     /// Maps every block and merges the results; `None` for an array without values.
-    fn fold<R: Send>(
+    pub(crate) fn fold<R: Send>(
         &self,
         workers: &Workers,
         progress: &(dyn Fn(u64) + Sync),
@@ -348,13 +557,13 @@ struct RangeAndCounts<T> {
     /// Range of the finite values whose bits are not among those to skip.
     range: Option<(T, T)>,
     /// How often each of the bits to skip occurs.
-    n_skipped: [u64; 2],
+    counts: [u64; MAX_NAMED],
 }
 
 impl<T: Real> RangeAndCounts<T> {
     fn merge(self, other: Self) -> Self {
-        let n_skipped = std::array::from_fn(|i| self.n_skipped[i] + other.n_skipped[i]);
-        Self { range: joined(self.range, other.range), n_skipped }
+        let counts = std::array::from_fn(|i| self.counts[i] + other.counts[i]);
+        Self { range: joined(self.range, other.range), counts }
     }
 }
 
@@ -385,17 +594,17 @@ fn quick_range<T: Real>(values: &[T]) -> Option<(T, T)> {
 
 /// Range and counts where values may be special, or are to be skipped.
 #[inline(always)]
-fn careful_range<T: Real>(values: &[T], skip: [T; 2]) -> RangeAndCounts<T> {
+fn careful_range<T: Real>(values: &[T], skip: &[T]) -> RangeAndCounts<T> {
     let nan = T::from_f64(f64::NAN);
     let (mut lo, mut hi) = ([nan; LANES], [nan; LANES]);
-    let mut counts = [[T::Int::default(); LANES]; 2];
-    let skip = skip.map(T::bits);
+    let mut counts = [[T::Int::default(); LANES]; MAX_NAMED];
     let mut take = |block: &[T; LANES]| {
         let mut counted = *block;
-        for i in 0..2 {
+        for (count, skip) in counts.iter_mut().zip(skip) {
+            let skip = skip.bits();
             for lane in 0..LANES {
-                let is_skipped = block[lane].bits() == skip[i];
-                counts[i][lane] = counts[i][lane].add(T::Int::from_i64(i64::from(is_skipped)));
+                let is_skipped = block[lane].bits() == skip;
+                count[lane] = count[lane].add(T::Int::from_i64(i64::from(is_skipped)));
                 counted[lane] = if is_skipped { nan } else { counted[lane] };
             }
         }
@@ -413,7 +622,7 @@ fn careful_range<T: Real>(values: &[T], skip: [T; 2]) -> RangeAndCounts<T> {
     let found = lo.iter().zip(&hi).filter(|(a, _)| !a.is_nan());
     RangeAndCounts {
         range: found.fold(None, |range, (a, b)| joined(range, Some((*a, *b)))),
-        n_skipped: counts.map(|lanes| lanes.iter().map(|n| n.to_u64()).sum()),
+        counts: counts.map(|lanes| lanes.iter().map(|n| n.to_u64()).sum()),
     }
 }
 
@@ -445,12 +654,11 @@ macro_rules! with_avx2 {
 }
 
 with_avx2!(find_range = quick_range(values: &[T]) -> Option<(T, T)>);
-with_avx2!(range_and_counts = careful_range(values: &[T], skip: [T; 2]) -> RangeAndCounts<T>);
+with_avx2!(range_and_counts = careful_range(values: &[T], skip: &[T]) -> RangeAndCounts<T>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::SliceSource;
 
     fn scanned(values: &[f32], fills: &[f64]) -> Stats<f32> {
         let shape = [values.len()];
@@ -461,30 +669,101 @@ mod tests {
         (0..n).map(|i| i as f32 / n as f32).collect()
     }
 
+    /// Waves with noise: a field without two equal values.
+    fn waves(n: usize) -> Vec<f32> {
+        let noise = |i: usize| ((i as u32).wrapping_mul(0x9E37_79B9) >> 8) as f32 / (1 << 24) as f32;
+        (0..n).map(|i| 285.0 + 15.0 * (i as f32 * 1e-3).sin() + noise(i)).collect()
+    }
+
     #[test]
     fn finds_fill_values() {
         let mut values = ramp(10_000);
         assert_eq!(scanned(&values, &[]).fills, []);
-        values[17] = 1e20;
+        values[17] = 7e6;
         assert_eq!(scanned(&values, &[]).fills, [], "a single spike is data");
-        values[9000] = 1e20;
+        values[9000] = 7e6;
         let stats = scanned(&values, &[]);
-        assert_eq!(stats.fills, [1e20]);
+        assert_eq!(stats.fills, [7e6]);
         assert_eq!(stats.range, Some((0.0, 0.9999)));
         for v in &mut values[5000..5100] {
-            *v = -9999.0;
+            *v = -12.0;
         }
         let stats = scanned(&values, &[]);
-        assert_eq!(stats.fills, [-9999.0, 1e20]);
+        assert_eq!(stats.fills, [-12.0, 7e6]);
         let without = scanned(&values[100..8000], &[]);
-        assert_eq!(without.fills, [-9999.0]);
+        assert_eq!(without.fills, [-12.0]);
+        assert_eq!(scanned(&[-9999.0; 20], &[]).range, None, "nothing but a fill value");
+    }
+
+    #[test]
+    fn finds_conventional_values_wherever_they_repeat() {
+        for fill in [-999.0, -9999.0, -32_768.0, 1e20, 9.969_21e36, -1e34, 9999.0, 99_999.0, -3.402_823_5e38] {
+            for step in [2, 100, 5000, 50_000] {
+                let mut values = waves(50_000);
+                let plain = scanned(&values, &[]).range.unwrap();
+                values.iter_mut().skip(step / 2).step_by(step).for_each(|value| *value = fill);
+                let stats = scanned(&values, &[]);
+                let is_conventional = fill != 9.969_21e36;
+                if step < 50_000 || is_conventional {
+                    assert_eq!(stats.fills, [fill], "each {step}th");
+                    let (lo, hi) = stats.range.unwrap();
+                    assert!(plain.0 <= lo && hi <= plain.1, "{fill}: {lo} to {hi}");
+                }
+            }
+        }
+        // Within the range of the others, where it is more frequent than its neighbours.
+        let mut values: Vec<f32> = waves(50_000).iter().map(|value| (value - 285.0) * 1000.0).collect();
+        values[70] = -999.0;
+        values[4000] = -999.0;
+        assert_eq!(scanned(&values, &[]).fills, [-999.0]);
+        let integers: Vec<f32> = values.iter().map(|value| (value / 14.0).round()).collect();
+        assert_eq!(scanned(&integers, &[]).fills, []);
+        // Three of them.
+        values[80..90].fill(9999.0);
+        values[100..110].fill(-32_768.0);
+        values[120..122].fill(1e20);
+        values[130] = f32::NAN;
+        assert_eq!(scanned(&values, &[]).fills, [-32_768.0, 9999.0, 1e20, -999.0]);
+    }
+
+    #[test]
+    fn finds_repeated_extremes_that_are_near() {
+        for fill in [0.0, -1.0, 262.5, 310.0, 320.0] {
+            for n in [2, 500, 20_000] {
+                let mut values = waves(50_000);
+                let plain = scanned(&values, &[]).range;
+                values[7000..7000 + n].fill(fill);
+                let stats = scanned(&values, &[]);
+                // A rare value must be farther away.
+                if n == 20_000 || !(260.0..315.0).contains(&fill) {
+                    assert_eq!((&stats.fills[..], stats.range), (&[fill][..], plain), "{n} times");
+                }
+            }
+        }
+        // One on each side.
+        let mut values = waves(50_000);
+        values[1500..1900].fill(-1.0);
+        values[2500..2900].fill(900.0);
+        assert_eq!(scanned(&values, &[]).fills, [-1.0, 900.0]);
+    }
+
+    #[test]
+    fn values_at_a_limit_are_data() {
+        let clipped: Vec<f32> = waves(50_000).iter().map(|value| (value - 285.0).clamp(0.0, 12.0)).collect();
+        assert_eq!(scanned(&clipped, &[]).fills, []);
+        assert_eq!(scanned(&clipped, &[]).range, Some((0.0, 12.0)));
+        let rain: Vec<f32> = waves(50_000).iter().map(|value| ((value - 295.0) / 6.0).exp() - 1.0).collect();
+        let rain: Vec<f32> = rain.iter().map(|value| value.max(0.0)).collect();
+        assert_eq!(scanned(&rain, &[]).fills, []);
+        let levels: Vec<f32> = waves(50_000).iter().map(|value| value.round()).collect();
+        assert_eq!(scanned(&levels, &[]).fills, []);
     }
 
     #[test]
     fn keeps_real_values() {
         let binary: Vec<f32> = (0..1000).map(|i| (i % 2) as f32).collect();
         assert_eq!(scanned(&binary, &[]).fills, []);
-        assert_eq!(scanned(&vec![1e30; 1000], &[]).fills, []);
+        assert_eq!(scanned(&vec![3e30; 1000], &[]).fills, []);
         let masses: Vec<f32> = (0..1000).map(|i| 1e30 * (1.0 + (i % 10) as f32)).collect();
         assert_eq!(scanned(&masses, &[]).fills, []);
     }
@@ -511,15 +790,25 @@ mod tests {
     }
 
     #[test]
-    fn at_most_two_values_are_given() {
-        // Each counts once in the type of the array, and NaN is one of them.
+    fn several_values_are_given() {
+        // Each counts once in the type of the array; NaN is always kept.
         assert_eq!(given_fills::<f32>(&[1e20, f64::from(1e20_f32), f64::NAN]).unwrap(), [1e20]);
-        assert_eq!(given_fills::<f64>(&[-1.0, 2.0]).unwrap(), [-1.0, 2.0]);
-        for given in [&[1.0, 2.0, 3.0][..], &[1.0, 2.0, f64::NAN]] {
-            let message = given_fills::<f32>(given).unwrap_err().to_string();
-            assert!(message.contains("at most 2"), "{message}");
-        }
+        let many: Vec<f64> = (0..9).map(f64::from).collect();
+        assert_eq!(given_fills::<f64>(&many[1..]).unwrap(), many[1..]);
+        let message = given_fills::<f32>(&many).unwrap_err().to_string();
+        assert!(message.contains("at most 8"), "{message}");
         assert!(given_fills::<f32>(&[1.0, 1e300]).is_err());
+        // Those that do not occur cost nothing; the others are in the order of their frequency, and out of the range.
+        let mut values = ramp(5000);
+        values[10..12].fill(0.5);
+        values[20..50].fill(-0.1);
+        values[60..65].fill(1.1);
+        let stats = scanned(&values, &[17.0, 0.5, 1.1, -0.1, -9999.0]);
+        assert_eq!(stats.fills, [-0.1, 1.1, 0.5]);
+        assert_eq!(stats.range, Some((0.0, 0.9998)));
+        // Others are found as well.
+        values[70] = 1e20;
+        assert_eq!(scanned(&values, &[17.0, -0.1, 1.1]).fills, [-0.1, 1.1, 1e20]);
     }
 
     #[test]

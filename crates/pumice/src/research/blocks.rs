@@ -4,6 +4,7 @@ use crate::codec::entropy::huffman::{Codebook, Lengths};
 use crate::codec::papers::blocks::Blocks;
 use crate::codec::papers::ceresz2::Ceresz2;
 use crate::codec::papers::ceresz2::{self, MAX_CODE_BITS, N_SYMBOLS, Symbols};
+use crate::codec::small::OnLattice;
 use crate::codec::{ChunkCodec, ChunkContext};
 use crate::codec::{Element, pipeline};
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ pub fn codec_bytes<T: Element>(data: &[T], shape: &[usize], config: &Config) -> 
     let _floats = DefaultFloats::set();
     let mut out = Vec::new();
     let chunk = ChunkContext { fills: &plan.fills, ..ChunkContext::new(shape) };
-    match pipeline::encode_quantised(data, plan.preset, &quantizer, &chunk, &mut out) {
+    match pipeline::encode_quantised(data, plan.preset, &quantizer, OnLattice::No, &chunk, &mut out) {
         Some(_) => Ok(out.len()),
         None => Err(Error::invalid("the preset has no codec of its own")),
     }

@@ -1,7 +1,7 @@
 //! How well `small` chooses its predictor (`cargo research predictors`).
 
 use super::blocks::planned;
-use crate::codec::small::{Effort, Small, candidates};
+use crate::codec::small::{Effort, OnLattice, Settings, Small, candidates};
 use crate::codec::{ChunkCodec, ChunkContext, Element};
 use crate::error::Result;
 use crate::exec::DefaultFloats;
@@ -65,7 +65,9 @@ fn predictor_sizes<T: Element>(data: &[T], shape: &[usize], config: &Config) -> 
         let (choices, chosen) = candidates(&values, &quantizer, &chunk);
         let sizes = choices.iter().map(|choice| {
             let mut out = Vec::new();
-            Small::encode(&values, (&quantizer, Effort::Given(*choice)), &chunk, &mut out);
+            let settings =
+                Settings { quantizer: &quantizer, effort: Effort::Given(*choice), on_lattice: OnLattice::No };
+            Small::encode(&values, settings, &chunk, &mut out);
             (choice.to_string(), out.len())
         });
         let chosen_index = choices.iter().position(|choice| *choice == chosen).expect("only candidates are chosen");

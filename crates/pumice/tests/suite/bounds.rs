@@ -390,17 +390,25 @@ fn what_is_left_of_a_damaged_stream_with_boxes() {
 /// Damage that checksums cannot see: every byte of small payloads is changed, and the checksums made to fit.
 #[test]
 fn forged_layers_are_refused_or_decoded() {
-    let values = wave(1200);
-    for config in [
-        Config::new(ErrorBound::PwRel(1e-3)).preset(Preset::Fast),
-        Config::new(ErrorBound::PwRel(1e-2)).and(ErrorBound::Abs(1e-3)),
-        Config::new(ErrorBound::Abs(0.1)).region(&[3..9, 20..50], ErrorBound::PwRel(1e-3)),
-        Config::new(ErrorBound::Abs(0.1)).bin(&[3, 2]).region(&[3..9, 20..50], ErrorBound::Lossless),
+    let mut values = wave(1200);
+    values[100..120].fill(f32::NAN);
+    (values[7], values[9]) = (f32::INFINITY, 0.0);
+    let stream = |config: Config| pumice::compress(&values, &[12, 100], &config.threads(1)).unwrap();
+    // A row and then scattered values of it are written again.
+    let changed = [&|i: usize| i / 100 == 3, &|i: usize| i % 41 == 5] as [&dyn Fn(usize) -> bool; 2];
+    let config = Config::new(ErrorBound::Abs(0.1)).threads(1);
+    let changed = changed.iter().fold(stream(config.clone()), |stream, is_new| {
+        let mut again = pumice::decompress::<f32>(&stream).unwrap().data;
+        (0..1200).filter(|i| is_new(*i)).for_each(|i| again[i] += 0.7);
+        pumice::update(&stream, &again, &config).unwrap()
+    });
+    for bytes in [
+        stream(Config::new(ErrorBound::PwRel(1e-3)).preset(Preset::Fast)),
+        stream(Config::new(ErrorBound::PwRel(1e-2)).and(ErrorBound::Abs(1e-3))),
+        stream(Config::new(ErrorBound::Abs(0.1)).region(&[3..9, 20..50], ErrorBound::PwRel(1e-3))),
+        stream(Config::new(ErrorBound::Abs(0.1)).bin(&[3, 2]).region(&[3..9, 20..50], ErrorBound::Lossless)),
+        changed,
     ] {
-        let mut values = values.clone();
-        values[100..120].fill(f32::NAN);
-        (values[7], values[9]) = (f32::INFINITY, 0.0);
-        let bytes = pumice::compress(&values, &[12, 100], &config.threads(1)).unwrap();
         let (header_end, start) = (forge::header_bytes(&bytes) - 4, forge::payload_start(&bytes));
         for at in (8..header_end).chain(start..bytes.len()) {
             for flip in [1, 0x80, 0xff] {

@@ -1,9 +1,10 @@
 //! The cases of the golden files, compressed and decompressed by the library.
 
 use pumice::metrics::Guarantee;
-use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Reader};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Reader, Stable};
 use pumice_testkit::golden::{self, CASES, Case};
 use pumice_testkit::{DType, Float, check};
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// A case, its stream and its decoded values.
@@ -36,12 +37,20 @@ pub(crate) fn round_trip(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn round_trip_as<T: Element + Float>(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
-    let values = case.field.generate::<T>(case.shape, case.seed);
+    let mut values = case.field.generate::<T>(case.shape, case.seed);
     let config = config(case).threads(threads);
-    let stream = match case.sessions {
+    let mut stream = match case.sessions {
         [] => pumice::compress(&values, case.shape, &config).unwrap(),
         sessions => in_sessions(&values, case.shape, sessions, &config, threads),
     };
+    for (seed, ranges) in (case.seed + 1..).zip(case.rewrites) {
+        let inside: Vec<Range<usize>> = ranges.iter().map(|(start, end)| *start..*end).collect();
+        let others = check::cut(&case.field.generate::<T>(case.shape, seed), case.shape, &inside);
+        let mut again = pumice::decompress::<T>(&stream).unwrap().data;
+        check::paste(&others, &mut again, case.shape, &inside);
+        check::paste(&others, &mut values, case.shape, &inside);
+        stream = pumice::update(&stream, &again, &config).unwrap();
+    }
     let reader = Reader::new(&stream[..], DecodeOptions::new().threads(threads)).unwrap();
     let restored = reader.read::<T>().unwrap();
     assert_eq!(restored.shape, case.shape, "{}", case.name);
@@ -76,6 +85,7 @@ fn config(case: &Case) -> Config {
         config = config.region(&ranges, bound(*inside));
     }
     config = config.preset(case.preset.parse().expect("the preset exists"));
+    config = config.stable(if case.stable { Stable::On } else { Stable::Off });
     if let Some(fill) = case.fill {
         config = config.fills(&[fill]);
     }

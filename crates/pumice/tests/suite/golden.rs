@@ -79,14 +79,15 @@ fn cases_cover_every_feature_of_the_codecs() {
     ];
     let mut all: Vec<String> = of_fast.map(String::from).to_vec();
     for what in ["", ", fills", ", exact values", ", fills, exact values"] {
-        for predictor in ["lattice", "interpolated"] {
+        for predictor in ["lattice", "interpolated", "interpolated integers"] {
             all.extend(["rANS", "mixed"].map(|coder| format!("{predictor}, {coder}{what}")));
         }
     }
-    for predictor in ["lattice", "interpolated"] {
+    for predictor in ["lattice", "interpolated", "interpolated integers"] {
         all.extend(["", ", fills"].map(|what| format!("{predictor}, rANS{what}, wide")));
     }
     let layers = ["layer 8, logarithms", "layer 8, signs", "layer 8, exact values", "layer 9, boxes", "layer 9, bins"];
+    all.push("layer 10, background".into());
     all.extend(layers.map(String::from));
     let missing: Vec<_> = all.iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -112,6 +113,7 @@ fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
 fn features_of_layer(layer: u8, flags: u8) -> Vec<String> {
     let names = match layer {
         8 => ["logarithms", "signs", "negative", "second fills", "only second fills", "exact values"].as_slice(),
+        10 => &["background"],
         _ => &["boxes", "bins", "fills", "exact values"],
     };
     let is_set = |(bit, _): &(usize, &&str)| flags >> bit & 1 != 0;
@@ -120,9 +122,14 @@ fn features_of_layer(layer: u8, flags: u8) -> Vec<String> {
 
 /// By docs/format.md, section 7.
 fn features_of_small(payload: &[u8]) -> String {
-    let names =
-        [["lattice", "interpolated"], [", rANS", ", mixed"], ["", ", fills"], ["", ", exact values"], ["", ", wide"]];
-    names.iter().enumerate().map(|(bit, names)| names[usize::from(payload[0] >> bit & 1)]).collect()
+    let predictor = match payload[0] & 0x21 {
+        0 => "lattice",
+        1 => "interpolated",
+        _ => "interpolated integers",
+    };
+    let names = [[", rANS", ", mixed"], ["", ", fills"], ["", ", exact values"], ["", ", wide"]];
+    let names = names.iter().enumerate().map(|(i, names)| names[usize::from(payload[0] >> (i + 1) & 1)]);
+    std::iter::once(predictor).chain(names).collect()
 }
 
 /// By docs/format.md, section 6.
@@ -216,6 +223,15 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
         forge::seal_index(&mut bytes);
         bytes
     };
+    let other_copy = {
+        // The preset, in the copy of the header at the end of the index.
+        let mut bytes = chunked.clone();
+        let (header, index) = (forge::header_bytes(&bytes), forge::index_range(&bytes));
+        assert_eq!(bytes[index.end - header..index.end], chunked[..header]);
+        bytes[index.end - header + 10] ^= 3;
+        forge::seal_index(&mut bytes);
+        bytes
+    };
     // Bodies of the one tile of a small stream start after 8 bytes of parameters, an anchor, a size and padding.
     const BODY: usize = 16;
     vec![
@@ -242,6 +258,7 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
         ("unknown_codec", unknown_codec, Corrupt),
         ("no_segments", in_index(4, 0), Corrupt),
         ("wrong_number_of_chunks", in_index(6, 1), Corrupt),
+        ("wrong_header_copy", other_copy, Corrupt),
         ("unknown_predictor", in_payload("attributes_f32", 0, 0x18), Corrupt),
         ("too_many_axes", in_payload("attributes_f32", 1, 9), Corrupt),
         ("tile_too_large", in_payload("attributes_f32", 4, 13), Corrupt),

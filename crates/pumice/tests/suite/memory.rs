@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::forge;
-use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Preset, Reader, SliceSource};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, ErrorKind, Preset, Reader, SliceSource};
 use pumice_testkit::Rng;
 use pumice_testkit::fields::Field;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -223,4 +223,221 @@ fn chunked_arrays_take_memory_for_a_few_chunks() {
         result.unwrap();
         assert!(taken < chunk_bytes + to_decode(*preset, chunk_bytes), "{preset:?}: {taken} bytes back");
     }
+}
+
+/// What a stream is made for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Absolute,
+    Pointwise,
+    Lossless,
+    Regions,
+    Bins,
+}
+
+const KINDS: [Kind; 5] = [Kind::Absolute, Kind::Pointwise, Kind::Lossless, Kind::Regions, Kind::Bins];
+
+fn config_of(preset: Preset, kind: Kind, shape: &[usize]) -> Config {
+    let config = Config::new(match kind {
+        Kind::Pointwise => ErrorBound::PwRel(1e-2),
+        Kind::Lossless => ErrorBound::Lossless,
+        _ => ErrorBound::Abs(1e-2),
+    });
+    let config = config.preset(preset).chunk_shape(shape).threads(1);
+    let half: Vec<_> = shape.iter().map(|n| 0..n.div_ceil(2)).collect();
+    match kind {
+        Kind::Regions => config.region(&half, ErrorBound::Abs(1e-3)),
+        Kind::Bins => config.bin(&vec![2; shape.len()]),
+        _ => config,
+    }
+}
+
+/// Values of both signs, whose payload is small.
+fn waves<T: Element>(n: usize) -> Vec<T> {
+    (0..n).map(|i| T::from_f64((i as f64 * 1e-4).sin() * 3.0 + 0.1)).collect()
+}
+
+/// The smallest limit under which a stream is read whole: what the error says.
+fn smallest_limit<T: Element>(bytes: &[u8]) -> u64 {
+    let (peak, result) = peak(|| Reader::new(bytes, options().max_bytes(1)).unwrap().read::<T>().map(drop));
+    assert!(peak < 1 << 16, "{peak} bytes to refuse");
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    // The first check is that of the values alone.
+    let needed = |error: &pumice::Error| error.to_string().split(' ').next().unwrap().parse().unwrap();
+    match Reader::new(bytes, options().max_bytes(needed(&error))).unwrap().read::<T>() {
+        Err(error) if error.kind() == ErrorKind::LimitExceeded => needed(&error),
+        _ => needed(&error),
+    }
+}
+
+/// Memory beside the values that does not count towards the limit, and the tables that decoders have in addition.
+const FREE_BYTES: f64 = (16 << 20) as f64;
+const TABLE_BYTES: f64 = (6 << 20) as f64;
+
+/// The table of docs/guarantees.md: how many times the values decoding takes, these included, for f32 and f64.
+fn documented(preset: Preset) -> [f64; 2] {
+    let page = include_str!("../../../../docs/guarantees.md");
+    let name = format!("`{}`", preset.name());
+    let row = page.lines().find(|line| line.starts_with("| `") && line.split('|').nth(1).unwrap().contains(&name));
+    let cells: Vec<&str> = row.expect("each preset has a row").split('|').collect();
+    [2, 3].map(|i| cells[i].trim().parse().expect("a number"))
+}
+
+/// A stream whose header claims 64 times as many rows as the 128 that it has, and whose payload is long enough for these.
+fn with_more_rows(stream: &[u8]) -> Vec<u8> {
+    let mut payload = stream[forge::payload_start(stream)..].to_vec();
+    payload.resize(payload.len().max(4096), 0);
+    let mut forged = forge::with_payload(stream, &payload);
+    assert_eq!(forged[13..15], [0x80, 1], "128 rows");
+    forged[14] = 64;
+    forge::seal_header(&mut forged);
+    forge::seal_frame(&mut forged);
+    forged
+}
+
+fn takes_what_is_documented<T: Element>(preset: Preset, kind: Kind) {
+    let is_f64 = size_of::<T>() == 8;
+    let more = match kind {
+        Kind::Pointwise if is_f64 => 0.5,
+        Kind::Absolute | Kind::Lossless => 0.0,
+        _ => 1.0,
+    };
+    let like = if kind == Kind::Lossless { Preset::Fast } else { preset };
+    let times = documented(like)[usize::from(is_f64)] + more;
+    let compressed = |shape: &[usize]| {
+        pumice::compress(&waves::<T>(shape.iter().product()), shape, &config_of(preset, kind, shape)).unwrap()
+    };
+    // What is needed is known before anything is decoded, so the large stream need not be a valid one.
+    let forged = with_more_rows(&compressed(&[128, 512]));
+    let value_bytes = (8192 * 512 * size_of::<T>()) as f64;
+    let limit = smallest_limit::<T>(&forged) as f64;
+    let found = if limit > value_bytes { (limit + FREE_BYTES) / value_bytes } else { times };
+    // The payload counts, too.
+    let documented = times - 0.3..=times + 0.02;
+    assert!(documented.contains(&found), "{preset:?}, {kind:?}: {found:.2} times the values, not {times}");
+
+    let shape = [if preset == Preset::Max { 64 } else { 1024 }, 512];
+    let bytes = compressed(&shape);
+    let (peak, result) = peak(|| Reader::new(&bytes[..], options()).unwrap().read::<T>().map(drop));
+    result.unwrap();
+    let most = times * (shape[0] * shape[1] * size_of::<T>()) as f64 + 3.0 * bytes.len() as f64 + TABLE_BYTES;
+    assert!(peak as f64 <= most, "{preset:?}, {kind:?}: {peak} bytes, more than {most}");
+}
+
+#[test]
+fn decoding_takes_what_is_documented() {
+    for kind in KINDS {
+        for preset in Preset::ALL {
+            takes_what_is_documented::<f32>(*preset, kind);
+            takes_what_is_documented::<f64>(*preset, kind);
+        }
+    }
+}
+
+#[test]
+fn the_limit_covers_values_and_working_memory() {
+    let shape = [8192, 512];
+    let config = config_of(Preset::Small, Kind::Absolute, &shape);
+    let bytes = pumice::compress(&waves::<f32>(8192 * 512), &shape, &config).unwrap();
+    let limit = smallest_limit::<f32>(&bytes);
+    assert!(limit > 40 << 20, "{limit} bytes for an array of 16 MiB");
+    let read = |max_bytes| Reader::new(&bytes[..], options().max_bytes(max_bytes)).unwrap().read::<f32>().map(drop);
+    assert_eq!(read(limit - 1).unwrap_err().kind(), ErrorKind::LimitExceeded);
+    let (peak, result) = peak(|| read(limit));
+    result.unwrap();
+    assert!(peak as f64 <= limit as f64 + FREE_BYTES + TABLE_BYTES, "{peak} bytes at a limit of {limit}");
+}
+
+/// How many streams to forge, if not only as many as take seconds.
+#[cfg(target_os = "linux")]
+const FORGED_STREAMS: &str = "PUMICE_FORGED_STREAMS";
+
+/// Set in the process that has little memory.
+#[cfg(target_os = "linux")]
+const IS_CONFINED: &str = "PUMICE_CONFINED";
+
+/// Decodes forged streams in a process that gets 64 MiB beside the limit: it must neither abort nor panic.
+#[cfg(target_os = "linux")]
+#[test]
+fn forged_streams_do_not_abort_where_memory_is_short() {
+    if std::env::var_os(IS_CONFINED).is_some() {
+        return decode_forged_streams();
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "memory::forged_streams_do_not_abort_where_memory_is_short", "--nocapture"])
+        .env(IS_CONFINED, "1")
+        .env("MALLOC_ARENA_MAX", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("forged streams decoded"), "{text}");
+    println!("{}", text.lines().find(|line| line.contains("forged")).unwrap_or_default());
+}
+
+#[cfg(target_os = "linux")]
+fn decode_forged_streams() {
+    const LIMIT: u64 = 3 << 20;
+    let n_streams = std::env::var(FORGED_STREAMS).map_or(2000, |n| n.parse().unwrap());
+    let mut seeds: Vec<(bool, Vec<u8>)> = Vec::new();
+    for preset in Preset::ALL {
+        for kind in KINDS {
+            let shape = [if *preset == Preset::Max { 1 << 7 } else { 1 << 11 }, 32];
+            let config = config_of(*preset, kind, &shape);
+            let n = shape.iter().product();
+            seeds.push((false, pumice::compress(&waves::<f32>(n), &shape, &config).unwrap()));
+            seeds.push((true, pumice::compress(&waves::<f64>(n), &shape, &config).unwrap()));
+        }
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let n_pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let most = n_pages * 4096 + LIMIT + (64 << 20);
+    let limits = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: a pointer to a valid structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limits) }, 0);
+    let mut rng = Rng::new(11);
+    let (mut n_read, mut n_refused) = (0, 0);
+    for i in 0..n_streams {
+        let (is_f64, seed) = &seeds[rng.below(seeds.len())];
+        let forged = forge_stream(seed, &mut rng);
+        let result = match is_f64 {
+            false => Reader::new(&forged[..], options().max_bytes(LIMIT)).and_then(|r| r.read::<f32>().map(drop)),
+            true => Reader::new(&forged[..], options().max_bytes(LIMIT)).and_then(|r| r.read::<f64>().map(drop)),
+        };
+        match result {
+            Ok(()) => n_read += 1,
+            Err(error) => n_refused += usize::from(error.kind() == ErrorKind::LimitExceeded),
+        }
+        if i % 16 == 0 {
+            let _ = pumice::salvage(&forged[..], options().max_bytes(LIMIT));
+        }
+    }
+    println!("{n_streams} forged streams decoded: {n_read} to values, {n_refused} above the limit");
+    assert!(n_streams < 1000 || (n_read > 0 && n_refused > 0), "both occur");
+}
+
+/// Changes the number of rows, the codec and some bytes of the payload, and repairs the checksums.
+#[cfg(target_os = "linux")]
+fn forge_stream(stream: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut payload = stream[forge::payload_start(stream)..].to_vec();
+    for _ in 0..rng.below(4) {
+        let at = rng.below(payload.len().min(200));
+        payload[at] = rng.bits() as u8;
+    }
+    // A payload may stand for 2^14 values per byte.
+    payload.resize(payload.len() + rng.below(2) * rng.below(4000), 0);
+    let mut forged = forge::with_payload(stream, &payload);
+    if rng.below(2) == 0 {
+        // Another number of rows, in as many bytes.
+        let last = 13 + forged[13..].iter().take_while(|byte| **byte >= 0x80).count();
+        forged[last] = 1 + rng.below(127) as u8;
+    }
+    if rng.below(4) == 0 {
+        let codec_at = forge::header_bytes(&forged) + 4;
+        forged[codec_at] = rng.below(10) as u8;
+    }
+    forge::seal_header(&mut forged);
+    forge::seal_frame(&mut forged);
+    forged
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use pumice::{Config, DecodeOptions, Element, ErrorBound, Preset, Reader};
+use pumice::{Config, DecodeOptions, Element, ErrorBound, Preset, Reader, Stable};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 use std::ops::Range;
@@ -43,7 +43,8 @@ fn configs() -> impl Strategy<Value = Config> {
         1 => Just(Preset::Max),
         6 => select(of_papers),
     ];
-    (presets, bounds()).prop_map(|(preset, bound)| Config::new(bound).preset(preset))
+    let stables = prop_oneof![2 => Just(Stable::Off), 1 => Just(Stable::On), 1 => Just(Stable::Auto)];
+    (presets, bounds(), stables).prop_map(|(preset, bound, stable)| Config::new(bound).preset(preset).stable(stable))
 }
 
 fn fields() -> impl Strategy<Value = Field> {

@@ -19,15 +19,15 @@ import struct
 import sys
 import types
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
 
-from .._options import bounds_of, number, pair
+from .._options import bounds_of, number, pair, several
 from ..errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register"]
+__all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register", "xarray_encoding"]
 
 #: The filter's number, from the range that is free for testing (`FILTER_ID` in crates/pumice-hdf5).
 FILTER_ID = 480
@@ -48,6 +48,10 @@ _PRESETS = {
 }
 _RANGE_GIVEN = 1 << 24
 _FILL_GIVEN = 1 << 25
+# The number of further fill values.
+_MORE_FILLS_SHIFT = 28
+_MAX_FILLS = 4
+_STABLE = {None: 0, True: 1 << 26, False: 2 << 26}
 
 # The folder where HDF5, and HDF5 in netCDF4, look for plugins by default.
 _DEFAULT_PATH = "/usr/local/hdf5/lib/plugin"
@@ -70,11 +74,15 @@ def parameters(
     ratio: float | None = None,
     lossless: bool = False,
     preset: str | None = None,
+    stable: bool | None = None,
     value_range: tuple[float, float] | None = None,
-    fill_value: float | None = None,
+    fill_value: float | Sequence[float] | None = None,
 ) -> tuple[int, ...]:
     """The filter's parameters (`cd_values`) for a bound. Each chunk is compressed independently: `rel` refers to the range
-    of the chunk unless `value_range` is given, and every chunk meets `psnr`, `l2` and `ratio`.
+    of the chunk unless `value_range` is given, and every chunk meets `psnr`, `l2` and `ratio`. `stable` says whether
+    values that are compressed again under the same absolute bound keep their bits: by default, in chunks where that costs
+    less than 2 % of the size. `fill_value` is one value that means "no data", or up to 4 of them, in addition to that of
+    the dataset.
 
     >>> parameters(abs=0.25)
     (131329, 1070596096, 0)
@@ -91,7 +99,11 @@ def parameters(
         raise InvalidArgumentError(f"{kind} must be a number of at least {least:g}, not {value}")
     if name not in _PRESETS:
         raise InvalidArgumentError(f"unknown preset '{name}'; known: {', '.join(_PRESETS)}")
-    flags, numbers = 0, [value]
+    if stable is not None and not isinstance(stable, bool):
+        raise InvalidArgumentError(f"stable must be True or False, not {stable!r}")
+    if stable and kind not in ("abs", "rel", "lossless"):
+        raise InvalidArgumentError(f"the stable mode is for abs and rel, not for {kind}")
+    flags, numbers = _STABLE[stable], [value]
     if value_range is not None:
         if kind != "rel":
             raise InvalidArgumentError("value_range is what rel refers to; it means nothing without rel=")
@@ -99,9 +111,12 @@ def parameters(
         numbers += pair("value_range", value_range)
         if not -float("inf") < numbers[1] <= numbers[2] < float("inf"):
             raise InvalidArgumentError(f"value_range must be (least, greatest), both finite, not {value_range}")
-    if fill_value is not None:
-        flags |= _FILL_GIVEN
-        numbers.append(number("fill_value", fill_value))
+    fills = [number("fill_value", fill) for fill in several(fill_value)]
+    if len(fills) > _MAX_FILLS:
+        raise InvalidArgumentError(f"the HDF5 filter takes at most {_MAX_FILLS} fill values, not {len(fills)}")
+    if fills:
+        flags |= _FILL_GIVEN | (len(fills) - 1) << _MORE_FILLS_SHIFT
+        numbers += fills
     first = _VERSION | _KINDS[kind] << 8 | _PRESETS[name] << 16 | flags
     halves = struct.unpack(f">{2 * len(numbers)}I", struct.pack(f">{len(numbers)}d", *numbers))
     return (first, *halves)
@@ -114,6 +129,40 @@ def filter_options(**bound: Any) -> FilterOptions:
     {'compression': 480, 'compression_opts': (131329, 1070596096, 0)}
     """
     return {"compression": FILTER_ID, "compression_opts": parameters(**bound)}
+
+
+# Items of the encoding that xarray reads from a file and that another file takes. All others are about the place of the
+# variable in its file, or other filters.
+_KEPT = {
+    "dtype", "endian", "_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "units", "calendar"
+}  # fmt: skip
+
+
+def xarray_encoding(dataset: Any, **bound: Any) -> dict[str, dict[str, Any]]:
+    """The `encoding` that an xarray data set needs to be written with a bound, which is given as to `parameters`::
+
+        dataset = xarray.open_dataset("in.nc", engine="h5netcdf")
+        encoding = pumice.hdf5.xarray_encoding(dataset, rel=1e-3)
+        dataset.to_netcdf("out.nc", engine="h5netcdf", encoding=encoding)
+
+    Data variables of 32-bit and 64-bit floats keep what they have been read with (type, fill value, chunks), but for their
+    filters, which are replaced by this one. Coordinates and other variables lose only filters that xarray reads as
+    ``"unknown"``, which it cannot write.
+    """
+    options = filter_options(**bound)
+    encodings: dict[str, dict[str, Any]] = {}
+    for name, variable in dataset.variables.items():
+        kept = {key: value for key, value in variable.encoding.items() if key in _KEPT}
+        chunks = variable.encoding.get("chunksizes")
+        if chunks is not None and all(n <= extent for n, extent in zip(chunks, variable.shape)):
+            kept["chunksizes"] = chunks  # others are of a larger array, of which this is a part
+        stored = kept.get("dtype", variable.dtype)
+        is_float = getattr(stored, "kind", "") == "f" and stored.itemsize in (4, 8)
+        if name in dataset.data_vars and is_float and variable.shape:
+            encodings[name] = {**kept, **options}
+        elif variable.encoding.get("compression") == "unknown":
+            encodings[name] = kept
+    return encodings
 
 
 def plugin_path() -> str:

@@ -329,14 +329,23 @@ pub(crate) struct Sums<'a, T> {
 }
 
 impl<'a, T: Real> Sums<'a, T> {
-    pub(crate) fn new(walk: &'a Walk, origin: i64, step: T) -> Self {
-        let running = |a: usize| {
-            let axis = &walk.across[a];
-            let buffer = |is_used: bool| if is_used { scratch::take(axis.stride) } else { Vec::new() };
-            Running { sums: buffer(a < walk.n_across), starts: buffer(axis.n_repeats > 1) }
-        };
-        let across = std::array::from_fn(running);
-        Self { walk, position: Position::default(), along: [0; 2], start: 0, across, at: 0, origin, step }
+    pub(crate) fn new(walk: &'a Walk, origin: i64, step: T) -> Result<Self> {
+        let mut across: [Running; ACROSS] = Default::default();
+        for (a, (running, axis)) in across.iter_mut().zip(&walk.across).enumerate() {
+            if a < walk.n_across {
+                running.sums = scratch::try_take(axis.stride)?;
+            }
+            if axis.n_repeats > 1 {
+                running.starts = scratch::try_take(axis.stride)?;
+            }
+        }
+        Ok(Self { walk, position: Position::default(), along: [0; 2], start: 0, across, at: 0, origin, step })
+    }
+
+    /// The most memory that sums over a chunk of these extents take, in any order of axes.
+    pub(crate) fn most_bytes(dims: &Dims) -> u64 {
+        let stride = |a: usize| if dims[a] > 1 { dims[a + 1..].iter().product::<usize>() as u64 } else { 0 };
+        (0..X).map(stride).sum::<u64>() * 2 * size_of::<i32>() as u64
     }
 
     /// Restores the values of the next differences, which it overwrites.
@@ -465,7 +474,7 @@ mod tests {
                 let mut differences = take(&walk, &integers, 32);
                 assert_eq!(differences, take(&walk, &integers, 1000), "{dims:?} {order:?}");
                 let mut restored = vec![0.0_f32; integers.len()];
-                let mut sums = Sums::new(&walk, 0, 1.0);
+                let mut sums = Sums::new(&walk, 0, 1.0).unwrap();
                 for (d, x) in differences.chunks_mut(23).zip(restored.chunks_mut(23)) {
                     sums.block(d, x);
                 }

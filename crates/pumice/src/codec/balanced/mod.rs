@@ -17,11 +17,11 @@ mod groups;
 
 use super::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, packed};
 use super::shared::integers::{self, Exceptions, Integers};
-use super::shared::padding;
 use super::shared::view::View;
+use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
-use crate::exec::scratch;
+use crate::exec::{MEMORY_WAS_CHECKED, filled, scratch};
 use crate::io::{Bytes, varint};
 use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
@@ -71,7 +71,7 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         let counts = simd::run(Count(&class_symbols));
         let mut coded = Coded::default();
         coded.push(Alphabet::Singles, &class_symbols, &counts[..CLASS_ALPHABET]);
-        let sorted = Sorted::new(&parts.classes);
+        let sorted = Sorted::new(&parts.classes).expect(MEMORY_WAS_CHECKED);
         let bytes = parts.bytes.as_chunks::<GROUP>().0;
         let mut symbols: Vec<u8> = scratch::take(parts.bytes.len());
         let mut rest = Vec::new();
@@ -100,6 +100,15 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         true
     }
 
+    /// Symbols, literals and bytes of groups; groups by class; sums along axes; streams.
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        let n = chunk.n_values();
+        let view = View::new(chunk.extents);
+        let of_view = if view.is_plain() { 0 } else { size_of::<T>() as u64 * n };
+        let of_groups = 3 * n + n / 4 + huffman::decode_bytes(n);
+        of_view + of_groups + Sums::<T>::most_bytes(&view.dims) + masks::decode_bytes(payload_bytes, chunk)
+    }
+
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         let &ChunkContext { extents, fills, .. } = chunk;
         let step = chunk.needed_step()?;
@@ -119,13 +128,13 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         }
         let mut coded = CodedReader::new(&mut bytes)?;
 
-        let mut symbols: Vec<u8> = scratch::take(n_groups * GROUP);
+        let mut symbols: Vec<u8> = scratch::try_take(n_groups * GROUP)?;
         let class_symbols = &mut symbols[..n_class_symbols as usize];
         coded.take_bytes(CLASS_ALPHABET, class_symbols)?;
-        let mut classes = vec![0; n_groups];
+        let mut classes = filled(0, n_groups)?;
         read_classes(&symbols[..n_class_symbols as usize], &mut classes)?;
 
-        let sorted = Sorted::new(&classes);
+        let sorted = Sorted::new(&classes)?;
         let mut books = Vec::with_capacity(N_CLASSES);
         let mut left_symbols = &mut symbols[..];
         for groups in sorted.books() {
@@ -137,13 +146,13 @@ impl<T: Real> ChunkCodec<T> for Balanced {
             })?;
             books.push((groups, alphabet));
         }
-        let mut rest: Vec<u8> = scratch::take(n_rest as usize);
+        let mut rest: Vec<u8> = scratch::try_take(n_rest as usize)?;
         if n_rest > 0 {
             coded.take_bytes(Alphabet::Singles.size(), &mut rest)?;
         }
         coded.finish()?;
 
-        let mut group_bytes: Vec<u8> = scratch::take(n_groups * GROUP);
+        let mut group_bytes: Vec<u8> = scratch::try_take(n_groups * GROUP)?;
         let mut left = &rest[..];
         let mut left_symbols = &symbols[..];
         for (groups, alphabet) in books {
@@ -166,11 +175,11 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         let working: &mut [T] = if view.is_plain() {
             &mut *out
         } else {
-            gathered.resize(out.len(), T::default());
+            gathered = filled(T::default(), out.len())?;
             &mut gathered
         };
         let walk = Walk::new(&view.dims, order);
-        let sums = Sums::new(&walk, origin, step);
+        let sums = Sums::new(&walk, origin, step)?;
         let n_values = working.len();
         simd::run(JoinGroups { classes: &classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
         padding::check_end(&bytes, payload.len(), n_values)?;
@@ -327,7 +336,7 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn new(classes: &[u8]) -> Self {
+    fn new(classes: &[u8]) -> Result<Self> {
         let mut n_of_class = [0_usize; N_CLASSES];
         classes.iter().for_each(|class| n_of_class[usize::from(*class)] += 1);
         // A class with too few groups shares the codebook of the class two below, which covers the same half octave.
@@ -343,13 +352,13 @@ impl Sorted {
         }
         (0..N_CLASSES).for_each(|book| starts[book + 1] += starts[book]);
         let mut next = starts;
-        let mut groups = vec![0; starts[N_CLASSES]];
+        let mut groups = filled(0, starts[N_CLASSES])?;
         for (group, &class) in (0..).zip(classes).filter(|(_, class)| **class != 0) {
             let book = book_of[usize::from(class)];
             groups[next[book]] = group;
             next[book] += 1;
         }
-        Self { groups, starts }
+        Ok(Self { groups, starts })
     }
 
     /// The groups of all codebooks that have any.

@@ -63,6 +63,11 @@ impl<T: Real> ChunkCodec<T> for Fast {
         PARAMETER_BYTES.saturating_add(n_values.div_ceil(TILE_VALUES).saturating_mul(2))
     }
 
+    /// Tiles are decoded one by one.
+    fn decode_bytes(_: u64, _: &ChunkContext<'_, T>) -> u64 {
+        0
+    }
+
     fn encode(values: &[T], quantizer: Option<Quantizer<T>>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
         encode_on(Isa::detect(), &Encode { values, quantizer, chunk }, out);
         true

@@ -1,8 +1,9 @@
 //! Layers around any codec, for bounds that are not one number for the whole chunk: bounds relative to each value
 //! ([`pointwise`]), and bounds of single boxes ([`regions`]), around which values may be replaced by means of bins
-//! ([`bins`]).
+//! ([`bins`]); and for chunks of which a part was written again ([`changes`]).
 
 pub(crate) mod bins;
+pub(crate) mod changes;
 pub(crate) mod pointwise;
 pub(crate) mod regions;
 

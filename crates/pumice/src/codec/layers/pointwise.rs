@@ -6,6 +6,8 @@
 //! The bound does not depend on rounding errors: the encoder decodes its own payload, and stores each value exactly
 //! that fails the check of `bounds.rs`.
 
+use std::borrow::Cow;
+
 use super::{Exact, Nested, within_payload, write_nested};
 use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::masks;
@@ -16,7 +18,7 @@ use crate::io::Bytes;
 use crate::num::logarithm::{MAX_CENTRE, exp2, log2};
 use crate::num::simd::{self, Kernel};
 use crate::num::{DType, Int, Real};
-use crate::plan::{Check, Coding, Limit, Quantizer};
+use crate::plan::{Check, Coding, Limit, Quantizer, Stable};
 
 const IS_LOGARITHMIC: u8 = 1;
 const HAS_SIGNS: u8 = 1 << 1;
@@ -30,6 +32,9 @@ const KNOWN_FLAGS: u8 = (1 << 6) - 1;
 const MOST_POINTWISE: f64 = (1 << 20) as f64;
 /// A payload smaller than this share of the values is not compared with exact coding.
 pub(crate) const GOOD_SHARE: usize = 4;
+
+/// The kind of a fill value that the stream has no mask for.
+const EXACT: u8 = u8::MAX;
 
 /// The numbers that replace the logarithms of a zero and of a fill value.
 fn markers<T: Real>() -> [T; 2] {
@@ -51,12 +56,22 @@ impl<T: Real> ChunkCodec<T> for Pointwise {
         T: 'a;
 
     fn encode(_: &[T], layer: &Layer<'_, T>, _: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
-        let payloads = [layer.encode_logarithms(), layer.encode_values()];
+        let payloads = match layer.limit.is_pointwise() {
+            true => [layer.encode_logarithms(), layer.encode_values()],
+            false => [Some(layer.finish(&layer.bridged(), Extras::default(), layer.coding, layer.chunk.fills)), None],
+        };
         let best = payloads.into_iter().flatten().min_by_key(Vec::len);
         best.is_some_and(|mut best| {
             out.append(&mut best);
             true
         })
+    }
+
+    /// Two masks and a row of them, and positions of values that are stored exactly.
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        let of_masks = if chunk.fills.len() > 1 { 3 } else { 2 };
+        let no_fills = ChunkContext { fills: &[], ..*chunk };
+        of_masks * chunk.n_values() + masks::decode_bytes(payload_bytes, &no_fills)
     }
 
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
@@ -105,7 +120,9 @@ impl<T: Real> Kernel for FindMagnitudes<'_, T> {
 /// Values to be coded under a pointwise limit.
 pub(crate) struct Layer<'a, T> {
     values: &'a [T],
+    /// As [`masks::find_fills`], or [`EXACT`].
     kinds: Vec<u8>,
+    has_exact: bool,
     magnitudes: Magnitudes,
     limit: &'a Limit,
     coding: &'a Coding<T>,
@@ -129,16 +146,27 @@ impl<'a, T: Real> Layer<'a, T> {
         coding: &'a Coding<T>,
         chunk: &'a ChunkContext<'a, T>,
     ) -> Self {
-        let kinds = masks::find_fills(values, chunk.fills).unwrap_or_else(|| vec![0; values.len()]);
+        let mut kinds = masks::find_fills(values, chunk.fills).unwrap_or_else(|| vec![0; values.len()]);
+        let is_exact = |value: &T| chunk.more_fills.iter().any(|fill| fill.bits() == value.bits());
+        let mut has_exact = false;
+        if !chunk.more_fills.is_empty() {
+            for (kind, _) in kinds.iter_mut().zip(values).filter(|(_, value)| is_exact(value)) {
+                *kind = EXACT;
+                has_exact = true;
+            }
+        }
         let magnitudes = simd::run(FindMagnitudes { values, kinds: &kinds });
-        Self { values, kinds, magnitudes, limit, coding, chunk }
+        Self { values, kinds, has_exact, magnitudes, limit, coding, chunk }
     }
 
-    /// Whether the absolute bound implies the relative one.
+    /// Whether no layer is needed: the absolute bound implies the relative one, and no fill value is without a mask.
     pub(crate) fn absolute_suffices(&self) -> bool {
+        if self.has_exact {
+            return self.coding.step.is_none() && !self.limit.is_pointwise();
+        }
         let Magnitudes { least, n_zeros, .. } = self.magnitudes;
         let share = self.limit.pointwise * (1.0 - 1e-6) * least;
-        n_zeros == 0 && self.coding.step.is_some() && self.limit.abs <= share
+        !self.limit.is_pointwise() || (n_zeros == 0 && self.coding.step.is_some() && self.limit.abs <= share)
     }
 
     /// The payload of logarithms, unless they do not have enough precision in T.
@@ -170,7 +198,7 @@ impl<'a, T: Real> Layer<'a, T> {
         let mut extras = Extras { flags: IS_LOGARITHMIC, centre, ..Extras::default() };
         self.find_signs(&mut extras);
         self.find_second_fills(&mut extras);
-        let coding = Coding { abs_bound: tolerance, step: Some(quantizer.step), ..*self.coding };
+        let coding = Coding { stable: Stable::Off, abs_bound: tolerance, step: Some(quantizer.step), ..*self.coding };
         let payload = self.finish(&logarithms, extras, &coding, &markers());
         scratch::give(logarithms);
         Some(payload)
@@ -188,9 +216,24 @@ impl<'a, T: Real> Layer<'a, T> {
         let all = self.values.iter().filter(needs_less).count() > few;
         let abs = if all { self.magnitudes.least * self.limit.pointwise } else { self.limit.abs };
         let limit = Limit { abs: abs.min(self.limit.abs), ..Limit::LOSSLESS };
-        let coding = Coding::new(self.coding.preset, &limit, self.magnitudes.most);
+        let coding = Coding::new(self.coding.preset, Stable::Off, &limit, self.magnitudes.most);
         coding.step?;
-        Some(self.finish(self.values, Extras::default(), &coding, self.chunk.fills))
+        Some(self.finish(&self.bridged(), Extras::default(), &coding, self.chunk.fills))
+    }
+
+    /// The values, with the value before each run of exact ones in their place, so that they cost little.
+    fn bridged(&self) -> Cow<'a, [T]> {
+        if !self.has_exact {
+            return Cow::Borrowed(self.values);
+        }
+        let mut bridged = self.values.to_vec();
+        let first = self.kinds.iter().position(|kind| *kind != EXACT);
+        let mut last = first.map_or_else(T::default, |i| self.values[i]);
+        for (value, kind) in bridged.iter_mut().zip(&self.kinds) {
+            last = if *kind == EXACT { last } else { *value };
+            *value = last;
+        }
+        Cow::Owned(bridged)
     }
 
     /// Codes numbers, decodes them again, and adds patches for all values that are wrong.
@@ -415,8 +458,7 @@ fn decode<T: Real>(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -
             if extras.flags & flag == 0 {
                 return Ok(None);
             }
-            let mut mask = vec![0; out.len()];
-            masks::code_kinds(coder, &mut mask, &dims, 1, BinaryDecoder::is_past_end).map(|()| Some(mask))
+            masks::read_kinds(coder, out.len(), &dims, 1).map(Some)
         };
         let both =
             |coder: &mut BinaryDecoder<'_>| Ok((read_mask(coder, HAS_SIGNS)?, read_mask(coder, HAS_SECOND_FILL)?));

@@ -82,6 +82,11 @@ impl<T: Real> ChunkCodec<T> for Regions {
         out.len() - start <= size_of_val(values)
     }
 
+    /// The values of a box or the means of bins, and what is not among these.
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        size_of::<T>() as u64 * chunk.n_values() + masks::decode_bytes(payload_bytes, chunk)
+    }
+
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         decode(payload, chunk, out).map_err(within_payload)
     }
@@ -118,7 +123,7 @@ fn encode<T: Real>(values: &[T], block: &Block, plan: &Plan<T>, chunk: &ChunkCon
         let mut inside = scratch::take(block.n_values());
         let from = Corner { shape: extents, start: &block.start };
         grid::copy_block(values, from, &mut inside, Corner { shape: &block.extents, start: &zeros }, &block.extents);
-        let coding = Coding::new(plan.preset, limit, largest(&inside, chunk.fills));
+        let coding = Coding::new(plan.preset, plan.stable, limit, largest(&inside, chunk));
         let part = ChunkContext { extents: &block.extents, step: coding.step, ..*chunk };
         append_nested(&inside, limit, &coding, &part, out);
         scratch::give(inside);
@@ -127,7 +132,7 @@ fn encode<T: Real>(values: &[T], block: &Block, plan: &Plan<T>, chunk: &ChunkCon
     padding::pad(out, start, values.len());
 }
 
-fn append_nested<T: Real>(
+pub(super) fn append_nested<T: Real>(
     values: &[T],
     limit: &Limit,
     coding: &Coding<T>,
@@ -140,8 +145,9 @@ fn append_nested<T: Real>(
 }
 
 /// The largest magnitude of finite values that are not fill values.
-fn largest<T: Real>(values: &[T], fills: &[T]) -> f64 {
-    let counts = |x: &&T| x.is_finite() && fills.iter().all(|fill| fill.bits() != x.bits());
+fn largest<T: Real>(values: &[T], chunk: &ChunkContext<'_, T>) -> f64 {
+    let fills = || chunk.fills.iter().chain(chunk.more_fills);
+    let counts = |x: &&T| x.is_finite() && fills().all(|fill| fill.bits() != x.bits());
     values.iter().filter(counts).fold(0.0, |most, x| x.to_f64().abs().max(most))
 }
 
@@ -166,7 +172,9 @@ impl<T: Real> Background<'_, T> {
         plan.bin.iter().for_each(|factor| varint::write_to(*factor as u64, &mut out));
         let mut kinds = masks::find_fills(self.values, &plan.fills);
         let is_fill = |i: usize| kinds.as_ref().is_some_and(|kinds| kinds[i] != 0);
-        let is_valid: Vec<bool> = self.values.iter().enumerate().map(|(i, x)| x.is_finite() && !is_fill(i)).collect();
+        let is_exact = |x: &T| self.chunk.more_fills.iter().any(|fill| fill.bits() == x.bits());
+        let is_valid = |(i, x): (usize, &T)| x.is_finite() && !is_fill(i) && !is_exact(x);
+        let is_valid: Vec<bool> = self.values.iter().enumerate().map(is_valid).collect();
         let exact: Vec<usize> =
             (0..self.values.len()).filter(|i| !is_valid[*i] && !is_fill(*i) && !self.is_covered[*i]).collect();
         flags |= if kinds.is_some() { HAS_FILLS } else { 0 };
@@ -194,7 +202,7 @@ impl<T: Real> Background<'_, T> {
 
 /// Replaces values that may be anything: by the previous value of the row, or by the first one after them, or, if the
 /// whole row is free, by the previous row.
-fn bridge<T: Copy + Default>(values: &mut [T], is_free: &[bool], extents: &[usize]) {
+pub(super) fn bridge<T: Copy + Default>(values: &mut [T], is_free: &[bool], extents: &[usize]) {
     let width = extents.last().copied().unwrap_or(1);
     let first = is_free.iter().position(|free| !free).map_or(T::default(), |i| values[i]);
     for start in (0..values.len()).step_by(width) {
@@ -243,16 +251,10 @@ fn decode<T: Real>(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -
         let block = read_block(&mut bytes, extents)?;
         let part = ChunkContext { extents: &block.extents, wanted: None, ..*chunk };
         let nested = Nested::read_from(&mut bytes, CodecId::Regions, &part)?;
-        let is_wanted = wanted.is_none_or(|wanted| {
-            let overlaps = |(axis, range): (usize, &Range<usize>)| {
-                range.start < block.start[axis] + block.extents[axis] && block.start[axis] < range.end
-            };
-            wanted.iter().enumerate().all(overlaps)
-        });
-        if !is_wanted {
+        if !wanted.is_none_or(|wanted| overlaps(&block, wanted)) {
             continue;
         }
-        let mut inside = scratch::take(block.n_values());
+        let mut inside = scratch::try_take(block.n_values())?;
         nested.decode(&part, &mut inside)?;
         let from = Corner { shape: &block.extents, start: &zeros };
         grid::copy_block(&inside, from, out, Corner { shape: extents, start: &block.start }, &block.extents);
@@ -276,20 +278,14 @@ fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &ChunkContext<
             if flags & HAS_FILLS == 0 {
                 return Ok(None);
             }
-            let mut found = vec![0; out.len()];
-            let dims = masks::chunk_dims(chunk.extents);
-            masks::code_kinds(coder, &mut found, &dims, chunk.fills.len(), BinaryDecoder::is_past_end)?;
-            match found.iter().any(|kind| usize::from(*kind) > chunk.fills.len()) {
-                true => Err(Error::corrupt("chunk has fill values, but the stream has none")),
-                false => Ok(Some(found)),
-            }
+            masks::read_kinds(coder, out.len(), &masks::chunk_dims(chunk.extents), chunk.fills.len()).map(Some)
         };
         (kinds, exact) = Exact::read_from::<T, _>(bytes, out.len(), flags & HAS_EXACT != 0, read_kinds)?;
     }
     let extents = bins::extents_of(chunk.extents, &bin);
     let of_means = ChunkContext { extents: &extents, wanted: None, ..*chunk };
     let nested = Nested::read_from(bytes, CodecId::Regions, &of_means)?;
-    let mut means = scratch::take(grid::n_values(&extents));
+    let mut means = scratch::try_take(grid::n_values(&extents))?;
     nested.decode(&of_means, &mut means)?;
     bins::spread(&means, chunk.extents, &bin, out);
     scratch::give(means);
@@ -302,8 +298,16 @@ fn decode_means<T: Real>(bytes: &mut Bytes<'_>, flags: u8, chunk: &ChunkContext<
     Ok(())
 }
 
+/// Whether a box has a value in common with these ranges.
+pub(super) fn overlaps(block: &Block, ranges: &[Range<usize>]) -> bool {
+    let along = |(axis, range): (usize, &Range<usize>)| {
+        range.start < block.start[axis] + block.extents[axis] && block.start[axis] < range.end
+    };
+    ranges.iter().enumerate().all(along)
+}
+
 /// A box, checked to lie within the chunk and not to be empty.
-fn read_block(bytes: &mut Bytes<'_>, extents: &[usize]) -> Result<Block> {
+pub(super) fn read_block(bytes: &mut Bytes<'_>, extents: &[usize]) -> Result<Block> {
     let mut read = || -> Result<Vec<usize>> {
         let number = |_: &usize| Ok(usize::try_from(varint::read_from(bytes)?).unwrap_or(usize::MAX));
         extents.iter().map(number).collect()

@@ -189,6 +189,10 @@ impl<T: Real> ChunkCodec<T> for Ceaz {
         quant_codes::encode::<T, Codewords>(values, quantizer, chunk, out)
     }
 
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        quant_codes::decode_bytes(payload_bytes, chunk)
+    }
+
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         quant_codes::decode::<T, Codewords>(payload, chunk, out)
     }

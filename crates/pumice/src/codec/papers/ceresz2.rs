@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
 use super::mesh::Mesh;
 use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths};
+use crate::codec::shared::masks;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
@@ -153,6 +154,11 @@ impl<T: Real> ChunkCodec<T> for Ceresz2 {
         true
     }
 
+    /// What is not coded as differences, the flags and masks of blocks, and streams.
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        masks::decode_bytes(payload_bytes, chunk) + chunk.n_values() / 4
+    }
+
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         let &ChunkContext { extents, fills, workers, .. } = chunk;
         let step = chunk.needed_step()?;
@@ -199,7 +205,7 @@ impl<T: Real> ChunkCodec<T> for Ceresz2 {
         };
         let mut spans: Vec<_> = out.chunks_mut(SPAN).enumerate().map(span).collect();
         workers.for_each(&mut spans, |_, span| {
-            let mut symbols = scratch::take(span.out.len());
+            let mut symbols = scratch::try_take(span.out.len())?;
             huffman::decode(span.streams, span.sizes, Classes::Same(0), &TABLES, &mut symbols)?;
             simd::run(Restore { symbols: &symbols, span });
             scratch::give(symbols);

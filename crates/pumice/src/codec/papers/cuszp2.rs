@@ -8,8 +8,10 @@
 use std::ops::Range;
 
 use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
+use crate::codec::shared::masks;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
+use crate::exec::reserve;
 use crate::io::Bytes;
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
@@ -71,6 +73,11 @@ impl<T: Real> ChunkCodec<T> for Cuszp2 {
         true
     }
 
+    /// What is not coded as differences, and the spans.
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        masks::decode_bytes(payload_bytes, chunk) + chunk.n_values() / BLOCK as u64
+    }
+
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         let &ChunkContext { extents, wanted, fills, workers, .. } = chunk;
         let step = chunk.needed_step()?;
@@ -79,7 +86,8 @@ impl<T: Real> ChunkCodec<T> for Cuszp2 {
         let headers = bytes.take(out.len().div_ceil(BLOCK))?;
         let mut bodies = bytes.rest();
         let range = blocks_of(extents, wanted, headers.len());
-        let mut spans = Vec::with_capacity(headers.len().div_ceil(SPAN));
+        let mut spans = Vec::new();
+        reserve(&mut spans, headers.len().div_ceil(SPAN))?;
         for (i, (headers, out)) in headers.chunks(SPAN).zip(out.chunks_mut(SPAN * BLOCK)).enumerate() {
             let n_bytes = simd::run(SpanBytes { headers })?;
             let (own, rest) =

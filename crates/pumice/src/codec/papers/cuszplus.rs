@@ -11,6 +11,7 @@ use crate::codec::entropy::huffman::Lengths;
 use crate::codec::entropy::run_length;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::error::{Error, Result};
+use crate::exec::filled;
 use crate::io::Bytes;
 use crate::num::Real;
 use crate::plan::Quantizer;
@@ -92,6 +93,10 @@ impl<T: Real> ChunkCodec<T> for Cuszplus {
         quant_codes::encode::<T, Workflow>(values, quantizer, chunk, out)
     }
 
+    fn decode_bytes(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+        quant_codes::decode_bytes(payload_bytes, chunk)
+    }
+
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
         quant_codes::decode::<T, Workflow>(payload, chunk, out)
     }
@@ -158,8 +163,7 @@ impl CodesFormat for Workflow {
             _ => Err(Error::corrupt("chunk has more runs than values")),
         };
         let (n_runs, n_digits) = (count()?, count()?);
-        let mut digits = vec![0; n_digits];
-        let mut values = vec![0; n_runs];
+        let (mut digits, mut values) = (filled(0, n_digits)?, filled(0, n_runs)?);
         if self == Self::Runs {
             let from = body.take(2 * n_runs)?.chunks_exact(2);
             values.iter_mut().zip(from).for_each(|(value, from)| *value = u16::from_le_bytes([from[0], from[1]]));

@@ -11,7 +11,7 @@ use crate::codec::shared::dims::{AXES, Dims, X};
 use crate::codec::shared::integers::{self, Exceptions};
 use crate::codec::shared::{masks, padding};
 use crate::error::{Error, Result};
-use crate::exec::scratch;
+use crate::exec::{filled, reserve, scratch};
 use crate::io::{Bytes, varint};
 use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
@@ -62,6 +62,14 @@ pub(crate) fn encode<T: Real, F: CodesFormat>(
     is_codable
 }
 
+/// The most memory that [`decode`] takes: codes, and then either their runs or sums; the sizes and states of streams;
+/// and outliers.
+pub(crate) fn decode_bytes<T: Real>(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+    let n = chunk.n_values();
+    let of_outliers = most_outliers(n as usize) as u64 * (size_of::<usize>() + size_of::<i32>()) as u64;
+    6 * n + huffman::decode_bytes(n) + of_outliers + masks::decode_bytes(payload_bytes, chunk)
+}
+
 /// Decodes a payload of [`encode`].
 pub(crate) fn decode<T: Real, F: CodesFormat>(
     payload: &[u8],
@@ -75,10 +83,10 @@ pub(crate) fn decode<T: Real, F: CodesFormat>(
     let format = F::ALL.into_iter().find(|known| known.to_byte() == format);
     let format = format.ok_or_else(|| Error::corrupt(F::UNKNOWN))?;
     let mut prefix = CodesPrefix::read_from::<T>(&mut bytes, extents, fills.len())?;
-    let mut codes = scratch::take(out.len());
+    let mut codes = scratch::try_take(out.len())?;
     format.read(&mut prefix.coder, &mut bytes, &mut codes)?;
     prefix.check_end(&bytes, payload.len(), out.len())?;
-    prefix.restore(&codes, step, fills, out);
+    prefix.restore(&codes, step, fills, out)?;
     scratch::give(codes);
     Ok(())
 }
@@ -199,7 +207,8 @@ impl<'a> CodesPrefix<'a> {
         let mut coder = BinaryDecoder::new(bytes.take(n_parameters)?);
         let outliers = masks::code_positions(&mut coder, &[], n_values, most_outliers(n_values))?;
         let mut model = NumberModel::default();
-        let mut outlier_values = Vec::with_capacity(outliers.len());
+        let mut outlier_values = Vec::new();
+        reserve(&mut outlier_values, outliers.len())?;
         for _ in &outliers {
             let value = model.code_signed(&mut coder, 0);
             outlier_values.push(i32::try_from(value).map_err(|_| Error::corrupt("outlier is out of range"))?);
@@ -217,8 +226,8 @@ impl<'a> CodesPrefix<'a> {
     }
 
     /// Restores the values from their codes.
-    fn restore<T: Real>(&self, codes: &[u16], step: T, fills: &[T], out: &mut [T]) {
-        let mut sums = scratch::take::<i32>(codes.len());
+    fn restore<T: Real>(&self, codes: &[u16], step: T, fills: &[T], out: &mut [T]) -> Result<()> {
+        let mut sums = scratch::try_take::<i32>(codes.len())?;
         sums.iter_mut().zip(codes).for_each(|(sum, code)| *sum = i32::from(*code) - RADIUS);
         for (position, value) in self.outliers.iter().zip(&self.outlier_values) {
             sums[*position] = sums[*position].wrapping_add(*value);
@@ -227,6 +236,7 @@ impl<'a> CodesPrefix<'a> {
         simd::run(Restore { integers: &sums, origin: self.origin, step, out });
         scratch::give(sums);
         self.exceptions.restore(self.exact_values, fills, out);
+        Ok(())
     }
 }
 
@@ -251,7 +261,7 @@ pub(crate) fn read_symbols<T: Symbol>(
     body: &mut Bytes<'_>,
     out: &mut [T],
 ) -> Result<()> {
-    let mut sizes = vec![0; huffman::n_streams(out.len())];
+    let mut sizes = filled(0, huffman::n_streams(out.len()))?;
     code_sizes(coder, &mut sizes)?;
     let bytes = body.take(sizes.iter().map(|&size| usize::from(size)).sum())?;
     huffman::decode(bytes, &sizes, Classes::Same(0), &DecodeTables::new(std::slice::from_ref(lengths)), out)

@@ -170,12 +170,7 @@ impl Exceptions {
             .map_err(|_| Error::corrupt("exceptions are longer than their chunk"))?;
         let mut coder = BinaryDecoder::new(bytes.take(n_position_bytes)?);
         if flags & HAS_FILLS != 0 {
-            let mut kinds = vec![0; n_values];
-            masks::code_kinds(&mut coder, &mut kinds, dims, n_fills, BinaryDecoder::is_past_end)?;
-            if kinds.iter().any(|kind| usize::from(*kind) > n_fills) {
-                return Err(Error::corrupt("chunk has fill values, but the stream has none"));
-            }
-            found.kinds = Some(kinds);
+            found.kinds = Some(masks::read_kinds(&mut coder, n_values, dims, n_fills)?);
         }
         if flags & HAS_EXACT != 0 {
             found.exact = masks::code_positions(&mut coder, &[], n_values, bytes.len() / size_of::<T>())?;

@@ -1,8 +1,10 @@
 //! Which values of a chunk have no code: fill values, and values stored exactly (docs/format.md, 7.3).
 
 use super::dims::{Dims, X};
-use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
+use crate::codec::ChunkContext;
+use crate::codec::entropy::binary::{AdaptiveBit, BinaryDecoder, BitCoder, NumberModel};
 use crate::error::{Error, Result};
+use crate::exec::{filled, reserve};
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
 
@@ -14,6 +16,28 @@ pub(crate) fn find_fills<T: Real>(values: &[T], fills: &[T]) -> Option<Vec<u8>> 
 /// Which values are masked, that is, are fill values; `None` if none is.
 pub(crate) fn masked(kinds: Option<&[u8]>) -> Option<Vec<bool>> {
     kinds.map(|kinds| kinds.iter().map(|kind| *kind != 0).collect())
+}
+
+/// The most memory that [`read_kinds`] and [`code_positions`] take for a payload of so many bytes. Each position comes
+/// with a value.
+pub(crate) fn decode_bytes<T: Real>(payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+    let of_kinds = if chunk.fills.is_empty() { 0 } else { 2 * chunk.n_values() };
+    of_kinds + payload_bytes / size_of::<T>() as u64 * size_of::<usize>() as u64
+}
+
+/// Reads the kind of each value; see [`code_kinds`].
+pub(crate) fn read_kinds(
+    coder: &mut BinaryDecoder<'_>,
+    n_values: usize,
+    dims: &Dims,
+    n_fills: usize,
+) -> Result<Vec<u8>> {
+    let mut kinds = filled(0, n_values)?;
+    code_kinds(coder, &mut kinds, dims, n_fills, BinaryDecoder::is_past_end)?;
+    match kinds.iter().any(|kind| usize::from(*kind) > n_fills) {
+        true => Err(Error::corrupt("chunk has fill values, but the stream has none")),
+        false => Ok(kinds),
+    }
 }
 
 struct FindFills<'a, T> {
@@ -73,7 +97,7 @@ pub(crate) fn code_kinds<C: BitCoder>(
     let mut is_fill = [AdaptiveBit::default(); 1 << 6];
     let mut is_second = [AdaptiveBit::default(); 3];
     let (width, plane) = (dims[X], dims[X] * dims[2]);
-    let nothing = vec![0; width];
+    let nothing = filled(0, width)?;
     for start in (0..kinds.len()).step_by(width) {
         let (before, row) = kinds.split_at_mut(start);
         let above = |exists: bool, back: usize| if exists { &before[start - back..][..width] } else { &nothing[..] };
@@ -117,7 +141,8 @@ pub(crate) fn code_positions(
     if n > n_most as u64 {
         return Err(Error::corrupt("chunk has more exact values than it can hold"));
     }
-    let mut positions = Vec::with_capacity(n as usize);
+    let mut positions = Vec::new();
+    reserve(&mut positions, n as usize)?;
     let mut next = 0_u64;
     for i in 0..n as usize {
         let position = next + gap.code(coder, given.get(i).map_or(0, |position| *position as u64 - next));

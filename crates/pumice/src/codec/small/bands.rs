@@ -54,12 +54,25 @@ pub(crate) struct BandLayout {
     pub(crate) n_values: usize,
 }
 
+/// The axis along which a lattice is cut into slabs, and their number.
+fn slabs(dims: &Dims) -> (usize, usize) {
+    let axis = (0..X).find(|a| dims[*a] > 1).unwrap_or(X);
+    (axis, (volume(dims) / SLAB_VALUES).clamp(1, dims[axis].max(1)))
+}
+
+/// The number of slabs of a lattice, and the extents of the largest.
+pub(crate) fn largest_slab(dims: &Dims) -> (usize, Dims) {
+    let (axis, n_slabs) = slabs(dims);
+    let mut largest = *dims;
+    largest[axis] = dims[axis].div_ceil(n_slabs);
+    (n_slabs, largest)
+}
+
 impl BandLayout {
     /// Slabs along the slowest axis of an extent above 1, each of about [`SLAB_VALUES`] or more.
     pub(crate) fn lattice(dims: Dims) -> Self {
         let n_values = volume(&dims);
-        let axis = (0..X).find(|a| dims[*a] > 1).unwrap_or(X);
-        let n_slabs = (n_values / SLAB_VALUES).clamp(1, dims[axis].max(1));
+        let (axis, n_slabs) = slabs(&dims);
         let mut bands = Vec::with_capacity(n_slabs);
         let mut offset = 0;
         for slab in 0..n_slabs {
@@ -327,6 +340,9 @@ mod tests {
                 at += volume(&band.dims);
             }
             assert_eq!(at, volume(&dims));
+            let (n_slabs, largest) = largest_slab(&dims);
+            assert_eq!(n_slabs, layout.bands.len());
+            assert_eq!(Some(volume(&largest)), layout.bands.iter().map(|band| volume(&band.dims)).max());
         }
     }
 }

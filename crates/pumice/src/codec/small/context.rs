@@ -10,6 +10,7 @@ use super::fit::{sample_position, solve};
 use super::pieces::{Frame, Piece, Run};
 use crate::codec::entropy::binary::BitCoder;
 use crate::codec::shared::dims::{AXES, Dims, X, axes_of, volume};
+use crate::error::Result;
 use crate::exec::scratch;
 use crate::num::simd;
 
@@ -322,14 +323,14 @@ impl<'a> CoarseCodes<'a> {
     }
 
     /// Advances to the coarse grid of `level`; `all` has all codes of coarser levels. Levels must come coarsest first.
-    pub(crate) fn advance(&mut self, level: usize, all: &[i32]) {
+    pub(crate) fn advance(&mut self, level: usize, all: &[i32]) -> Result<()> {
         let n_levels = self.layout.levels.len();
         if level >= n_levels {
-            return;
+            return Ok(());
         }
         if self.level.is_none() {
             let anchors = &all[..volume(&self.layout.bands[0].dims)];
-            self.codes = scratch::take(anchors.len());
+            self.codes = scratch::try_take(anchors.len())?;
             self.codes.copy_from_slice(anchors);
             self.level = Some(n_levels - 1);
         }
@@ -337,11 +338,12 @@ impl<'a> CoarseCodes<'a> {
             && at > level
         {
             let finished = &self.layout.levels[at];
-            let mut grid = scratch::take(volume(&finished.grid));
+            let mut grid = scratch::try_take(volume(&finished.grid))?;
             simd::run(Merge { layout: self.layout, level: finished, coarse: &self.codes, all, grid: &mut grid });
             scratch::give(std::mem::replace(&mut self.codes, grid));
             self.level = Some(at - 1);
         }
+        Ok(())
     }
 }
 
@@ -571,7 +573,7 @@ mod tests {
         }
         let mut coarse = CoarseCodes::new(layout);
         for band in &layout.bands {
-            coarse.advance(band.level, &codes);
+            coarse.advance(band.level, &codes).unwrap();
             let around = Surroundings::new(layout, band, &codes[..band.offset], &coarse.codes, masked.as_deref());
             let own = &codes[band.offset..][..volume(&band.dims)];
             let deals: Vec<[usize; 3]> = deals([4, 16][below(2, random)]).collect();

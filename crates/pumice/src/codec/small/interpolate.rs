@@ -4,6 +4,10 @@
 //! from the six nearest points, and from the corners of the squares that two odd axes span. The coefficients are those
 //! of a named kernel or fitted to the chunk, band by band. Rows of a band are independent of each other, so threads
 //! and vectors can process them in parallel.
+//!
+//! The points are values, restored with feedback, or the integers of values on a lattice. An integer is predicted in the
+//! same way, its code is the difference from the integer nearest to the prediction, and there is no feedback: what is
+//! restored is the integer itself.
 
 use std::ops::Range;
 
@@ -14,7 +18,7 @@ use super::{context, pieces};
 use crate::codec::entropy::binary::{BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, volume};
 use crate::error::{Error, Result};
-use crate::exec::{Workers, scratch};
+use crate::exec::{MEMORY_WAS_CHECKED, Workers, filled, scratch};
 use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 
@@ -51,8 +55,10 @@ pub(crate) struct Parameters<T> {
     pub(crate) active: AxisSet,
     /// Index into [`STEP_SCALES`].
     pub(crate) scale: usize,
-    /// Step of the finest level.
+    /// Step of the finest level; 1 for integers.
     pub(crate) step: T,
+    /// Whether the points are integers.
+    pub(crate) on_lattice: bool,
     /// One for each band but the anchors.
     pub(crate) stencils: Vec<Stencil>,
 }
@@ -68,12 +74,21 @@ pub(crate) struct Encoded<T> {
 
 impl<T: Real> Parameters<T> {
     /// Writes or reads the parameters; `dims` are those of the chunk.
-    pub(crate) fn code<C: BitCoder>(coder: &mut C, given: Option<&Self>, dims: &Dims) -> Result<(Self, BandLayout)> {
+    pub(crate) fn code<C: BitCoder>(
+        coder: &mut C,
+        given: Option<&Self>,
+        on_lattice: bool,
+        dims: &Dims,
+    ) -> Result<(Self, BandLayout)> {
         let active = coder.raw(given.map_or(0, |p| u64::from(p.active)), AXES as u32) as AxisSet;
-        let scale = coder.raw(given.map_or(0, |p| p.scale as u64), 2) as usize;
-        let step = T::from_bits_u64(coder.raw(given.map_or(0, |p| p.step.to_bits_u64()), 8 * size_of::<T>() as u32));
-        if !step.to_f64().is_finite() {
-            return Err(Error::corrupt("chunk has a step that is not finite"));
+        let (mut scale, mut step) = (0, T::from_f64(1.0));
+        if !on_lattice {
+            scale = coder.raw(given.map_or(0, |p| p.scale as u64), 2) as usize;
+            let bits = coder.raw(given.map_or(0, |p| p.step.to_bits_u64()), 8 * size_of::<T>() as u32);
+            step = T::from_bits_u64(bits);
+            if !step.to_f64().is_finite() {
+                return Err(Error::corrupt("chunk has a step that is not finite"));
+            }
         }
         let layout = BandLayout::interpolation(*dims, active);
         let mut stencils = Vec::with_capacity(layout.bands.len());
@@ -83,7 +98,7 @@ impl<T: Real> Parameters<T> {
             let given = given.map(|p| &p.stencils[i]);
             stencils.push(Stencil::code(coder, given, band.odd, &mut is_fitted, &mut numbers)?);
         }
-        Ok((Self { active, scale, step, stencils }, layout))
+        Ok((Self { active, scale, step, on_lattice, stencils }, layout))
     }
 }
 
@@ -175,12 +190,13 @@ fn level_step<T: Real>(step: T, scale: usize, level: usize) -> T {
     T::from_f64(step.to_f64() / divisor)
 }
 
-/// Step of one level, its reciprocal, and the tolerance of the check.
+/// Step of one level, its reciprocal, and the tolerance of the check; or that points are integers, which need none.
 #[derive(Clone, Copy)]
 struct Scalars<T> {
     step: T,
     inv_step: T,
     tolerance: T,
+    on_lattice: bool,
 }
 
 fn scaled<T: Real>(stencil: &Stencil, n_odd: usize) -> [T; MAX_TERMS] {
@@ -195,6 +211,8 @@ pub(crate) struct Encoder<T> {
     scale: usize,
     step: T,
     tolerance: T,
+    /// Whether the points are integers.
+    on_lattice: bool,
     /// Whether points are masked, in the order of codes.
     masked: Option<Vec<bool>>,
     /// All points in the order of codes: restored values of levels that are coded, source values of the others.
@@ -224,19 +242,21 @@ pub(crate) struct Sampled<'a> {
 }
 
 impl<T: Real> Encoder<T> {
-    /// Codes the anchors of `values` (working order). `masked` points take their prediction; their code is 0.
+    /// Codes the anchors of `values` (working order). `masked` points take their prediction; their code is 0. Without
+    /// `steps`, which are step and tolerance, the values are integers; NaN among them has none and is stored exactly.
     pub(crate) fn new(
         values: &[T],
         masked: Option<&[bool]>,
         dims: Dims,
         active: AxisSet,
         scale: usize,
-        (step, tolerance): (T, T),
+        steps: Option<(T, T)>,
     ) -> Self {
+        let (step, tolerance) = steps.unwrap_or((T::from_f64(1.0), T::default()));
         let layout = BandLayout::interpolation(dims, active);
         let codes = scratch::take(layout.n_values);
         let mut all = scratch::take(layout.n_values);
-        let masked = masked.map(|masked| to_bands(&layout, masked, false));
+        let masked = masked.map(|masked| to_bands(&layout, masked, false).expect(MEMORY_WAS_CHECKED));
         let coarse = simd::run(Split { layout: &layout, values, all: &mut all });
         let n_left = layout.levels.len();
         let stencils = Vec::with_capacity(layout.bands.len());
@@ -246,6 +266,7 @@ impl<T: Real> Encoder<T> {
             scale,
             step,
             tolerance,
+            on_lattice: steps.is_none(),
             masked,
             all,
             coarse,
@@ -263,7 +284,8 @@ impl<T: Real> Encoder<T> {
 
     fn scalars(&self, level: usize) -> Scalars<T> {
         let step = level_step(self.step, self.scale, level);
-        Scalars { step, inv_step: T::from_f64(1.0 / step.to_f64()), tolerance: self.tolerance }
+        let inv_step = T::from_f64(1.0 / step.to_f64());
+        Scalars { step, inv_step, tolerance: self.tolerance, on_lattice: self.on_lattice }
     }
 
     /// Codes all but the `n_left` finest levels.
@@ -400,10 +422,16 @@ impl<T: Real> Encoder<T> {
         scratch::give(self.coarse);
         scratch::give(self.all);
         self.escapes.sort_unstable();
-        let parameters =
-            Parameters { active: self.active, scale: self.scale, step: self.step, stencils: self.stencils };
+        let Self { active, scale, step, on_lattice, stencils, .. } = self;
+        let parameters = Parameters { active, scale, step, on_lattice, stencils };
         Encoded { layout: self.layout, parameters, codes: self.codes, escapes: self.escapes }
     }
+}
+
+/// The most memory that [`decode`] takes for so many values: those of bands, and those of coarse grids, which have half
+/// of the values or less.
+pub(crate) fn decode_bytes<T: Real>(n_values: u64) -> u64 {
+    size_of::<T>() as u64 * (n_values + n_values / 2 + n_values / 4) + n_values / 16
 }
 
 /// Restores values from codes; the inverse of [`Encoder`] except for escapes.
@@ -413,11 +441,12 @@ pub(crate) fn decode<T: Real>(
     codes: &[i32],
     out: &mut [T],
     workers: &Workers,
-) {
-    let mut all = scratch::take(layout.n_values);
+) -> Result<()> {
+    let mut all = scratch::try_take(layout.n_values)?;
     let step_of = |level: usize| level_step(parameters.step, parameters.scale, level);
-    let mut coarse = scratch::take(volume(&layout.bands[0].dims));
-    decode_anchors(layout, step_of(layout.levels.len()), codes, &mut coarse);
+    let on_lattice = parameters.on_lattice;
+    let mut coarse = scratch::try_take(volume(&layout.bands[0].dims))?;
+    decode_anchors(layout, step_of(layout.levels.len()), on_lattice, codes, &mut coarse);
     if layout.levels.is_empty() {
         out.copy_from_slice(&coarse);
     }
@@ -435,40 +464,48 @@ pub(crate) fn decode<T: Real>(
                 .chunks_mut(per_task)
                 .zip(codes[band.offset..][..n].chunks(per_task))
                 .enumerate()
-                .map(|(i, (values, codes))| DecodeRows { near, first_row: i * rows, coefficients, step, values, codes })
+                .map(|(i, (values, codes))| DecodeRows {
+                    near,
+                    first_row: i * rows,
+                    coefficients,
+                    step,
+                    on_lattice,
+                    values,
+                    codes,
+                })
                 .collect();
             let run = |_: usize, task: &mut DecodeRows<'_, T>| {
                 simd::run(task);
                 Ok(())
             };
-            workers.for_each(&mut tasks, run).expect("restoring does not fail");
+            workers.for_each(&mut tasks, run)?;
         }
         if l == 0 {
             simd::run(Merge { layout, level, coarse: &coarse, all: &all, grid: out });
         } else {
-            let mut grid = scratch::take(volume(&level.grid));
+            let mut grid = scratch::try_take(volume(&level.grid))?;
             simd::run(Merge { layout, level, coarse: &coarse, all: &all, grid: &mut grid });
             scratch::give(std::mem::replace(&mut coarse, grid));
         }
     }
     scratch::give(coarse);
     scratch::give(all);
+    Ok(())
 }
 
 /// Reorders one value per point from working order to the order of codes.
-pub(crate) fn to_bands<V: Copy>(layout: &BandLayout, values: &[V], zero: V) -> Vec<V> {
-    let mut all = vec![zero; layout.n_values];
+pub(crate) fn to_bands<V: Copy>(layout: &BandLayout, values: &[V], zero: V) -> Result<Vec<V>> {
+    let mut all = filled(zero, layout.n_values)?;
     let mut grid = values;
     let mut owned;
     for level in &layout.levels {
-        let mut coarse = vec![zero; volume(&level.coarse)];
+        let mut coarse = filled(zero, volume(&level.coarse))?;
         layout.split(level, grid, &mut coarse, &mut all);
         owned = coarse;
         grid = &owned;
     }
-    let grid = grid.to_vec();
-    all[..grid.len()].copy_from_slice(&grid);
-    all
+    all[..grid.len()].copy_from_slice(grid);
+    Ok(all)
 }
 
 /// Predicts an anchor by the one before it in the row; the first of a row by the first of the row before.
@@ -496,20 +533,58 @@ fn encode_anchors<T: Real>(
         if coded.is_none() && !is_masked {
             escapes.push(at);
         }
-        (codes[at], anchors[at]) = coded.unwrap_or((0, prediction));
+        (codes[at], anchors[at]) = coded.unwrap_or((0, without_code(prediction, scalars)));
     }
 }
 
-fn decode_anchors<T: Real>(layout: &BandLayout, step: T, codes: &[i32], anchors: &mut [T]) {
+fn decode_anchors<T: Real>(layout: &BandLayout, step: T, on_lattice: bool, codes: &[i32], anchors: &mut [T]) {
     for at in 0..anchors.len() {
         let prediction = anchor_prediction(&layout.bands[0].dims, anchors, at);
-        anchors[at] = prediction.fadd(T::of_i32(codes[at]).fmul(step));
+        let code = codes[at];
+        anchors[at] = if on_lattice { integer(prediction, code) } else { prediction.fadd(T::of_i32(code).fmul(step)) };
     }
+}
+
+/// The integer nearest to a prediction, and whether the prediction is below it. Then positive codes count downwards, so
+/// that code 1 is the integer next nearest.
+#[inline(always)]
+fn nearest<T: Real>(prediction: T) -> (T, bool) {
+    let integer = prediction.fadd(T::MAGIC).fsub(T::MAGIC);
+    (integer, prediction < integer)
+}
+
+/// The integer that a code restores.
+#[inline(always)]
+fn integer<T: Real>(prediction: T, code: i32) -> T {
+    let (nearest, is_below) = nearest(prediction);
+    nearest.fadd(T::of_i32(if is_below { code.wrapping_neg() } else { code }))
+}
+
+/// The code of an integer, and whether it restores the integer.
+#[inline(always)]
+fn code_integer<T: Real>(x: T, prediction: T) -> (i32, bool) {
+    let (nearest, is_below) = nearest(prediction);
+    let difference = x.fsub(nearest);
+    let rounded = difference.fadd(T::MAGIC);
+    let code = rounded.bits().sub(T::MAGIC.bits()).to_i64() as i32;
+    // What is nearest to a prediction beyond the range of integers need not be one.
+    let is_restored = (difference.fabs() < T::MAX_CODE) & (nearest.fadd(rounded.fsub(T::MAGIC)) == x);
+    (if is_below { code.wrapping_neg() } else { code }, is_restored)
+}
+
+/// What a point without a code is restored to.
+#[inline(always)]
+fn without_code<T: Real>(prediction: T, scalars: &Scalars<T>) -> T {
+    if scalars.on_lattice { nearest(prediction).0 } else { prediction }
 }
 
 /// The code of a value and the restored value, if the error is within the tolerance; also tries the adjacent code.
 #[inline(always)]
 fn code_one<T: Real>(x: T, prediction: T, scalars: &Scalars<T>) -> Option<(i32, T)> {
+    if scalars.on_lattice {
+        let (code, is_restored) = code_integer(x, prediction);
+        return is_restored.then_some((code, x));
+    }
     let t = x.fsub(prediction).fmul(scalars.inv_step);
     if !(t.fabs() < T::MAX_CODE) {
         return None;
@@ -688,7 +763,12 @@ impl<T: Real> EncodeRows<'_, T> {
         let masked = self.masked.map(|m| &m[start..][..n]).filter(|m| m.contains(&true));
         let mut source = [T::default(); QUANTIZED_VALUES];
         source[..n].copy_from_slice(values);
-        if masked.is_none() && quantize_row(values, prediction, codes, &self.scalars) {
+        let is_done = match self.scalars.on_lattice {
+            _ if masked.is_some() => false,
+            true => code_integers(values, prediction, codes),
+            false => quantize_row(values, prediction, codes, &self.scalars),
+        };
+        if is_done {
             return;
         }
         for x in 0..n {
@@ -697,15 +777,27 @@ impl<T: Real> EncodeRows<'_, T> {
             if coded.is_none() && !is_masked {
                 self.escapes.push(start + x);
             }
-            (codes[x], values[x]) = coded.unwrap_or((0, prediction[x]));
+            (codes[x], values[x]) = coded.unwrap_or((0, without_code(prediction[x], &self.scalars)));
         }
     }
+}
+
+/// Codes a row of integers; false if one of them has no code.
+#[inline(always)]
+fn code_integers<T: Real>(values: &[T], prediction: &[T], codes: &mut [i32]) -> bool {
+    let mut n_over = 0_u32;
+    for ((x, p), code) in values.iter().zip(prediction).zip(codes) {
+        let is_restored;
+        (*code, is_restored) = code_integer(*x, *p);
+        n_over += u32::from(!is_restored);
+    }
+    n_over == 0
 }
 
 /// Codes a row and restores it in place; false if an error exceeds the tolerance or a code is too large.
 #[inline(always)]
 fn quantize_row<T: Real>(values: &mut [T], prediction: &[T], codes: &mut [i32], scalars: &Scalars<T>) -> bool {
-    let Scalars { step, inv_step, tolerance } = *scalars;
+    let Scalars { step, inv_step, tolerance, .. } = *scalars;
     let mut n_over = 0_u32;
     for ((x, p), code) in values.iter_mut().zip(prediction).zip(codes) {
         let t = x.fsub(*p).fmul(inv_step);
@@ -726,6 +818,7 @@ struct DecodeRows<'a, T> {
     first_row: usize,
     coefficients: [T; MAX_TERMS],
     step: T,
+    on_lattice: bool,
     values: &'a mut [T],
     codes: &'a [i32],
 }
@@ -745,8 +838,11 @@ impl<T: Real> Kernel for &mut DecodeRows<'_, T> {
             let prediction = self.near.predict(&piece, &self.coefficients, &mut made, &mut prediction);
             let range = start..start + prediction.len();
             start = range.end;
-            for ((x, p), code) in self.values[range.clone()].iter_mut().zip(prediction).zip(&self.codes[range]) {
-                *x = p.fadd(T::of_i32(*code).fmul(self.step));
+            let all = self.values[range.clone()].iter_mut().zip(prediction).zip(&self.codes[range]);
+            if self.on_lattice {
+                all.for_each(|((x, p), code)| *x = integer(*p, *code));
+            } else {
+                all.for_each(|((x, p), code)| *x = p.fadd(T::of_i32(*code).fmul(self.step)));
             }
         }
     }

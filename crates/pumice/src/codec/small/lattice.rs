@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
-use super::bands::{Band, BandLayout};
+use super::bands::{Band, BandLayout, largest_slab};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_position};
 use super::pieces;
 use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, Dims, X, volume};
 use crate::codec::shared::integers::{self, Integers};
 use crate::error::{Error, Result};
-use crate::exec::{Workers, scratch};
+use crate::exec::{Workers, reserve, scratch};
 use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::quantize::{Quantizer, restore};
@@ -603,13 +603,14 @@ struct DecodeSlab<'a, T> {
 }
 
 impl<T: Real> Kernel for &mut DecodeSlab<'_, T> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn run(self) {
+    fn run(self) -> Result<()> {
         let n = self.slab.dims[X];
-        let mut values: Vec<i32> = scratch::take(self.codes.len());
+        let mut values: Vec<i32> = scratch::try_take(self.codes.len())?;
         let mut sums = Vec::new();
+        reserve(&mut sums, n)?;
         let mut all_terms = AllTerms::new(&self.slab);
         for row in 0..values.len() / n {
             let start = row * n;
@@ -649,7 +650,15 @@ impl<T: Real> Kernel for &mut DecodeSlab<'_, T> {
             }
         }
         scratch::give(values);
+        Ok(())
     }
+}
+
+/// The most memory that [`decode`] takes: integers of a slab and sums of a row for each worker.
+pub(crate) fn decode_bytes(dims: &Dims, workers: &Workers) -> u64 {
+    let (n_slabs, largest) = largest_slab(dims);
+    let of_slab = size_of::<i32>() * volume(&largest) + size_of::<i64>() * largest[X];
+    of_slab as u64 * workers.count().min(n_slabs) as u64
 }
 
 /// Restores values from codes; the inverse of [`encode`] except for escapes.
@@ -660,7 +669,7 @@ pub(crate) fn decode<T: Real>(
     codes: &[i32],
     out: &mut [T],
     workers: &Workers,
-) {
+) -> Result<()> {
     let mut tasks = Vec::with_capacity(layout.bands.len());
     let mut out_left = out;
     for Band { dims, offset, .. } in &layout.bands {
@@ -670,9 +679,5 @@ pub(crate) fn decode<T: Real>(
         let slab = Slab::new(*dims, &parameters.coefficients);
         tasks.push(DecodeSlab { slab, origin: parameters.origin, step, codes: &codes[*offset..][..n], out });
     }
-    let run = |_: usize, task: &mut DecodeSlab<'_, T>| {
-        simd::run(task);
-        Ok(())
-    };
-    workers.for_each(&mut tasks, run).expect("restoring does not fail");
+    workers.for_each(&mut tasks, |_, task| simd::run(task))
 }

@@ -10,6 +10,7 @@ use super::bands::{Band, BandLayout, Level, class_dims};
 use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, PROBABILITY_BITS};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::error::{Error, Result};
+use crate::exec::{MEMORY_WAS_CHECKED, filled};
 
 /// Log-odds lie between -`MAX_ODDS` and `MAX_ODDS`, in units of 3/512.
 const MAX_ODDS: i32 = 2047;
@@ -459,18 +460,24 @@ fn row<'a>(array: &'a [Tap], dims: &Dims, at: [usize; X]) -> &'a [Tap] {
     &array[start..start + dims[X]]
 }
 
-/// Adds row[x + dx] to the input `position` of each value x; beyond the ends of the row, its first or last value.
-fn add(row: &[Tap], dx: isize, near: &mut [Neighbours], position: usize) {
+/// Adds row[x + dx] to the input `position` of each value x from `from` on, where dx is -1, 0 or 1; beyond the ends of
+/// the row, its first or last value.
+fn add(row: &[Tap], from: usize, dx: isize, near: &mut [Neighbours], position: usize) {
     let put = |(near, tap): (&mut Neighbours, &Tap)| {
         near.codes[position] += tap.code;
         near.sizes[position] += tap.size;
     };
-    let last = &row[row.len() - 1..];
-    let skipped = usize::from(dx > 0).min(row.len() - 1);
-    let first = if dx < 0 { &row[..1] } else { &[] };
-    let rest = first.iter().chain(&row[skipped..]).chain(last.iter().cycle());
+    let last = row.len() - 1;
+    let (before, start) = match from.checked_add_signed(dx) {
+        Some(start) => (&[][..], start.min(last)),
+        None => (&row[..1], 0),
+    };
+    let rest = before.iter().chain(&row[start..]).chain(row[last..].iter().cycle());
     near.iter_mut().zip(rest).for_each(put);
 }
+
+/// Values of a row whose neighbours are collected at a time, since these take far more memory than the values.
+const RUN: usize = 1 << 12;
 
 /// A pass over the bands, encoding or decoding.
 struct Pass<'a> {
@@ -479,57 +486,56 @@ struct Pass<'a> {
     taps: Vec<Tap>,
     /// The codes on the grid of the next coarser level.
     coarse: Vec<Tap>,
-    /// The neighbours of the values of the current row.
+    /// The neighbours of the current values: at most [`RUN`] of one row.
     near: Vec<Neighbours>,
 }
 
 impl<'a> Pass<'a> {
-    fn new(layout: &'a BandLayout) -> Self {
-        Self { layout, taps: vec![Tap::default(); layout.n_values], coarse: Vec::new(), near: Vec::new() }
+    fn new(layout: &'a BandLayout) -> Result<Self> {
+        Ok(Self { layout, taps: filled(Tap::default(), layout.n_values)?, coarse: Vec::new(), near: Vec::new() })
     }
 
     /// Builds the coarse grid of a level, whose bands come next.
-    fn enter(&mut self, band: &Band, level: &Level) {
-        self.coarse = match self.layout.levels.get(band.level + 1) {
-            None => self.taps[..volume(&level.coarse)].to_vec(),
-            Some(coarser) => {
-                let mut grid = vec![Tap::default(); volume(&coarser.grid)];
-                self.layout.merge(coarser, &self.coarse, &self.taps, &mut grid);
-                grid
-            }
-        };
+    fn enter(&mut self, band: &Band, level: &Level) -> Result<()> {
+        let mut grid = filled(Tap::default(), volume(&level.coarse))?;
+        match self.layout.levels.get(band.level + 1) {
+            None => grid.copy_from_slice(&self.taps[..volume(&level.coarse)]),
+            Some(coarser) => self.layout.merge(coarser, &self.coarse, &self.taps, &mut grid),
+        }
+        self.coarse = grid;
+        Ok(())
     }
 
-    /// Collects the neighbours of a row in its own band.
-    fn gather_own(&mut self, band: &Band, at: [usize; X]) {
+    /// Collects the neighbours of a run, which starts at `from` in its row, in its own band.
+    fn gather_own(&mut self, band: &Band, at: [usize; X], from: usize) {
         let near = &mut self.near[..];
         let own = &self.taps[band.offset..];
         let [t, z, y] = at;
         let row = |at| row(own, &band.dims, at);
         if y > 0 {
             let north = row([t, z, y - 1]);
-            add(north, 0, near, N);
-            add(north, -1, near, NW);
-            add(north, 1, near, NE);
+            add(north, from, 0, near, N);
+            add(north, from, -1, near, NW);
+            add(north, from, 1, near, NE);
         }
         if y > 1 {
-            add(row([t, z, y - 2]), 0, near, NN);
+            add(row([t, z, y - 2]), from, 0, near, NN);
         }
         if z > 0 {
             let back = row([t, z - 1, y]);
-            add(back, 0, near, B);
-            add(back, -1, near, BX);
-            add(back, 1, near, BX);
-            add(row([t, z - 1, y.saturating_sub(1)]), 0, near, BY);
-            add(row([t, z - 1, y + 1]), 0, near, BY);
+            add(back, from, 0, near, B);
+            add(back, from, -1, near, BX);
+            add(back, from, 1, near, BX);
+            add(row([t, z - 1, y.saturating_sub(1)]), from, 0, near, BY);
+            add(row([t, z - 1, y + 1]), from, 0, near, BY);
         }
         if t > 0 {
-            add(row([t - 1, z, y]), 0, near, T);
+            add(row([t - 1, z, y]), from, 0, near, T);
         }
     }
 
-    /// Collects the neighbours of a row in the coarse grid and in earlier bands of its level.
-    fn gather_level(&mut self, level: &Level, band: &Band, at: [usize; X]) {
+    /// Collects the neighbours of a run in the coarse grid and in earlier bands of its level.
+    fn gather_level(&mut self, level: &Level, band: &Band, at: [usize; X], from: usize) {
         let near = &mut self.near[..];
         // Moves a row's position along an axis. A step along X does not change the row, and is returned.
         let moved = |a: usize, step: isize, at: &mut [usize; X]| match at.get_mut(a) {
@@ -547,8 +553,8 @@ impl<'a> Pass<'a> {
             };
             let mut next = at;
             let dx = moved(a, 1, &mut next);
-            add(row(array, &dims, at), 0, near, PARENT + k.min(2));
-            add(row(array, &dims, next), dx, near, PARENT + k.min(2));
+            add(row(array, &dims, at), from, 0, near, PARENT + k.min(2));
+            add(row(array, &dims, next), from, dx, near, PARENT + k.min(2));
         }
         let mut before = self.layout.bands[level.bands.clone()].iter().rev().filter(|other| other.offset < band.offset);
         if let Some(sibling) = before.find(|other| (other.odd ^ band.odd).count_ones() == 2) {
@@ -560,12 +566,12 @@ impl<'a> Pass<'a> {
                     let step = (pick >> k & 1) - isize::from(sibling.odd >> a & 1 != 0);
                     dx += moved(a, step, &mut position);
                 }
-                add(row(&self.taps[sibling.offset..], &sibling.dims, position), dx, near, SIBLING);
+                add(row(&self.taps[sibling.offset..], &sibling.dims, position), from, dx, near, SIBLING);
             }
         }
     }
 
-    /// Codes all bands; calls `check` after each row.
+    /// Codes all bands; calls `check` after each run.
     fn run<C: BitCoder>(
         &mut self,
         coder: &mut C,
@@ -579,35 +585,38 @@ impl<'a> Pass<'a> {
             if let Some(level) = level
                 && level.bands.start == b
             {
-                self.enter(band, level);
+                self.enter(band, level)?;
             }
             let [_, n_z, n_y, n_x] = band.dims;
             for r in 0..volume(&band.dims) / n_x.max(1) {
                 let at = [r / n_y / n_z, r / n_y % n_z, r % n_y];
-                self.near.clear();
-                self.near.resize(n_x, Neighbours::default());
-                self.gather_own(band, at);
-                if let Some(level) = level {
-                    self.gather_level(level, band, at);
+                let mut west = [Tap::default(); 4];
+                for from in (0..n_x).step_by(RUN) {
+                    self.near.clear();
+                    self.near.resize(RUN.min(n_x - from), Neighbours::default());
+                    self.gather_own(band, at, from);
+                    if let Some(level) = level {
+                        self.gather_level(level, band, at, from);
+                    }
+                    self.code_run(&mut model, coder, masked, codes, (band, r * n_x + from), &mut west);
+                    check(coder)?;
                 }
-                self.run_row(&mut model, coder, masked, codes, band, r * n_x);
-                check(coder)?;
             }
         }
         Ok(())
     }
 
-    fn run_row<C: BitCoder>(
+    /// Codes the run of a band that starts at value `start`; `west` are the values before it in its row.
+    fn code_run<C: BitCoder>(
         &mut self,
         model: &mut Model,
         coder: &mut C,
         masked: Option<&[bool]>,
         codes: &mut [i32],
-        band: &Band,
-        start: usize,
+        (band, start): (&Band, usize),
+        west: &mut [Tap; 4],
     ) {
         let positions = if band.odd == 0 { &[W, WW, PARENT, PARENT + 1][..] } else { &[W, WW] };
-        let mut west = [Tap::default(); 4];
         for (i, near) in (band.offset + start..).zip(&mut self.near) {
             if masked.is_some_and(|masked| masked[i]) {
                 codes[i] = 0;
@@ -619,7 +628,7 @@ impl<'a> Pass<'a> {
                 codes[i] = model.code(coder, band.odd, near, codes[i]);
             }
             self.taps[i] = Tap::new(codes[i]);
-            west = [self.taps[i], west[0], west[1], west[2]];
+            *west = [self.taps[i], west[0], west[1], west[2]];
         }
     }
 }
@@ -627,15 +636,21 @@ impl<'a> Pass<'a> {
 /// Appends the codes of all bands, except masked ones, which are 0.
 pub(crate) fn encode(layout: &BandLayout, codes: &[i32], masked: Option<&[bool]>, out: &mut Vec<u8>) {
     let mut encoder = BinaryEncoder::new(out);
-    let done = Pass::new(layout).run(&mut encoder, masked, &mut codes.to_vec(), |_| Ok(()));
-    debug_assert!(done.is_ok(), "encoding cannot fail");
+    let pass = Pass::new(layout).and_then(|mut pass| pass.run(&mut encoder, masked, &mut codes.to_vec(), |_| Ok(())));
+    pass.expect(MEMORY_WAS_CHECKED);
     encoder.finish();
+}
+
+/// The most memory that [`decode`] takes for so many codes: taps, and those of coarse grids, which have half of the codes
+/// or less.
+pub(crate) fn decode_bytes(n_values: u64) -> u64 {
+    7 * n_values
 }
 
 /// Decodes what [`encode`] appended.
 pub(crate) fn decode(layout: &BandLayout, bytes: &[u8], masked: Option<&[bool]>, codes: &mut [i32]) -> Result<()> {
     let mut decoder = BinaryDecoder::new(bytes);
-    Pass::new(layout).run(&mut decoder, masked, codes, |decoder| match decoder.is_past_end() {
+    Pass::new(layout)?.run(&mut decoder, masked, codes, |decoder| match decoder.is_past_end() {
         true => Err(Error::corrupt("mixed codes end too early")),
         false => Ok(()),
     })?;
@@ -647,7 +662,15 @@ mod tests {
     use super::*;
 
     fn layouts() -> Vec<BandLayout> {
-        let dims = [[1, 1, 1, 1], [1, 1, 1, 700], [1, 1, 30, 41], [1, 9, 11, 13], [5, 8, 9, 10], [4, 2, 5, 1]];
+        let dims = [
+            [1, 1, 1, 1],
+            [1, 1, 1, 700],
+            [1, 1, 2, 2 * RUN + 1],
+            [1, 1, 30, 41],
+            [1, 9, 11, 13],
+            [5, 8, 9, 10],
+            [4, 2, 5, 1],
+        ];
         let all = dims.into_iter().flat_map(|dims| {
             [8, 12, 14, 15, 4]
                 .into_iter()

@@ -13,7 +13,7 @@ pub(crate) const WIDE: usize = 16;
 const WIDE_CODES: usize = 1 << 12;
 /// Bands of at least this size have streams of their own, of about [`STREAM_VALUES`] or fewer codes each.
 const LARGE_BAND: usize = 1 << 16;
-const STREAM_VALUES: usize = 1 << 18;
+pub(super) const STREAM_VALUES: usize = 1 << 18;
 
 /// A box of a band that is coded on its own: contexts use no codes of the band outside of it.
 #[derive(Clone, Debug)]

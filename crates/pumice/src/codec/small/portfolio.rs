@@ -9,10 +9,10 @@ use super::{interpolate, lattice, streams};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
 use crate::codec::shared::integers;
 use crate::codec::shared::view::{Patch, patches};
-use crate::exec::{Workers, scratch};
+use crate::exec::{MEMORY_WAS_CHECKED, Workers, scratch};
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
-use crate::plan::Quantizer;
+use crate::plan::{Quantizer, lattice as plan_lattice};
 
 /// An axis is rough if its codes are longer than those of the smoothest axis by a quarter and this many 1/64 bits.
 const ROUGH: f64 = 12.0;
@@ -60,6 +60,7 @@ impl std::fmt::Display for Choice {
 }
 
 /// A chunk to encode.
+#[derive(Clone, Copy)]
 pub(crate) struct Chunk<'a, T> {
     pub(crate) values: &'a [T],
     pub(crate) masked: Option<&'a [bool]>,
@@ -67,6 +68,18 @@ pub(crate) struct Chunk<'a, T> {
     pub(crate) quantizer: &'a Quantizer<T>,
     /// Step and tolerance of the interpolation; `None` if it cannot keep the bound.
     pub(crate) interpolation: Option<(T, T)>,
+    /// Whether the values are on the lattice of the stable mode: then the quantiser accepts no others, and integers are
+    /// interpolated.
+    pub(crate) on_lattice: bool,
+}
+
+/// The predictor that was chosen.
+pub(crate) struct Found<T> {
+    pub(crate) choice: Choice,
+    /// Approximate bits of its codes.
+    pub(crate) n_bits: u64,
+    /// The interpolation, if that has begun.
+    pub(crate) begun: Option<Begun<T>>,
 }
 
 /// An interpolation that has coded a part of the chunk.
@@ -160,7 +173,25 @@ impl<T: Real> Kernel for FindMagnitudes<'_, T> {
 impl<'a, T: Real> Chunk<'a, T> {
     /// A chunk of these extents in working order.
     pub(crate) fn new(values: &'a [T], masked: Option<&'a [bool]>, dims: Dims, quantizer: &'a Quantizer<T>) -> Self {
-        Self { values, masked, dims, quantizer, interpolation: interpolation_step(values, masked, quantizer) }
+        let interpolation = interpolation_step(values, masked, quantizer);
+        Self { values, masked, dims, quantizer, interpolation, on_lattice: false }
+    }
+
+    fn can_interpolate(&self) -> bool {
+        self.interpolation.is_some() || self.on_lattice
+    }
+
+    /// The encoder of an interpolation along these axes.
+    fn interpolate(&self, active: AxisSet, scale: usize) -> interpolate::Encoder<T> {
+        if !self.on_lattice {
+            let steps = self.interpolation.expect("only chosen where there is a step");
+            return interpolate::Encoder::new(self.values, self.masked, self.dims, active, scale, Some(steps));
+        }
+        let mut integers = scratch::take(self.values.len());
+        plan_lattice::integers(self.values, self.quantizer, &mut integers);
+        let encoder = interpolate::Encoder::new(&integers, self.masked, self.dims, active, 0, None);
+        scratch::give(integers);
+        encoder
     }
 
     pub(crate) fn code(&self, choice: Choice, workers: &Workers) -> Coded<T> {
@@ -171,11 +202,7 @@ impl<'a, T: Real> Chunk<'a, T> {
                 Coded::Lattice(lattice::encode(integers, self.masked, self.dims, coefficients, workers))
             }
             Choice::Interpolation { active, scale } => {
-                let steps = self.interpolation.expect("only chosen where there is a step");
-                Coded::Interpolated(
-                    interpolate::Encoder::new(self.values, self.masked, self.dims, active, scale, steps)
-                        .finish(workers),
-                )
+                Coded::Interpolated(self.interpolate(active, scale).finish(workers))
             }
         }
     }
@@ -185,7 +212,7 @@ impl<'a, T: Real> Chunk<'a, T> {
     fn try_out(&self, choice: Choice, is_part: bool) -> Trial {
         let coded = self.code(choice, &Workers::Serial);
         let (layout, codes) = coded.layout_and_codes();
-        let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
+        let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false).expect(MEMORY_WAS_CHECKED));
         let has_others = layout.bands.iter().skip(1).any(|band| band.group == layout.bands[0].group);
         let counted = (is_part && has_others && choice != Choice::Lattice).then(|| {
             let bands = layout.bands.iter().enumerate().skip(1);
@@ -202,7 +229,8 @@ impl<'a, T: Real> Chunk<'a, T> {
     fn try_lattice(&self, bricks: &[Brick]) -> Trial {
         lattice::sample(self.values, self.masked, self.dims, self.quantizer, bricks, |sampled| {
             let &lattice::Sampled { layout, codes, pieces, n_escapes, n_coefficients } = sampled;
-            let masked = self.masked.map(|masked| interpolate::to_bands(layout, masked, false));
+            let masked =
+                self.masked.map(|masked| interpolate::to_bands(layout, masked, false).expect(MEMORY_WAS_CHECKED));
             let estimate = streams::estimate(layout, codes, masked.as_deref(), Some(pieces.to_vec()));
             let mut trial = Trial::new::<T>(&estimate, 0, (layout, codes, pieces));
             trial.bits =
@@ -219,8 +247,7 @@ impl<'a, T: Real> Chunk<'a, T> {
         bricks: &[Brick],
         workers: &Workers,
     ) -> (Trial, Begun<T>) {
-        let steps = self.interpolation.expect("only tried where there is a step");
-        let mut encoder = interpolate::Encoder::new(self.values, self.masked, self.dims, active, scale, steps);
+        let mut encoder = self.interpolate(active, scale);
         encoder.advance(1, workers);
         let trial = encoder.sample(bricks, |sampled| {
             let &interpolate::Sampled { layout, codes, masked, n_escapes, n_coefficients, .. } = sampled;
@@ -285,7 +312,8 @@ impl<'a, T: Real> Chunk<'a, T> {
     /// tolerances.
     fn activity(&self, axis: usize, slice: usize, n_pairs: usize) -> u64 {
         let (n, inner) = (self.dims[axis], volume_after(&self.dims, axis));
-        let scale = 1.0 / self.quantizer.tolerance.to_f64();
+        let Quantizer { step, tolerance, .. } = *self.quantizer;
+        let scale = 1.0 / if self.on_lattice { step.to_f64() / 2.0 } else { tolerance.to_f64() };
         let length = |i: usize| {
             let in_slice = sample_position(i, n_pairs, self.values.len() / n);
             let at = (in_slice / inner * n + slice) * inner + in_slice % inner;
@@ -301,18 +329,17 @@ impl<'a, T: Real> Chunk<'a, T> {
         (0..n_pairs).map(length).sum()
     }
 
-    /// Chooses the predictor by bricks of the chunk. Returns it, the approximate bits of its codes, and the
-    /// interpolation if that has begun.
-    fn choose_by_parts(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
+    /// Chooses the predictor by bricks of the chunk.
+    fn choose_by_parts(&self, workers: &Workers) -> Found<T> {
         let all = usable_axes(&self.dims);
         let bricks = Brick::spread(&self.dims, all, PART_SHARE);
         let lattice = self.try_lattice(&bricks);
-        if self.interpolation.is_none() {
-            return (Choice::Lattice, lattice.bits as u64, None);
+        if !self.can_interpolate() {
+            return Found { choice: Choice::Lattice, n_bits: lattice.bits as u64, begun: None };
         }
         let n_values = self.values.len() as f64;
         // The bits of the lattice decide with which steps the interpolation begins.
-        let is_sparse = lattice.bits < LATTICE_EXCESS * SPARSE_BITS * n_values;
+        let is_sparse = !self.on_lattice && lattice.bits < LATTICE_EXCESS * SPARSE_BITS * n_values;
         let scale_of = |active: AxisSet| usize::from(is_sparse && active.count_ones() > 2);
         let mut scale = scale_of(all);
         let (mut trial, encoder) = self.try_interpolation(all, scale, &bricks, workers);
@@ -326,18 +353,17 @@ impl<'a, T: Real> Chunk<'a, T> {
             (trial, active, scale, encoder) = (slices, without, scale_of(without), None);
         }
         if lattice.bits < trial.bits {
-            return (Choice::Lattice, lattice.bits as u64, None);
+            return Found { choice: Choice::Lattice, n_bits: lattice.bits as u64, begun: None };
         }
-        let wanted = usize::from(trial.wants_finer_steps(active, scale, n_values));
+        let wanted = usize::from(!self.on_lattice && trial.wants_finer_steps(active, scale, n_values));
         if wanted != scale {
             (scale, encoder) = (wanted, None);
         }
-        (Choice::Interpolation { active, scale }, trial.bits as u64, encoder)
+        Found { choice: Choice::Interpolation { active, scale }, n_bits: trial.bits as u64, begun: encoder }
     }
 
-    /// Chooses the predictor by a sample. Returns it, the approximate bits of its codes, and the interpolation if that
-    /// has begun.
-    pub(crate) fn choose(&self, workers: &Workers) -> (Choice, u64, Option<Begun<T>>) {
+    /// Chooses the predictor by a sample.
+    pub(crate) fn choose(&self, workers: &Workers) -> Found<T> {
         let is_cut = self.values.len() >= MIN_PARTS && self.dims[X] <= MAX_ROW;
         if is_cut && usable_axes(&self.dims).count_ones() > 1 {
             return self.choose_by_parts(workers);
@@ -356,8 +382,8 @@ impl<'a, T: Real> Chunk<'a, T> {
             sum.bits = sum.total(&layout);
             sum
         };
-        let (choice, trial) = best(self.interpolation.is_some(), &self.dims, try_out);
-        (choice, trial.bits as u64, None)
+        let (choice, trial) = self.best(try_out);
+        Found { choice, n_bits: trial.bits as u64, begun: None }
     }
 
     /// Codes the chunk, or the rest of it if a trial has begun.
@@ -371,11 +397,13 @@ impl<'a, T: Real> Chunk<'a, T> {
     /// Predictors that may be better than the chosen one where few codes are other than 0.
     pub(crate) fn alternatives(&self, choice: Choice) -> Vec<Choice> {
         let mut all = vec![Choice::Lattice];
-        if self.interpolation.is_some() {
+        if self.can_interpolate() {
+            let scales = if self.on_lattice { 0..1 } else { 0..2 };
             let usable = usable_axes(&self.dims);
             // With one axis less there are about half as many coefficients.
             let sets = [usable, usable & usable.wrapping_sub(1)].into_iter().filter(|active| *active != 0);
-            all.extend(sets.flat_map(|active| [0, 1].map(|scale| Choice::Interpolation { active, scale })));
+            let with = |active| scales.clone().map(move |scale| Choice::Interpolation { active, scale });
+            all.extend(sets.flat_map(with));
         }
         all.retain(|other| *other != choice);
         all
@@ -409,10 +437,37 @@ impl<'a, T: Real> Chunk<'a, T> {
         trial
     }
 
-    /// Chooses the predictor with the shortest codes of the whole chunk. Returns it and their approximate bits.
-    pub(crate) fn choose_from_all(&self) -> (Choice, u64, Option<Begun<T>>) {
-        let (choice, trial) = best(self.interpolation.is_some(), &self.dims, |choice| self.try_all(choice));
-        (choice, trial.bits as u64, None)
+    /// Chooses the predictor with the shortest codes of the whole chunk.
+    pub(crate) fn choose_from_all(&self) -> Found<T> {
+        let (choice, trial) = self.best(|choice| self.try_all(choice));
+        Found { choice, n_bits: trial.bits as u64, begun: None }
+    }
+
+    /// Tries the lattice and some interpolations; returns the best.
+    fn best(&self, try_out: impl Fn(Choice) -> Trial) -> (Choice, Trial) {
+        let lattice = try_out(Choice::Lattice);
+        let mut active = usable_axes(&self.dims);
+        if !self.can_interpolate() || active == 0 {
+            return (Choice::Lattice, lattice);
+        }
+        let scale_of = |active: AxisSet| usize::from(!self.on_lattice && active.count_ones() > 2);
+        let with = |active: AxisSet| try_out(Choice::Interpolation { active, scale: scale_of(active) });
+        let mut best = with(active);
+        // Axes along which the data is not smooth are left out, one after the other.
+        while let Some(axis) = rough_axis(active, &best.by_axis) {
+            let without = with(active & !(1 << axis));
+            if without.bits >= best.bits {
+                break;
+            }
+            (best, active) = (without, active & !(1 << axis));
+        }
+        if lattice.bits < best.bits {
+            return (Choice::Lattice, lattice);
+        }
+        let scale = usize::from(
+            !self.on_lattice && best.wants_finer_steps(active, scale_of(active), volume(&self.dims) as f64),
+        );
+        (Choice::Interpolation { active, scale }, best)
     }
 }
 
@@ -495,31 +550,6 @@ fn rough_axis(active: AxisSet, by_axis: &[f64; AXES]) -> Option<usize> {
     let least = axes_of(active).map(|a| by_axis[a]).fold(f64::INFINITY, f64::min);
     let roughest = axes_of(active).max_by(|a, b| by_axis[*a].total_cmp(&by_axis[*b]));
     roughest.filter(|a| active.count_ones() > 1 && by_axis[*a] > least + least / 4.0 + ROUGH)
-}
-
-/// Tries the lattice and some interpolations; returns the best.
-fn best(can_interpolate: bool, dims: &Dims, try_out: impl Fn(Choice) -> Trial) -> (Choice, Trial) {
-    let lattice = try_out(Choice::Lattice);
-    let mut active = usable_axes(dims);
-    if !can_interpolate || active == 0 {
-        return (Choice::Lattice, lattice);
-    }
-    let scale_of = |active: AxisSet| usize::from(active.count_ones() > 2);
-    let with = |active: AxisSet| try_out(Choice::Interpolation { active, scale: scale_of(active) });
-    let mut best = with(active);
-    // Axes along which the data is not smooth are left out, one after the other.
-    while let Some(axis) = rough_axis(active, &best.by_axis) {
-        let without = with(active & !(1 << axis));
-        if without.bits >= best.bits {
-            break;
-        }
-        (best, active) = (without, active & !(1 << axis));
-    }
-    if lattice.bits < best.bits {
-        return (Choice::Lattice, lattice);
-    }
-    let scale = usize::from(best.wants_finer_steps(active, scale_of(active), volume(dims) as f64));
-    (Choice::Interpolation { active, scale }, best)
 }
 
 /// Product of the extents of the axes after `axis`.

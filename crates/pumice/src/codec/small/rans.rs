@@ -10,7 +10,7 @@ use super::context::{CONTEXTS, MASKED_CONTEXT, MAX_LEADING};
 use crate::codec::entropy::histogram::{Distribution, Model, SCALE, SCALE_BITS};
 use crate::codec::entropy::tokens::{self, ALPHABET};
 use crate::error::{Error, Result};
-use crate::exec::scratch;
+use crate::exec::{reserve, scratch};
 use crate::num::simd;
 #[cfg(target_arch = "x86_64")]
 use crate::num::simd::Isa;
@@ -205,11 +205,12 @@ impl WordReader {
     /// The most bytes that one turn reads.
     const SLACK: usize = 32;
 
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        let mut all = Vec::with_capacity(bytes.len() + Self::SLACK);
+    pub(crate) fn new(bytes: &[u8]) -> Result<Self> {
+        let mut all = Vec::new();
+        reserve(&mut all, bytes.len() + Self::SLACK)?;
         all.extend_from_slice(bytes);
         all.resize(bytes.len() + Self::SLACK, 0);
-        Self { bytes: all, at: 0 }
+        Ok(Self { bytes: all, at: 0 })
     }
 
     /// The next words.
@@ -560,7 +561,7 @@ mod tests {
     }
 
     fn reader(words: &[u16]) -> WordReader {
-        WordReader::new(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
+        WordReader::new(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()).unwrap()
     }
 
     /// A model with contexts of small and large codes, of a single token, and of none.

@@ -7,14 +7,14 @@ use super::context::{
     BIAS, CONTEXTS, CoarseCodes, DEFAULT_WEIGHTS, MASKED, MASKED_CONTEXT, Surroundings, WeightSample, Weights,
     code_weights, context_of, leading_magnitude,
 };
-use super::pieces::{CodeStream, Frame, NARROW, Piece, Run, WIDE, streams};
+use super::pieces::{CodeStream, Frame, NARROW, Piece, Run, STREAM_VALUES, WIDE, streams};
 use super::rans::{self, Contexts, DecodeTable, EncodeTable, IDLE, LEAST_STATE, Symbol, WordReader, WordWriter};
 use crate::codec::entropy::binary::BitCoder;
 use crate::codec::entropy::histogram::{self, Model};
 use crate::codec::entropy::tokens::{self, ALPHABET, RawReader, RawWriter};
-use crate::codec::shared::dims::volume;
+use crate::codec::shared::dims::{Dims, X, volume};
 use crate::error::{Error, Result};
-use crate::exec::{Workers, scratch};
+use crate::exec::{MEMORY_WAS_CHECKED, Workers, filled, scratch};
 use crate::io::{Bytes, varint};
 use crate::num::simd::{self, Kernel};
 
@@ -42,7 +42,7 @@ fn coarse_codes(layout: &BandLayout, codes: &[i32]) -> Vec<Vec<i32>> {
     let mut coarse = CoarseCodes::new(layout);
     let mut all = vec![Vec::new(); layout.levels.len()];
     for level in (0..layout.levels.len()).rev() {
-        coarse.advance(level, codes);
+        coarse.advance(level, codes).expect(MEMORY_WAS_CHECKED);
         all[level] = scratch::take(coarse.codes.len());
         all[level].copy_from_slice(&coarse.codes);
     }
@@ -376,6 +376,15 @@ impl Kernel for EncodeStream<'_> {
     }
 }
 
+/// The most memory that [`decode`] takes for the codes of a chunk of these extents: codes of pieces that are not contiguous,
+/// those of coarse grids, which have half of the codes or less, the words of all streams, and for each worker the tokens
+/// of a step, which are those of a row for each lane.
+pub(crate) fn decode_bytes(dims: &Dims, payload_bytes: u64, workers: &Workers) -> u64 {
+    let n_values = volume(dims) as u64;
+    let of_step = 4 * (WIDE as u64 * dims[X].min(STREAM_VALUES) as u64).min(2 * n_values);
+    (4 + 3) * n_values + payload_bytes + of_step * workers.count() as u64
+}
+
 /// The inverse of [`encode`]: reads weights and distributions from `coder`, sizes and codes from `bytes`.
 pub(crate) fn decode(
     layout: &BandLayout,
@@ -425,11 +434,11 @@ pub(crate) fn decode(
             let mut reader = readers[first].take().expect("each stream is read once");
             for piece in &stream.pieces {
                 let band = &layout.bands[piece.band];
-                coarse.advance(band.level, codes);
+                coarse.advance(band.level, codes)?;
                 let (before, current) = codes.split_at_mut(band.offset);
                 let around = Surroundings::new(layout, band, before, &coarse.codes, masked);
                 let (group, out) = (&groups[band.group], &mut current[..volume(&band.dims)]);
-                simd::run(DecodePiece { piece, band, around: &around, group, reader: &mut reader, out });
+                simd::run(DecodePiece { piece, band, around: &around, group, reader: &mut reader, out })?;
             }
             reader.finish()?;
         } else {
@@ -441,7 +450,7 @@ pub(crate) fn decode(
                 local: Vec<i32>,
             }
             let first_band = &layout.bands[streams[first].pieces[0].band];
-            coarse.advance(first_band.level, codes);
+            coarse.advance(first_band.level, codes)?;
             let (known, mut current) = codes.split_at_mut(first_band.offset);
             let mut at = first_band.offset;
             let mut tasks = Vec::with_capacity(end - first);
@@ -457,7 +466,7 @@ pub(crate) fn decode(
                     current = rest;
                     (direct, local) = (Some(out), Vec::new());
                 } else {
-                    (direct, local) = (None, scratch::take(piece.n_codes()));
+                    (direct, local) = (None, scratch::try_take(piece.n_codes())?);
                 }
                 tasks.push(Task { piece, reader: reader.take(), direct, local });
             }
@@ -467,7 +476,7 @@ pub(crate) fn decode(
                 let around = Surroundings::new(layout, band, known, &coarse.codes, masked);
                 let mut reader = task.reader.take().expect("each stream is read once");
                 let (group, out) = (&groups[band.group], task.direct.as_deref_mut().unwrap_or(&mut task.local));
-                simd::run(DecodePiece { piece, band, around: &around, group, reader: &mut reader, out });
+                simd::run(DecodePiece { piece, band, around: &around, group, reader: &mut reader, out })?;
                 reader.finish()
             };
             workers.for_each(&mut tasks, run)?;
@@ -505,7 +514,7 @@ impl<'a> StreamReader<'a> {
             *state = u32::from_le_bytes(bytes.array()?);
         }
         let n_words = usize::try_from(n_words).ok().and_then(|n| n.checked_mul(2)).ok_or_else(too_long)?;
-        let words = WordReader::new(bytes.take(n_words)?);
+        let words = WordReader::new(bytes.take(n_words)?)?;
         let raw = RawReader::new(bytes.take(usize::try_from(n_raw).map_err(|_| too_long())?)?);
         Ok(Self { states, words, raw })
     }
@@ -531,21 +540,21 @@ struct DecodePiece<'a, 'b> {
 }
 
 impl Kernel for DecodePiece<'_, '_> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn run(self) {
+    fn run(self) -> Result<()> {
         let DecodePiece { piece, band, around, group, reader, out } = self;
         let frame = Frame::piece(piece, &band.dims);
         let lanes = piece.lanes();
         let n = piece.n_turns();
         if n == 0 {
             // There may be more pieces than columns.
-            return;
+            return Ok(());
         }
         let mut runs = vec![Run::default(); lanes.len()];
         // Sums, which tokens replace.
-        let mut all = vec![0; n * lanes.len()];
+        let mut all = filled(0, n * lanes.len())?;
         let [n_planes, n_rows] = piece.steps();
         for i in 0..n_planes {
             for j in 0..n_rows {
@@ -567,6 +576,7 @@ impl Kernel for DecodePiece<'_, '_> {
                 }
             }
         }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 use super::tables::{DecodeTables, IS_LONG, LongCodes, MAX_TABLE_BITS};
 use super::{BLOCK, Classes, GROUP_SYMBOLS, MAX_BITS, STREAM_GROUPS, STREAMS, Symbol, n_streams, stream_start};
 use crate::error::{Error, Result};
+use crate::exec::reserve;
 use crate::num::simd::{self, Kernel};
 
 /// As [`simd::scalar`].
@@ -134,7 +135,8 @@ impl<T: Symbol> Kernel for Decode<'_, T> {
         let mut last_bytes = bytes[n_direct_bytes..].to_vec();
         last_bytes.resize(last_bytes.len() + SLACK, 0);
 
-        let mut streams = Vec::with_capacity(sizes.len());
+        let mut streams = Vec::new();
+        reserve(&mut streams, sizes.len())?;
         let (mut at, mut symbol) = (0, 0);
         for (i, &size) in sizes.iter().enumerate() {
             let block = i / STREAMS * BLOCK;
@@ -216,6 +218,9 @@ impl BitStream<'_> {
         }
     }
 }
+
+/// The state of a stream in memory.
+pub(super) const STREAM_BYTES: u64 = size_of::<BitStream<'_>>() as u64;
 
 /// Symbols of a stream, at most.
 const STREAM: usize = STREAM_GROUPS * GROUP_SYMBOLS;

@@ -36,6 +36,11 @@ pub(crate) fn n_streams(n_symbols: usize) -> usize {
     n_symbols.div_ceil(BLOCK) * STREAMS
 }
 
+/// The most memory that [`decode`] takes for so many symbols, and the sizes of their streams.
+pub(crate) fn decode_bytes(n_symbols: u64) -> u64 {
+    (decode::STREAM_BYTES + size_of::<u16>() as u64) * n_symbols.div_ceil(BLOCK as u64) * STREAMS as u64
+}
+
 /// The number of groups of `n_symbols` symbols.
 pub(crate) fn n_groups(n_symbols: usize) -> usize {
     n_symbols.div_ceil(GROUP_SYMBOLS)

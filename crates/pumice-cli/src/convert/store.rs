@@ -1,0 +1,179 @@
+//! Reads the float arrays of a Zarr store of format 3 in a folder, with the codecs that `pumice convert` writes: `pumice`,
+//! or `bytes` and `gzip`. Documents and chunks are not trusted.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use pumice::{DType, DecodeOptions, Element, ErrorKind};
+use serde_json::{Map, Value as Json};
+
+use super::variable::{chunk_starts, copy_corner, extents_within};
+use crate::failure::{Failure, Result, io_context};
+
+pub(crate) const DOCUMENT: &str = "zarr.json";
+/// Limit on the decoded size of a chunk.
+const MAX_CHUNK_BYTES: u64 = 16 << 30;
+const MAX_DEPTH: usize = 32;
+
+/// An array of a store.
+#[derive(Debug)]
+pub(crate) struct Array {
+    /// Its folder, and that name within the store.
+    folder: PathBuf,
+    pub(crate) path: String,
+    document: Map<String, Json>,
+}
+
+/// What is needed to read the chunks of an array.
+pub(crate) struct Layout {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    chunk: Vec<usize>,
+    fill: f64,
+    is_pumice: bool,
+    is_gzipped: bool,
+    separator: &'static str,
+}
+
+/// The arrays of a store, in the order of their names.
+pub(crate) fn arrays(store: &Path) -> Result<Vec<Array>> {
+    let mut found = Vec::new();
+    list(store, String::new(), 0, &mut found)?;
+    Ok(found)
+}
+
+fn list(folder: &Path, path: String, depth: usize, found: &mut Vec<Array>) -> Result<()> {
+    let name = folder.join(DOCUMENT);
+    let text = match fs::read(&name) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(io_context("read", &name))?,
+    };
+    let document: Map<String, Json> = serde_json::from_slice(&text)
+        .map_err(|e| Failure::new(ErrorKind::Corrupt, format!("{}: {e}", name.display())))?;
+    if document.get("node_type").and_then(Json::as_str) == Some("array") {
+        found.push(Array { folder: folder.into(), path, document });
+        return Ok(());
+    }
+    let entries = fs::read_dir(folder).map_err(io_context("list", folder))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io_context("list", folder))?;
+        if depth < MAX_DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            names.extend(entry.file_name().into_string().ok());
+        }
+    }
+    names.sort();
+    let prefix = if path.is_empty() { path } else { path + "/" };
+    names.into_iter().try_for_each(|name| list(&folder.join(&name), format!("{prefix}{name}"), depth + 1, found))
+}
+
+impl Array {
+    pub(crate) fn attributes(&self) -> Map<String, Json> {
+        self.document.get("attributes").and_then(Json::as_object).cloned().unwrap_or_default()
+    }
+
+    /// How its values are stored; an error says what is unknown.
+    pub(crate) fn layout(&self) -> Result<Layout> {
+        let unknown = |what: &str| {
+            let message = format!("{what} that this command does not read");
+            Failure::new(ErrorKind::Unsupported, message)
+        };
+        let member = |name: &str| self.document.get(name).unwrap_or(&Json::Null);
+        let dtype = match member("data_type").as_str() {
+            Some("float32") => DType::F32,
+            Some("float64") => DType::F64,
+            _ => return Err(unknown("a type of values")),
+        };
+        let (grid, keys) = (member("chunk_grid"), member("chunk_key_encoding"));
+        let (shape, chunk) = (extents(member("shape")), extents(&grid["configuration"]["chunk_shape"]));
+        let (Some(shape), Some(chunk), "regular") = (shape, chunk, grid["name"].as_str().unwrap_or_default()) else {
+            return Err(unknown("a shape or chunks"));
+        };
+        let n_bytes = |extents: &[usize]| extents.iter().try_fold(dtype.size(), |n, extent| n.checked_mul(*extent));
+        let is_possible = n_bytes(&chunk).is_some_and(|n| n as u64 <= MAX_CHUNK_BYTES) && n_bytes(&shape).is_some();
+        if shape.len() != chunk.len() || chunk.contains(&0) || !is_possible {
+            return Err(unknown("a shape or chunks"));
+        }
+        let separator = match (keys["name"].as_str(), keys["configuration"]["separator"].as_str()) {
+            (Some("default"), Some("/") | None) => "/",
+            (Some("default"), Some(".")) => ".",
+            _ => return Err(unknown("names of chunks")),
+        };
+        let codecs = member("codecs").as_array().map_or(&[][..], Vec::as_slice);
+        let names: Vec<&str> = codecs.iter().filter_map(|codec| codec["name"].as_str()).collect();
+        let is_little = || codecs[0]["configuration"]["endian"].as_str() != Some("big");
+        let (is_pumice, is_gzipped) = match names.as_slice() {
+            ["pumice"] => (true, false),
+            ["bytes"] if is_little() => (false, false),
+            ["bytes", "gzip"] if is_little() => (false, true),
+            _ => return Err(unknown(&format!("codecs ({})", names.join(", ")))),
+        };
+        let fill = match member("fill_value") {
+            Json::Number(number) => number.as_f64(),
+            Json::String(text) => match text.as_str() {
+                "NaN" => Some(f64::NAN),
+                "Infinity" => Some(f64::INFINITY),
+                "-Infinity" => Some(f64::NEG_INFINITY),
+                _ => None,
+            },
+            _ => None,
+        };
+        let fill = fill.ok_or_else(|| unknown("a fill value"))?;
+        Ok(Layout { dtype, shape, chunk, fill, is_pumice, is_gzipped, separator })
+    }
+
+    /// Calls `use_box(start, extents, values)` for each chunk.
+    pub(crate) fn for_each_box<T: Element>(
+        &self,
+        layout: &Layout,
+        mut use_box: impl FnMut(&[usize], &[usize], &[T]) -> Result<()>,
+    ) -> Result<()> {
+        for start in chunk_starts(&layout.shape, &layout.chunk) {
+            let extents = extents_within(&layout.shape, &layout.chunk, &start);
+            let values = self.chunk::<T>(layout, &start, &extents)?;
+            use_box(&start, &extents, &values)?;
+        }
+        Ok(())
+    }
+
+    /// The values of a chunk that lie within the array.
+    fn chunk<T: Element>(&self, layout: &Layout, start: &[usize], extents: &[usize]) -> Result<Vec<T>> {
+        let ids = start.iter().zip(&layout.chunk).map(|(start, n)| format!("{}{}", layout.separator, start / n));
+        let name = self.folder.join(format!("c{}", ids.collect::<String>()));
+        let mut values = vec![T::from_f64(layout.fill); extents.iter().product()];
+        let stored = match fs::read(&name) {
+            // Chunks of nothing but the fill value need not be stored.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(values),
+            read => read.map_err(io_context("read", &name))?,
+        };
+        let n_values: usize = layout.chunk.iter().product();
+        let corrupt = |what: &str| Failure::new(ErrorKind::Corrupt, format!("{}: {what}", name.display()));
+        let mut bytes = Vec::new();
+        if layout.is_pumice {
+            let info = pumice::inspect(&stored)?;
+            if (info.dtype, info.shape.as_slice()) != (T::DTYPE, layout.chunk.as_slice()) {
+                return Err(corrupt("a stream of another type or shape"));
+            }
+            let reader = pumice::Reader::new(stored.as_slice(), DecodeOptions::new())?;
+            T::extend_le_bytes(&reader.read::<T>()?.data, &mut bytes);
+        } else if layout.is_gzipped {
+            let limit = (n_values * size_of::<T>()) as u64 + 1;
+            MultiGzDecoder::new(stored.as_slice()).take(limit).read_to_end(&mut bytes)?;
+        } else {
+            bytes = stored;
+        }
+        if bytes.len() != n_values * size_of::<T>() {
+            return Err(corrupt("a chunk of another size"));
+        }
+        let mut inside = vec![0; values.len() * size_of::<T>()];
+        copy_corner(&bytes, &layout.chunk, &mut inside, extents, extents, size_of::<T>());
+        T::copy_from_le_bytes(&inside, &mut values);
+        Ok(values)
+    }
+}
+
+fn extents(list: &Json) -> Option<Vec<usize>> {
+    list.as_array()?.iter().map(|n| n.as_u64().and_then(|n| usize::try_from(n).ok())).collect()
+}

@@ -1,0 +1,48 @@
+//! Recognises files of other formats, which are neither raw values nor `.npy`, to say what to use instead.
+
+use std::path::Path;
+
+use pumice::ErrorKind;
+
+use crate::failure::Failure;
+use crate::input::PUMICE_MAGIC;
+
+/// Bytes at the start of a file that tell its format.
+pub(crate) const HEAD_BYTES: usize = 8;
+
+/// The error for a file that starts with these bytes, if they are those of another format.
+pub(crate) fn refuse(path: &Path, head: &[u8]) -> Option<Failure> {
+    let name = path.display();
+    let failure = |what: &str| Failure::new(ErrorKind::Unsupported, format!("{name} is {what}, not an array"));
+    let convert = format!("`pumice convert {name} OUT.nc` compresses its variables, each with its own bound");
+    let failure = match head {
+        _ if head.starts_with(PUMICE_MAGIC) => failure("a Pumice file: it is compressed already")
+            .hint(format!("`pumice decompress {name} -o OUT.npy` restores the array, to compress it in another way")),
+        [b'P', b'K', 3 | 5, 4 | 6, ..] => failure("a .npz file, or another .zip archive").hint(format!(
+            "take an array out of it: python -c \"import numpy; a = numpy.load('{name}'); print(a.files); \
+             numpy.save('OUT.npy', a[a.files[0]])\""
+        )),
+        [0x89, b'H', b'D', b'F', ..] => failure("an HDF5 or NetCDF-4 file").hint(convert),
+        [b'C', b'D', b'F', 1 | 2 | 5, ..] => failure("a NetCDF file").hint(convert),
+        _ => return None,
+    };
+    Some(failure)
+}
+
+/// The error for a folder.
+pub(crate) fn refuse_folder(path: &Path) -> Failure {
+    let name = path.display();
+    let failure = Failure::new(ErrorKind::Io, format!("{name} is a directory"));
+    if !is_zarr(path) {
+        return failure;
+    }
+    failure.hint(format!(
+        "it is a Zarr store: in Python, store its arrays with the codec of pumice.zarr, or save one of them: \
+         numpy.save('OUT.npy', zarr.open('{name}')['NAME'][...])"
+    ))
+}
+
+/// Whether a folder is a Zarr store.
+pub(crate) fn is_zarr(path: &Path) -> bool {
+    ["zarr.json", ".zgroup", ".zarray"].iter().any(|name| path.join(name).is_file())
+}

@@ -1,0 +1,52 @@
+//! Signals that end the program: a thread waits for them, removes the temporary files, and lets the program die of the
+//! signal, which is what shells and batch systems look at.
+//!
+//! `unsafe` is allowed for one call that asks how a signal is handled.
+
+/// Starts the thread. Must be called before any other thread is started, as those inherit which signals are blocked.
+#[cfg(unix)]
+pub(crate) fn clean_up() {
+    use nix::sys::signal::{SigSet, Signal, raise};
+    // Those that people, terminals and batch systems send. What the parent ignores stays ignored: `nohup`, `&`.
+    let ending = [
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTERM,
+        Signal::SIGALRM,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGXCPU,
+    ];
+    let ending: SigSet = ending.into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    // Without this signal, a write beyond the largest allowed size of a file is an error like any other.
+    let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
+    if ending.thread_block().is_err() {
+        return;
+    }
+    let files = pumice::UnfinishedFiles::track();
+    let wait = move || {
+        let Ok(signal) = ending.wait() else { return };
+        files.discard_all();
+        let _ = SigSet::from(signal).thread_unblock();
+        let _ = raise(signal);
+    };
+    if std::thread::Builder::new().name("signals".into()).spawn(wait).is_err() {
+        let _ = ending.thread_unblock();
+    }
+}
+
+/// On other systems, what is left is removed by hand (docs/guarantees.md).
+#[cfg(not(unix))]
+pub(crate) fn clean_up() {}
+
+#[cfg(unix)]
+#[allow(unsafe_code)]
+fn is_ignored(signal: nix::sys::signal::Signal) -> bool {
+    use nix::libc;
+    let mut handling = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new handling, the call only writes the present one to `handling`.
+    let found = unsafe { libc::sigaction(signal as libc::c_int, std::ptr::null(), handling.as_mut_ptr()) };
+    // SAFETY: the struct has only integers, a function's address among them, for which zeros are valid.
+    found == 0 && unsafe { handling.assume_init() }.sa_sigaction == libc::SIG_IGN
+}

@@ -1,0 +1,355 @@
+//! Writing again what was compressed before: [`update`] keeps the bits of all values that have not changed, and
+//! [`Recent`] finds the stream that they came from.
+//!
+//! Compressing restored values once more would add a second error to the first. Here, chunks without a change keep their
+//! payload. A chunk of which a part has changed is coded anew where that restores the old values bit for bit, as it does
+//! on a lattice, and otherwise by the layer of codec/layers/changes.rs.
+
+mod recent;
+
+use std::sync::Arc;
+
+pub use recent::Recent;
+
+use crate::codec::layers::changes::{Changes, Coded, Rewrite};
+use crate::codec::{self, ChunkCodec, ChunkContext, CodecId, Element, pipeline, small};
+use crate::compress::{append_planned, target, workers_for};
+use crate::container::frame::{self, FrameHeader};
+use crate::container::header::Header;
+use crate::container::{Layout, StreamWriter};
+use crate::decompress::{DecodeOptions, Reader};
+use crate::error::{Error, Result};
+use crate::exec::{DefaultFloats, Workers, scratch};
+use crate::grid::{self, Block, Corner};
+use crate::io::SliceSource;
+use crate::plan::{Coding, Config, ErrorBound, Limit, MAX_FILLS, Plan, Stable, stats};
+
+/// The range of restored values differs a little from that of their source, and a bound relative to it as well: up to
+/// this factor, it counts as the same.
+const SAME_BOUND: f64 = 1.25;
+
+/// Where all but one in this many values are kept, coding all of them anew is tried only if they are on a lattice.
+const MOSTLY_KEPT: usize = 4;
+
+/// Compresses `values`, of which some may be what `before`, a stream of the same type and shape, restores: these keep
+/// their bits. All others are within the bounds of `config`, as with [`compress`](crate::compress).
+///
+/// So the values of an array that is read, changed in part and written again stay within the bound of the write that
+/// they come from, however often that happens.
+///
+/// What `config` asks for decides where the two conflict. The stream is made anew if nothing was kept, if `config` has
+/// regions or bins, if it asks for another preset or kind of bound or for the stable mode where the stream has none, or if
+/// all values were kept and it asks for a looser bound; also if a ratio would be missed.
+///
+/// ```
+/// use pumice::{Config, ErrorBound};
+/// let config = Config::new(ErrorBound::Abs(0.01));
+/// let field: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.01).sin()).collect();
+/// let first = pumice::compress(&field, &[100, 100], &config)?;
+/// let mut values = pumice::decompress::<f32>(&first)?.data;
+/// let untouched = values[2000..].to_vec();
+/// values[..2000].fill(0.5);
+/// let restored = pumice::decompress::<f32>(&pumice::update(&first, &values, &config)?)?.data;
+/// assert_eq!(restored[2000..], untouched);
+/// assert!(restored[..2000].iter().all(|x| (x - 0.5).abs() <= 0.01));
+/// # Ok::<(), pumice::Error>(())
+/// ```
+pub fn update<T: Element>(before: &[u8], values: &[T], config: &Config) -> Result<Vec<u8>> {
+    update_among(before, &[], values, config)
+}
+
+/// As [`update`], but values that one of `others` restores keep their bits as well. They have the shape of `before`.
+fn update_among<T: Element>(before: &[u8], others: &[Arc<[u8]>], values: &[T], config: &Config) -> Result<Vec<u8>> {
+    let _floats = DefaultFloats::set();
+    let reader = Reader::new(before, DecodeOptions::new().threads(config.threads))?;
+    let shape = reader.info().shape.clone();
+    if values.len() != grid::n_values(&shape) {
+        let n = values.len();
+        return Err(Error::invalid(format!("{n} values are not an array of shape {shape:?}, as the stream has")));
+    }
+    let equals =
+        |restored: &[T]| -> Vec<bool> { values.iter().zip(restored).map(|(a, b)| a.bits() == b.bits()).collect() };
+    let is_equal = equals(&reader.read::<T>()?.data);
+    let mut is_fixed = is_equal.clone();
+    if is_equal.contains(&false) {
+        for other in others {
+            let other = Reader::new(&other[..], DecodeOptions::new().threads(config.threads))?.read::<T>()?.data;
+            is_fixed.iter_mut().zip(equals(&other)).for_each(|(fixed, equal)| *fixed |= equal);
+        }
+    }
+    let workers = workers_for(values.len(), config.threads)?;
+    let again = Again { layout: &reader.layout, before, values, is_equal, is_fixed, config, workers: &workers };
+    again.write()
+}
+
+/// An array to be written again.
+struct Again<'a, T> {
+    layout: &'a Layout,
+    before: &'a [u8],
+    values: &'a [T],
+    /// Which values are those that `before` restores.
+    is_equal: Vec<bool>,
+    /// These, and others that keep their bits.
+    is_fixed: Vec<bool>,
+    config: &'a Config,
+    workers: &'a Workers,
+}
+
+impl<T: Element> Again<'_, T> {
+    fn write(&self) -> Result<Vec<u8>> {
+        let header = &self.layout.header;
+        let is_same = !self.is_equal.contains(&false);
+        if is_same
+            && (self.config.stable != Some(Stable::On) || header.stable)
+            && header.preset == self.config.preset
+            && self.config.range.is_none()
+            && self.asks_for_the_same()
+        {
+            return self.copy();
+        }
+        let shape = self.layout.grid.shape();
+        let source = SliceSource::new(self.values, shape)?;
+        let stats = stats::scan(&source, &self.config.fills, self.workers, &|_| ())?;
+        let (plan, _) = target::plan(self.config, &source, &stats, self.workers, &|_| ())?;
+        let is_plain = plan.boxes.is_empty() && plan.bin.is_empty() && header.boxes.is_empty() && header.bin.is_empty();
+        // What was asked to be on the lattice of its bound is not kept on another one.
+        let is_on_it = header.stable && header.step == plan.step.map(T::to_bits_u64);
+        let can_keep = is_plain
+            && (self.config.stable != Some(Stable::On) || is_on_it)
+            && header.preset == plan.preset
+            && is_absolute(header) == plan.abs_bound.is_finite();
+        if is_same && can_keep && !self.asks_for_more(&plan) {
+            return self.copy();
+        }
+        let mut all = self.values.iter().zip(&self.is_fixed);
+        if !is_same
+            && can_keep
+            && all.any(|(x, fixed)| *fixed && !is_special(x, plan.fills.iter().chain(&plan.more_fills)))
+        {
+            let updated = self.update(&plan)?;
+            let ratio = size_of_val(self.values) as f64 / updated.len() as f64;
+            if !matches!(plan.bound, ErrorBound::Ratio(asked) if ratio < asked) {
+                return Ok(updated);
+            }
+        }
+        let mut out = Vec::new();
+        append_planned(&source, &plan, self.workers, &mut out)?;
+        Ok(out)
+    }
+
+    /// Whether the bounds that are asked for are those of the stream.
+    fn asks_for_the_same(&self) -> bool {
+        let header = &self.layout.header;
+        let bounds = std::iter::once(&header.bound).chain(&header.also);
+        let has_parts = !header.boxes.is_empty() || !header.bin.is_empty();
+        !has_parts && self.config.regions.is_empty() && self.config.bin.is_empty() && bounds.eq(&self.config.bounds)
+    }
+
+    /// Whether a looser bound is asked for than that of the stream, so that coding anew is worth it.
+    fn asks_for_more(&self, plan: &Plan<T>) -> bool {
+        let header = &self.layout.header;
+        let margin = if header.bound == plan.bound { SAME_BOUND } else { 1.0 };
+        let (old, new) = (limit_of(header), plan.limit());
+        new.abs > old.abs * margin || new.pointwise > old.pointwise
+    }
+
+    /// The stream from before, with the attributes that are asked for.
+    fn copy(&self) -> Result<Vec<u8>> {
+        if self.layout.header.attributes == self.config.attributes {
+            return Ok(self.before.to_vec());
+        }
+        let header = Header { attributes: self.config.attributes.clone(), ..self.layout.header.clone() };
+        self.assemble(&header, |id, out| {
+            let (head, payload) = self.frame(id)?;
+            self.put_frame(id, head.codec, payload, out);
+            Ok(())
+        })
+    }
+
+    /// The stream with what has changed.
+    fn update(&self, plan: &Plan<T>) -> Result<Vec<u8>> {
+        let old = &self.layout.header;
+        let mut header = Header { attributes: self.config.attributes.clone(), ..old.clone() };
+        let (before, now) = (limit_of(old), plan.limit());
+        // The bound in the header is that of all values, whenever they were written.
+        if now.abs > before.abs || now.pointwise > before.pointwise {
+            (header.bound, header.also, header.abs_bound) = (plan.bound, plan.also.clone(), plan.abs_bound);
+        }
+        header.step = old.step.or(plan.step.map(T::to_bits_u64));
+        header.stable = old.stable && plan.stable == Stable::On && plan.step.map(T::to_bits_u64) == old.step;
+        let step = header.step.map(T::from_bits_u64);
+        let mut fills: Vec<T> = old.fills.iter().map(|&bits| T::from_bits_u64(bits)).collect();
+        // Fill values beyond those that there are masks for are stored exactly, as NaN is anyway.
+        let mut more_fills = Vec::new();
+        for fill in plan.fills.iter().chain(&plan.more_fills).filter(|fill| !fill.is_nan()) {
+            if fills.iter().all(|known| known.bits() != fill.bits()) {
+                if fills.len() < MAX_FILLS { fills.push(*fill) } else { more_fills.push(*fill) }
+            }
+        }
+        let (limit, coding) = (now, plan.coding());
+        header.fills = fills.iter().map(|fill| fill.to_bits_u64()).collect();
+        self.assemble(&header, |id, out| {
+            let (head, payload) = self.frame(id)?;
+            let block = self.layout.grid.block(id);
+            let is_equal = self.part(&self.is_equal, &block);
+            let before =
+                Coded { codec: head.codec, payload, step: old.step.map(T::from_bits_u64), n_fills: old.fills.len() };
+            // A payload stands for other values if there are more fill values.
+            let is_valid = fills.len() == old.fills.len() || matches!(head.codec, CodecId::Raw | CodecId::Changes);
+            if is_valid && !is_equal.contains(&false) {
+                self.put_frame(id, head.codec, payload, out);
+                return Ok(());
+            }
+            let inner = self.workers.for_items(self.layout.grid.n_chunks());
+            let chunk = ChunkContext {
+                extents: &block.extents,
+                wanted: None,
+                step,
+                fills: &fills,
+                more_fills: &more_fills,
+                workers: inner,
+                max_bytes: u64::MAX,
+            };
+            let mut payload = Vec::new();
+            let marks = Marks { is_equal: &is_equal, is_fixed: &self.part(&self.is_fixed, &block) };
+            let codec = encode(&self.part(self.values, &block), &marks, &before, &limit, &coding, &chunk, &mut payload);
+            self.put_frame(id, codec, &payload, out);
+            Ok(())
+        })
+    }
+
+    /// The stream of frames that `put` appends, by the id of their chunk.
+    fn assemble(&self, header: &Header, put: impl Fn(u64, &mut Vec<u8>) -> Result<()>) -> Result<Vec<u8>> {
+        let grid = &self.layout.grid;
+        let (mut frames, mut frame_bytes) = (Vec::new(), Vec::new());
+        for id in 0..grid.n_chunks() {
+            let start = frames.len();
+            put(id, &mut frames)?;
+            frame_bytes.push((frames.len() - start) as u64);
+        }
+        let mut out = Vec::new();
+        let segments = if header.single_chunk { Vec::new() } else { grid.segment_rows() };
+        let stream = StreamWriter::start_with(header, segments, frame_bytes, &mut out)?;
+        out.append(&mut frames);
+        stream.finish(&mut out);
+        Ok(out)
+    }
+
+    /// The frame of a chunk in the stream from before.
+    fn frame(&self, id: u64) -> Result<(FrameHeader, &[u8])> {
+        let span = self.layout.frames[id as usize];
+        let bytes = &self.before[span.offset as usize..][..span.frame_bytes as usize];
+        frame::open(bytes, &self.layout.header, &self.layout.identity(id))
+    }
+
+    fn put_frame(&self, id: u64, codec: CodecId, payload: &[u8], out: &mut Vec<u8>) {
+        FrameHeader::new(codec, self.layout.identity(id), payload).write_to(out);
+        out.extend_from_slice(payload);
+    }
+
+    /// The values of a chunk.
+    fn part<V: Copy + Default>(&self, all: &[V], block: &Block) -> Vec<V> {
+        let mut part = vec![V::default(); block.n_values()];
+        let zeros = vec![0; block.extents.len()];
+        let from = Corner { shape: self.layout.grid.shape(), start: &block.start };
+        grid::copy_block(all, from, &mut part, Corner { shape: &block.extents, start: &zeros }, &block.extents);
+        part
+    }
+}
+
+/// Whether every coding restores a value exactly: it is a fill value or not finite.
+fn is_special<'a, T: Element>(x: &T, mut fills: impl Iterator<Item = &'a T>) -> bool {
+    !x.is_finite() || fills.any(|fill| fill.bits() == x.bits())
+}
+
+/// Which values of a chunk are those from before, and which of all keep their bits.
+struct Marks<'a> {
+    is_equal: &'a [bool],
+    is_fixed: &'a [bool],
+}
+
+/// Appends the payload of a chunk of which some values are those from before: the smallest of the payloads that restore
+/// these bit for bit.
+fn encode<T: Element>(
+    values: &[T],
+    marks: &Marks<'_>,
+    before: &Coded<'_, T>,
+    limit: &Limit,
+    coding: &Coding<T>,
+    chunk: &ChunkContext<'_, T>,
+    out: &mut Vec<u8>,
+) -> CodecId {
+    let is_special: Vec<bool> =
+        values.iter().map(|x| is_special(x, chunk.fills.iter().chain(chunk.more_fills))).collect();
+    let is_special = &is_special[..];
+    let kept = |marks: &[bool]| -> Vec<bool> {
+        marks.iter().zip(is_special).map(|(mark, special)| *mark && !special).collect()
+    };
+    let count = |all: &[bool]| all.iter().filter(|one| **one).count();
+    let is_changed: Vec<bool> = marks.is_equal.iter().map(|equal| !equal).collect();
+    let (is_kept, n_equal) = (kept(marks.is_fixed), count(&kept(marks.is_equal)));
+    // The values that should keep their bits, but do not under this payload.
+    let moved_by = |codec: CodecId, payload: &[u8], chunk: &ChunkContext<'_, T>| -> Vec<bool> {
+        let mut restored = scratch::take(values.len());
+        codec::decode(codec, payload, chunk, &mut restored).expect("what was encoded can be decoded");
+        let is_moved = |((a, b), kept): ((&T, &T), &bool)| *kept && a.bits() != b.bits();
+        let is_moved = restored.iter().zip(values).zip(&is_kept).map(is_moved).collect();
+        scratch::give(restored);
+        is_moved
+    };
+    let rewrite = Rewrite { before: *before, is_marked: &is_changed, is_special, limit: *limit, coding: *coding };
+    let is_coded = n_equal > 0
+        && Changes::encode(values, &rewrite, chunk, out)
+        && !moved_by(CodecId::Changes, out, chunk).contains(&true);
+    let n_free = values.len() - count(is_special);
+    if is_coded && n_equal >= n_free / MOSTLY_KEPT * (MOSTLY_KEPT - 1) && !is_on_lattice(before) {
+        return CodecId::Changes;
+    }
+    if !is_coded {
+        out.clear();
+    }
+
+    // All values anew, and those that this moves without loss.
+    let mut payload = Vec::new();
+    let fresh = ChunkContext { step: coding.step, ..*chunk };
+    let codec = pipeline::encode_limited(values, limit, coding, &fresh, &mut payload);
+    let is_moved = moved_by(codec, &payload, &fresh);
+    let needs_layer = is_moved.contains(&true) || chunk.step.map(T::to_bits_u64) != coding.step.map(T::to_bits_u64);
+    let mut others = Vec::new();
+    let other_codec = if needs_layer {
+        let exact = Coding { step: None, abs_bound: 0.0, ..*coding };
+        let before = Coded { codec, payload: &payload, step: coding.step, n_fills: chunk.fills.len() };
+        let rewrite = Rewrite { before, is_marked: &is_moved, is_special, limit: Limit::LOSSLESS, coding: exact };
+        Changes::encode(values, &rewrite, chunk, &mut others).then_some(CodecId::Changes)
+    } else {
+        others = payload;
+        Some(codec)
+    };
+    match other_codec {
+        Some(codec) if !is_coded || others.len() <= out.len() => {
+            *out = others;
+            codec
+        }
+        _ if is_coded => CodecId::Changes,
+        // Many values of few bits each: no loss is the last resort.
+        _ => pipeline::encode_limited(values, &Limit::LOSSLESS, coding, chunk, out),
+    }
+}
+
+/// Whether all values that a payload restores are on the lattice of its step, so that coding them again may change none.
+fn is_on_lattice<T: Element>(coded: &Coded<'_, T>) -> bool {
+    match coded.codec {
+        CodecId::Raw | CodecId::Pointwise | CodecId::Regions | CodecId::Changes => false,
+        CodecId::Small => small::is_on_lattice(coded.payload),
+        _ => true,
+    }
+}
+
+/// The limit of all values of a stream without regions.
+fn limit_of(header: &Header) -> Limit {
+    crate::plan::limit_of(header.abs_bound, header.bound, &header.also)
+}
+
+fn is_absolute(header: &Header) -> bool {
+    header.abs_bound.is_finite()
+}

@@ -1,0 +1,254 @@
+//! Arrays that are read, changed in part and written again: every value stays within the bound of its own write, and
+//! those that were not changed keep their bits.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use pumice::{Config, Element, ErrorBound, Preset, Real, Recent};
+use pumice_testkit::fields::Field;
+use pumice_testkit::{Float, check};
+use std::ops::Range;
+
+/// What a program does with the array that it has read.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes it again as it is.
+    Copy,
+    /// Writes a box.
+    Box(Vec<(Index, Index)>),
+    /// Writes single values, one in so many.
+    Scatter(usize),
+    /// Multiplies all finite values.
+    Scale,
+    /// Reads and writes other arrays of the same shape in between.
+    Others(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        2 => Just(Step::Copy),
+        6 => prop::collection::vec(any::<(Index, Index)>(), 8).prop_map(Step::Box),
+        2 => (2_usize..300).prop_map(Step::Scatter),
+        1 => Just(Step::Scale),
+        1 => (1_usize..5).prop_map(Step::Others),
+    ];
+    prop::collection::vec(step, 1..10)
+}
+
+fn shapes() -> impl Strategy<Value = Vec<usize>> {
+    prop_oneof![
+        prop::collection::vec(1_usize..3000, 1),
+        prop::collection::vec(1_usize..60, 2),
+        prop::collection::vec(1_usize..16, 3),
+        prop::collection::vec(1_usize..6, 4),
+    ]
+}
+
+fn presets() -> impl Strategy<Value = Preset> {
+    prop_oneof![
+        5 => Just(Preset::Small),
+        1 => Just(Preset::Max),
+        2 => Just(Preset::Fast),
+        2 => Just(Preset::Balanced),
+        1 => select(vec![Preset::Cuszp2Outlier, Preset::Cuszplus, Preset::Ceaz, Preset::Ceresz2]),
+    ]
+}
+
+fn bounds() -> impl Strategy<Value = ErrorBound> {
+    prop_oneof![
+        (-5_i32..1).prop_map(|e| ErrorBound::Abs(10_f64.powi(e))),
+        (-5_i32..0).prop_map(|e| ErrorBound::Rel(10_f64.powi(e))),
+        (-5_i32..0).prop_map(|e| ErrorBound::PwRel(10_f64.powi(e))),
+        Just(ErrorBound::Lossless),
+    ]
+}
+
+/// What was asked of the write that a value comes from.
+#[derive(Clone, Copy)]
+struct Written<T> {
+    value: T,
+    abs: f64,
+    pointwise: f64,
+}
+
+/// The limits of a write of these values.
+fn limits<T: Element + Float>(values: &[T], bound: ErrorBound) -> (f64, f64) {
+    match bound {
+        ErrorBound::Abs(e) => (e, f64::INFINITY),
+        ErrorBound::PwRel(e) => (f64::INFINITY, e),
+        ErrorBound::Rel(e) => {
+            let finite = || values.iter().map(|x| Real::to_f64(*x)).filter(|x| x.is_finite());
+            let (min, max) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+            (e * (max - min), f64::INFINITY)
+        }
+        _ => (0.0, f64::INFINITY),
+    }
+}
+
+fn history<T: Element + Float>(
+    field: Field,
+    shape: &[usize],
+    seed: u64,
+    config: &Config,
+    bound: ErrorBound,
+    steps: &[Step],
+) {
+    let recent = Recent::new(16 << 20);
+    let first = field.generate::<T>(shape, seed);
+    let (abs, pointwise) = limits(&first, bound);
+    let mut model: Vec<Written<T>> = first.iter().map(|&value| Written { value, abs, pointwise }).collect();
+    let mut stream = recent.compress(&first, shape, config).unwrap();
+    let mut raw_bytes = 0;
+    for (step, seed) in steps.iter().zip(seed.wrapping_add(1)..) {
+        let restored = pumice::decompress::<T>(&stream).unwrap().data;
+        recent.remember(&stream);
+        let mut values = restored.clone();
+        let mut is_written = vec![false; values.len()];
+        match step {
+            Step::Copy => {}
+            Step::Box(picks) => {
+                let range = |(&n, (a, b)): (&usize, &(Index, Index))| {
+                    let (a, b) = (a.index(n), b.index(n));
+                    a.min(b)..a.max(b) + 1
+                };
+                let inside: Vec<Range<usize>> = shape.iter().zip(picks).map(range).collect();
+                let others = check::cut(&field.generate::<T>(shape, seed), shape, &inside);
+                check::paste(&others, &mut values, shape, &inside);
+                check::paste(&vec![true; others.len()], &mut is_written, shape, &inside);
+            }
+            Step::Scatter(one_in) => {
+                let others = field.generate::<T>(shape, seed);
+                for i in (0..values.len()).filter(|i| (i * 7 + 3) % one_in == 0) {
+                    (values[i], is_written[i]) = (others[i], true);
+                }
+            }
+            Step::Scale => {
+                values.iter_mut().for_each(|x| *x = <T as Real>::from_f64(Real::to_f64(*x) * 1.01));
+                is_written.fill(true);
+            }
+            Step::Others(n) => {
+                for other in 0..*n as u64 {
+                    // By other presets and bounds too, which restore some of the same values.
+                    let values = field.generate::<T>(shape, seed.wrapping_add(1000 + other));
+                    let preset = [Preset::Small, Preset::Max, Preset::Fast][(seed.wrapping_add(other) % 3) as usize];
+                    let others = [config.clone(), Config::new(ErrorBound::Abs(0.1)).preset(preset).threads(1)];
+                    let other = if other % 2 == 0 { &others[0] } else { &others[1] };
+                    for values in [&values, &restored] {
+                        recent.remember(&recent.compress(values, shape, other).unwrap());
+                    }
+                }
+            }
+        }
+        let (abs, pointwise) = limits(&values, bound);
+        for i in (0..values.len()).filter(|i| is_written[*i]) {
+            // A program that writes what it has read has not changed it.
+            if Real::to_bits_u64(values[i]) != Real::to_bits_u64(restored[i]) {
+                model[i] = Written { value: values[i], abs, pointwise };
+            }
+        }
+        let again = recent.compress(&values, shape, config).unwrap();
+        raw_bytes = size_of_val(&values[..]);
+        if matches!(step, Step::Copy) {
+            // Where there is nothing but special values, any stream restores them.
+            let fills = pumice::inspect(&stream).unwrap().fills;
+            let is_plain = |x: &T| Real::is_finite(*x) && !fills.contains(&Real::to_f64(*x));
+            assert!(again == stream || !values.iter().any(is_plain), "a copy is the same stream");
+        }
+        let after = pumice::decompress::<T>(&again).unwrap().data;
+        for (i, model) in model.iter().enumerate() {
+            let is_same = Real::to_bits_u64(values[i]) == Real::to_bits_u64(restored[i]);
+            if is_same {
+                assert_eq!(
+                    Real::to_bits_u64(after[i]),
+                    Real::to_bits_u64(restored[i]),
+                    "{i} was not changed: {step:?}"
+                );
+                continue;
+            }
+            let one = [model.value];
+            let verified = match model.pointwise.is_finite() {
+                true => check::verify_share(&one, &after[i..=i], model.pointwise, model.abs, &[]),
+                false => check::verify(&one, &after[i..=i], model.abs, &[]),
+            };
+            verified.unwrap_or_else(|e| panic!("{i}: {e} after {step:?}"));
+        }
+        stream = again;
+    }
+    assert!(stream.len() <= check::max_stream_bytes(raw_bytes), "{} bytes", stream.len());
+}
+
+/// Histories of each type; `PUMICE_HISTORIES` gives another number, for the long run.
+fn histories() -> ProptestConfig {
+    let given = std::env::var("PUMICE_HISTORIES").ok();
+    let cases = given.map_or(300, |n| n.parse().expect("PUMICE_HISTORIES is a number"));
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(histories())]
+
+    #[test]
+    fn histories_f32(
+        field in select(Field::ALL.to_vec()), shape in shapes(), seed in 0_u64..1 << 40, preset in presets(),
+        bound in bounds(), steps in steps(),
+    ) {
+        let config = Config::new(bound).preset(preset).threads(1);
+        history::<f32>(field, &shape, seed, &config, bound, &steps);
+    }
+
+    #[test]
+    fn histories_f64(
+        field in select(Field::ALL.to_vec()), shape in shapes(), seed in 0_u64..1 << 40, preset in presets(),
+        bound in bounds(), steps in steps(),
+    ) {
+        let config = Config::new(bound).preset(preset).threads(1);
+        history::<f64>(field, &shape, seed, &config, bound, &steps);
+    }
+}
+
+/// A chunk that is filled step by step, as by a program that opens the file for each time step.
+#[test]
+fn steps_that_are_appended_one_by_one_do_not_drift_and_cost_little() {
+    let shape = [30, 40, 50];
+    let field = Field::Turbulence.generate::<f32>(&shape, 1);
+    for preset in [Preset::Small, Preset::Max, Preset::Fast, Preset::Balanced] {
+        let config = Config::new(ErrorBound::Abs(1e-3)).preset(preset).threads(1);
+        let recent = Recent::new(16 << 20);
+        let mut stream = recent.compress(&[0.0_f32; 30 * 40 * 50], &shape, &config).unwrap();
+        for step in 0..30 {
+            let mut values = pumice::decompress::<f32>(&stream).unwrap().data;
+            recent.remember(&stream);
+            let inside = [step..step + 1, 0..40, 0..50];
+            check::paste(&check::cut(&field, &shape, &inside), &mut values, &shape, &inside);
+            stream = recent.compress(&values, &shape, &config).unwrap();
+        }
+        let restored = pumice::decompress::<f32>(&stream).unwrap().data;
+        check::verify(&field, &restored, 1e-3, &[]).unwrap();
+        let steps = |values: &[f32]| -> usize {
+            values.chunks(2000).map(|step| pumice::compress(step, &[40, 50], &config).unwrap().len()).sum()
+        };
+        assert!(stream.len() < steps(&field) + 2000, "{preset:?}: {} bytes, {}", stream.len(), steps(&field));
+    }
+}
+
+/// The parts of a chunk do not become more and more.
+#[test]
+fn writing_again_and_again_does_not_grow() {
+    let shape = [64, 64];
+    let config = Config::new(ErrorBound::Abs(1e-2)).preset(Preset::Small).threads(1);
+    let field = |seed| Field::Turbulence.generate::<f32>(&shape, seed);
+    let mut stream = pumice::compress(&field(0), &shape, &config).unwrap();
+    let alone = stream.len();
+    for round in 1..200 {
+        let mut values = pumice::decompress::<f32>(&stream).unwrap().data;
+        let others = field(round);
+        // The same rows, or scattered values.
+        let is_new = |i: usize| if round % 2 == 0 { i / 64 < 20 } else { i * 13 % 64 == round as usize % 8 };
+        (0..values.len()).filter(|i| is_new(*i)).for_each(|i| values[i] = others[i]);
+        stream = pumice::update(&stream, &values, &config).unwrap();
+        let restored = pumice::decompress::<f32>(&stream).unwrap().data;
+        let is_right =
+            |i: usize| if is_new(i) { (restored[i] - values[i]).abs() <= 1e-2 } else { restored[i] == values[i] };
+        assert!((0..values.len()).all(is_right));
+    }
+    assert!(stream.len() < 4 * alone, "{} bytes, {alone} at first", stream.len());
+}
