@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::debian;
 use crate::shell::{self, Result, command, root, run};
+use crate::wheel;
 
 /// Where the Python package has the plugin.
 const PLUGIN_FOLDER: &str = "crates/pumice-python/python/pumice/hdf5/plugin";
@@ -33,8 +34,9 @@ pub(crate) fn build_plugin(configure: impl Fn(&mut Command) -> Result, built: &P
     run(strip.arg("-o").arg(folder.join(&name)).arg(built.join(name)))
 }
 
-/// Two ranks write one dataset together.
+/// Two ranks write one dataset together; and random histories by one process, through the HDF5 library that is built for MPI.
 pub(crate) fn parallel() -> Result {
+    wheel::test_parallel_hdf5()?;
     let folder = shell::target_dir().join("hdf5-parallel");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let program = folder.join("parallel");

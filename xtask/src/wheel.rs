@@ -184,12 +184,28 @@ pub(crate) fn test_torch() -> Result {
     pytest(&environment, &TORCH_TESTS)
 }
 
+/// Debian's h5py over its parallel HDF5 library, in the environment of [`test_torch`]: without mpirun, as on a laptop.
+pub(crate) fn test_parallel_hdf5() -> Result {
+    debian::packages(&["python3-h5py", "python3-h5py-mpi"])?;
+    let environment = shell::target_dir().join("python-torch");
+    let is_parallel = "import h5py; assert h5py.get_config().mpi; print('HDF5', h5py.version.hdf5_version, 'with MPI')";
+    let mut probe = command(environment.join("bin/python"));
+    run(probe.env("H5PY_ALWAYS_USE_MPI", "1").args(["-c", is_parallel]))?;
+    let mut tests = pytest_command(&environment, &["tests/test_histories.py", "-k", "hdf5"]);
+    run(tests.env("H5PY_ALWAYS_USE_MPI", "1"))
+}
+
 fn pytest(environment: &Path, arguments: &[&str]) -> Result {
+    run(&mut pytest_command(environment, arguments))
+}
+
+fn pytest_command(environment: &Path, arguments: &[&str]) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", programs().display());
     let mut pytest = command(environment.join("bin/python"));
     pytest.current_dir(root().join("crates/pumice-python")).env("PATH", path);
-    run(pytest.args(["-m", "pytest", "--quiet"]).args(arguments))
+    pytest.args(["-m", "pytest", "--quiet"]).args(arguments);
+    pytest
 }
 
 fn only_file(folder: &Path) -> Result<PathBuf> {

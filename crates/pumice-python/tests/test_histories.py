@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.numcodecs import Pumice
 
 HISTORIES = int(os.environ.get("PUMICE_HISTORIES", "75"))
 FILL = np.float32(-999.0)
@@ -154,6 +153,8 @@ class Zarr:
 
         self.chunks = chunks
         if self.format == 2:
+            from pumice.numcodecs import Pumice
+
             codec = {"compressors": [Pumice(**self.options)], "filters": None}
         else:
             codec = {"compressors": None, "serializer": PumiceCodec(**self.options)}
@@ -178,6 +179,9 @@ class Numcodecs:
     """One chunk, whose shape does not change."""
 
     def __init__(self, shape, options):
+        pytest.importorskip("numcodecs")
+        from pumice.numcodecs import Pumice
+
         self.codec, self.chunks = Pumice(**options), shape
         self.stored = self.codec.encode(np.zeros(shape, "f4"))
 
