@@ -25,8 +25,9 @@
 //! #     fn n_values(&self) -> usize {
 //! #         self.0.len()
 //! #     }
-//! #     fn first(&self, _: &[f32], _: usize) -> pumice::Result<backend::FirstPass<f32>> {
-//! #         Ok(backend::FirstPass { range: Some((0.0, 499.5)), ..Default::default() })
+//! #     fn first(&self, _: &[f32], stride: usize) -> pumice::Result<backend::FirstPass<f32>> {
+//! #         let samples = self.0.iter().copied().step_by(stride).collect();
+//! #         Ok(backend::FirstPass { range: Some((0.0, 499.5)), samples, ..Default::default() })
 //! #     }
 //! #     fn second(&self, _: &[f32]) -> pumice::Result<backend::SecondPass<f32>> {
 //! #         unreachable!()
