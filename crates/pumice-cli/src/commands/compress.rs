@@ -93,7 +93,7 @@ pub(crate) struct Args {
     stable: bool,
 
     /// Chunk extents, slowest axis first: the unit of partial reads and of parallel work
-    #[arg(long, value_name = "N,N,..", value_parser = parse::extents)]
+    #[arg(long, alias = "chunks", value_name = "N,N,..", value_parser = parse::extents)]
     chunk: Option<Extents>,
 
     /// Where to run; the output does not depend on it. CUDA supports the presets fast and balanced, with --abs, --rel

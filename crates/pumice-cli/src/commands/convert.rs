@@ -79,7 +79,7 @@ pub(crate) struct Args {
     preset: Option<PresetArg>,
 
     /// Chunks of these variables: extents such as 1,192,288, or "keep" (those of the input), or "auto" (about a million values)
-    #[arg(long, value_name = "N,N,..", value_parser = chunks)]
+    #[arg(long, alias = "chunk", value_name = "N,N,..", value_parser = chunks)]
     chunks: Option<Chunks>,
 
     /// Only show what would be done, with estimated sizes

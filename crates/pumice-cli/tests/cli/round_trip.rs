@@ -129,7 +129,7 @@ fn options_are_stored_and_shown() {
 fn the_bytes_do_not_depend_on_threads() {
     let (sandbox, _) = with_field();
     sandbox.run("compress x_40x30x40.f32 -o one.pum --rel 1e-3 --threads 1 --chunk 10,30,40");
-    sandbox.run("compress x_40x30x40.f32 -o many.pum --rel 1e-3 --threads 4 --chunk 10,30,40");
+    sandbox.run("compress x_40x30x40.f32 -o many.pum --rel 1e-3 --threads 4 --chunks 10,30,40");
     assert_eq!(sandbox.read("one.pum"), sandbox.read("many.pum"));
 }
 
