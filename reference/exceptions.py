@@ -3,12 +3,15 @@
 import numpy as np
 
 from .binary_coder import AdaptiveBit, BinaryDecoder, NumberModel
+from .cursor import FormatError
 
 FILLS, EXACT_VALUES = 1, 2
 
 
 def read_kinds(coder, dims, n_fills):
     """For each value 0, or the number of its fill from 1 on."""
+    if n_fills == 0:
+        raise FormatError("fill values, and the header has none")
     n_planes, n_rows, n = dims[0] * dims[1], dims[2], dims[3]
     is_fill = [AdaptiveBit() for _ in range(64)]
     is_second = [AdaptiveBit() for _ in range(3)]
@@ -61,7 +64,6 @@ class Exceptions:
         coder = BinaryDecoder(c.part(c.varint("place_bytes"), "places"))
         if flags & FILLS:
             self.kinds = read_kinds(coder, dims, n_fills).reshape(-1)
-            c.require(self.kinds.max() <= n_fills, "fill values, and the header has none")
         if flags & EXACT_VALUES:
             self.positions = read_positions(coder, n_values, (c.end - c.at) // t.size)
         coder.finish()

@@ -31,7 +31,6 @@ def decode_small(c, extents, header):
     kinds = None
     if flags & FILLS:
         kinds = read_kinds(coder, view.dims, n_fills)
-        c.require(kinds.max() <= n_fills, "fill values, and the header has none")
     positions = read_positions(coder, n_values, (c.end - c.at) // t.size) if flags & EXACT_VALUES else []
     if flags & (INTERPOLATED | OF_INTEGERS):
         predictor = Interpolation(coder, view.dims, t, flags & OF_INTEGERS != 0)

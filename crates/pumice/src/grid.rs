@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::exec::{no_memory, reserve};
 
 /// The product of `shape` in bytes; `None` from 2^63 on. Any extent of zero makes it zero, whatever the others are.
 pub(crate) fn checked_bytes(shape: &[usize], value_bytes: usize) -> Option<u64> {
@@ -224,7 +225,8 @@ impl Grid {
         let counts: Vec<usize> = shape.iter().zip(chunk_shape).skip(1).map(|(&n, &c)| n.div_ceil(c)).collect();
         let chunks_per_row = counts.iter().map(|&n| n as u64).product();
         let (mut first_row, mut first_id) = (0, 0);
-        let mut segments = Vec::with_capacity(segment_rows.len());
+        let mut segments = Vec::new();
+        reserve(&mut segments, segment_rows.len())?;
         for &rows in segment_rows {
             segments.push(Segment { first_row, rows, first_id });
             first_row += rows;
@@ -287,10 +289,13 @@ impl Grid {
     }
 
     /// Rows of each segment; none for an array without axes, or where they are not known.
-    pub(crate) fn segment_rows(&self) -> Vec<usize> {
+    pub(crate) fn segment_rows(&self) -> Result<Vec<usize>> {
         let unknown = self.shape.is_empty() || self.origin == Origin::Bands;
         let n = if unknown { 0 } else { self.segments.len() };
-        self.segments[..n].iter().map(|s| s.rows).collect()
+        let mut rows = Vec::new();
+        reserve(&mut rows, n)?;
+        rows.extend(self.segments[..n].iter().map(|s| s.rows));
+        Ok(rows)
     }
 
     /// Whether the box of chunk `id`, which must exist, is known: whether it is not in a gap.
@@ -346,16 +351,26 @@ impl Grid {
     }
 
     /// The ids of all chunks that share values with `region`, ascending.
-    pub(crate) fn chunks_in(&self, region: &Block) -> Vec<u64> {
+    pub(crate) fn chunks_in(&self, region: &Block) -> Result<Vec<u64>> {
         if region.n_values() == 0 {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         if self.origin == Origin::Whole {
-            return vec![0];
+            return Ok(vec![0]);
         }
         let grid_range = |axis: usize, start: usize, end: usize| {
             (start / self.chunk_shape[axis]) as u64..(end - 1) as u64 / self.chunk_shape[axis] as u64 + 1
         };
+        // The chunks of one row of chunks.
+        let mut row_ids = vec![0];
+        for axis in 1..self.shape.len() {
+            let range = grid_range(axis, region.start[axis], region.start[axis] + region.extents[axis]);
+            let count = self.counts[axis - 1] as u64;
+            let mut next = Vec::new();
+            reserve(&mut next, row_ids.len().saturating_mul((range.end - range.start) as usize))?;
+            next.extend(row_ids.iter().flat_map(|&id| range.clone().map(move |i| id * count + i)));
+            row_ids = next;
+        }
         let mut ids = Vec::new();
         for segment in &self.segments {
             let start = region.start[0].max(segment.first_row);
@@ -363,18 +378,16 @@ impl Grid {
             if start >= end {
                 continue;
             }
-            let mut row_ids = vec![0u64];
-            for axis in 1..self.shape.len() {
-                let range = grid_range(axis, region.start[axis], region.start[axis] + region.extents[axis]);
-                let count = self.counts[axis - 1] as u64;
-                row_ids = row_ids.iter().flat_map(|&id| range.clone().map(move |i| id * count + i)).collect();
-            }
-            for row in grid_range(0, start - segment.first_row, end - segment.first_row) {
+            let rows = grid_range(0, start - segment.first_row, end - segment.first_row);
+            // Several segments grow the list by doubling, as many may share it.
+            let more = row_ids.len().saturating_mul((rows.end - rows.start) as usize);
+            ids.try_reserve(more).map_err(|_| no_memory(more.saturating_mul(size_of::<u64>()) as u64))?;
+            for row in rows {
                 let first_id = segment.first_id + row * self.chunks_per_row;
                 ids.extend(row_ids.iter().map(|id| first_id + id));
             }
         }
-        ids
+        Ok(ids)
     }
 }
 
@@ -436,7 +449,7 @@ mod tests {
         ] {
             let overlap = |id: &u64| grid.block(*id).intersection(&region).n_values() > 0;
             let expected: Vec<u64> = (0..grid.n_chunks()).filter(overlap).collect();
-            assert_eq!(grid.chunks_in(&region), expected);
+            assert_eq!(grid.chunks_in(&region).unwrap(), expected);
         }
     }
 
@@ -451,7 +464,7 @@ mod tests {
         let known: Vec<u64> = (0..16).filter(|&id| grid.is_known(id)).collect();
         assert_eq!(known, (0..10).chain(14..16).collect::<Vec<_>>());
         assert_eq!(grid.gaps(), [(10, 12..16)]);
-        assert!(grid.segment_rows().is_empty());
+        assert!(grid.segment_rows().unwrap().is_empty());
         let reference = Grid::new(&[19, 7, 5], &[3, 4, 5], &[11, 1, 1, 6]).unwrap();
         assert!(known.iter().all(|&id| grid.block(id) == reference.block(id)));
 

@@ -94,7 +94,7 @@ impl<'a> Frames<'a> {
             None => Block::whole(reader.layout.grid.shape()),
         };
         let grid = &reader.layout.grid;
-        let ids = grid.chunks_in(&block);
+        let ids = grid.chunks_in(&block)?;
         let largest = ids.iter().map(|id| grid.chunk_values(*id)).max().unwrap_or(0).max(block.n_values());
         check_limit(largest as u64 * reader.layout.header.dtype.size() as u64, options.limit())?;
         container::check_frames(&reader.layout, &ids)?;
@@ -114,7 +114,7 @@ impl<'a> Frames<'a> {
     /// The chunks that hold values of a region, which must lie within the array.
     pub fn chunks_in(&self, region: &[Range<usize>]) -> Result<Vec<usize>> {
         let block = self.reader.region_block(region)?;
-        Ok(self.reader.layout.grid.chunks_in(&block).into_iter().map(|id| id as usize).collect())
+        Ok(self.reader.layout.grid.chunks_in(&block)?.into_iter().map(|id| id as usize).collect())
     }
 
     /// The quantisation step; `None` if the stream has none.

@@ -194,30 +194,73 @@ impl<T: Real> StreamParams<T> {
         ChunkContext { extents, wanted, step: self.step, fills: &self.fills, more_fills: &[], workers, max_bytes }
     }
 
-    /// The most memory that decoding a chunk takes, with the codecs that the encoder chooses from; see
+    /// The most memory that decoding a chunk takes, with the codecs that the encoder chooses from and these layers; see
     /// [`ChunkCodec::decode_bytes`].
-    pub(crate) fn decode_bytes(&self, payload_bytes: u64, extents: &[usize], workers: &Workers) -> u64 {
+    pub(crate) fn decode_bytes(&self, payload_bytes: u64, extents: &[usize], layers: Layers, workers: &Workers) -> u64 {
         let chunk = self.chunk(extents, None, workers, u64::MAX);
-        let of = |codec: CodecId, chunk: &ChunkContext<'_, T>| {
-            (Table::<T>::ENTRIES[codec as usize].decode_bytes)(payload_bytes, chunk)
-        };
+        let of = |codec: CodecId, chunk: &ChunkContext<'_, T>| decode_bytes(codec, payload_bytes, chunk);
         let markers = [T::default(); 2];
+        let is_pointwise = self.is_pointwise || layers.pointwise;
         // The layer of logarithms has fill values of its own.
-        let within = ChunkContext { fills: if self.is_pointwise { &markers } else { &self.fills }, ..chunk };
+        let within = ChunkContext { fills: if is_pointwise { &markers } else { &self.fills }, ..chunk };
         // Without a step, values are stored exactly; layers have steps of their own.
-        let is_exact = self.step.is_none() && !self.is_pointwise && !self.has_regions;
+        let is_exact = self.step.is_none() && !is_pointwise && !self.has_regions;
         let codec = if is_exact { CodecId::Fast } else { self.preset.codec() };
-        let mut bytes = of(codec, &within).max(of(CodecId::Fast, &within));
-        bytes += if self.is_pointwise { of(CodecId::Pointwise, &chunk) } else { 0 };
-        bytes + if self.has_regions { of(CodecId::Regions, &chunk) } else { 0 }
+        let used = [
+            (CodecId::Pointwise, is_pointwise),
+            (CodecId::Regions, self.has_regions),
+            (CodecId::Changes, layers.changes),
+        ];
+        let of_layers = used.into_iter().filter(|(_, is_used)| *is_used).map(|(codec, _)| of(codec, &chunk));
+        of_layers.fold(of(codec, &within).max(of(CodecId::Fast, &within)), u64::saturating_add)
     }
+}
+
+/// Layers that a chunk may have though its stream does not imply them: many fill values and parts that were written again
+/// bring them in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layers {
+    pointwise: bool,
+    changes: bool,
+}
+
+impl Layers {
+    /// None, and all.
+    pub(crate) const NONE: Self = Self { pointwise: false, changes: false };
+    pub(crate) const ALL: Self = Self { pointwise: true, changes: true };
+
+    /// Those that a chunk of this codec has for certain.
+    pub(crate) fn least(codec: CodecId) -> Self {
+        Self { pointwise: codec == CodecId::Pointwise, changes: codec == CodecId::Changes }
+    }
+
+    /// Those that it can have.
+    pub(crate) fn most(codec: CodecId) -> Self {
+        let has_nested = matches!(codec, CodecId::Pointwise | CodecId::Regions | CodecId::Changes);
+        Self { pointwise: has_nested, changes: codec == CodecId::Changes }
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self { pointwise: self.pointwise | other.pointwise, changes: self.changes | other.changes }
+    }
+}
+
+/// Sizes from here on, which only hostile streams claim, are more than any memory.
+const ENDLESS: u64 = 1 << 56;
+
+/// [`ChunkCodec::decode_bytes`] of a codec.
+fn decode_bytes<T: Real>(id: CodecId, payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
+    if payload_bytes >= ENDLESS || chunk.n_values() >= ENDLESS {
+        return u64::MAX;
+    }
+    (Table::<T>::ENTRIES[id as usize].decode_bytes)(payload_bytes, chunk)
 }
 
 /// Decodes the payload of a chunk; see [`ChunkCodec::decode`].
 pub(crate) fn decode<T: Real>(id: CodecId, payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
     let _floats = DefaultFloats::set();
     let entry = &Table::<T>::ENTRIES[id as usize];
-    let needed = (entry.decode_bytes)(payload.len() as u64, chunk);
+    let needed = decode_bytes(id, payload.len() as u64, chunk);
     let Some(max_bytes) = chunk.max_bytes.checked_sub(needed) else {
         let message = format!(
             "decoding takes {needed} bytes beside the values, but only {} are left; raise `max_bytes` or read a smaller \

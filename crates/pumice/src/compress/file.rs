@@ -70,7 +70,7 @@ impl<T: Element> FileWriter<T> {
         let mut copied = 0..0;
         if !info.shape.contains(&0) {
             copied = layout.header_bytes as u64..layout.frames_end();
-            segments = layout.grid.segment_rows();
+            segments = layout.grid.segment_rows()?;
             frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
         }
         if layout.header.single_chunk && !copied.is_empty() {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::exec::reserve;
 use crate::grid;
 use crate::io::to_usize;
-use crate::io::{Bytes, checksum, varint};
+use crate::io::{Bytes, check_limit, checksum, varint};
 
 const MARKER: [u8; 4] = *b"INDH";
 /// Marker of an index without a copy of the header.
@@ -44,20 +44,22 @@ impl Index {
     }
 
     /// Reads an index from the front of `bytes`, which may hold more: `salvage` does not know where it ends. It is to be
-    /// compared with the header by [`Self::check`].
-    pub(crate) fn read_from(bytes: &mut Bytes<'_>) -> Result<Self> {
+    /// compared with the header by [`Self::check`]. The lists that a reader makes of it may take `max_bytes`.
+    pub(crate) fn read_from(bytes: &mut Bytes<'_>, max_bytes: u64) -> Result<Self> {
         let all = bytes.rest();
         let marker = bytes.array()?;
         if !Self::MARKERS.contains(&marker) {
             return Err(Error::corrupt("no marker where the index should start"));
         }
         let n_segments = count(bytes, "segments")?;
+        check_lists(n_segments, 0, max_bytes)?;
         let mut segments = Vec::new();
         reserve(&mut segments, n_segments)?;
         for _ in 0..n_segments {
             segments.push(to_usize(varint::read_from(bytes)?)?);
         }
         let n_chunks = count(bytes, "chunks")?;
+        check_lists(n_segments, n_chunks, max_bytes)?;
         let mut frame_bytes = Vec::new();
         reserve(&mut frame_bytes, n_chunks)?;
         for _ in 0..n_chunks {
@@ -98,6 +100,17 @@ impl Index {
         }
         header.full_shape(&self.segments).map(drop)
     }
+}
+
+/// Bytes of the lists that a reader makes of an index and the bytes of it: for each segment and each chunk.
+const SEGMENT_BYTES: u64 = 50;
+const CHUNK_BYTES: u64 = 34;
+/// Lists of this size do not count towards the caller's limit.
+const FREE_LIST_BYTES: u64 = 1 << 20;
+
+fn check_lists(n_segments: usize, n_chunks: usize, max_bytes: u64) -> Result<()> {
+    let bytes = SEGMENT_BYTES * n_segments as u64 + CHUNK_BYTES * n_chunks as u64;
+    check_limit(bytes.saturating_sub(FREE_LIST_BYTES), max_bytes)
 }
 
 /// A count of items that take at least one byte each.
@@ -170,7 +183,7 @@ mod tests {
         header.write_to(&mut header_copy).unwrap();
         let index = Index { segments: vec![4, 5], frame_bytes: vec![20, 300, 20, 20, 20, 70_000], header_copy };
         let read = |bytes: &mut Bytes<'_>| {
-            let index = Index::read_from(bytes)?;
+            let index = Index::read_from(bytes, u64::MAX)?;
             index.check(&header)?;
             Ok::<_, Error>(index)
         };

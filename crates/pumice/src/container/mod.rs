@@ -30,9 +30,6 @@ pub(crate) const FORMAT_VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 4096;
 const TAIL_BYTES: u64 = 1 << 16;
 
-/// A list of frames of this size does not count towards the caller's limit.
-const FREE_LIST_BYTES: u64 = 1 << 20;
-
 /// Offset and size of a frame; `frame_bytes` is 0 for a chunk that salvage did not find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameSpan {
@@ -65,8 +62,6 @@ impl Layout {
         }
         let (index, index_offset) = read_index(source, &header, header_bytes, stream_bytes, max_bytes, &mut buffer)?;
         let shape = header.full_shape(&index.segments)?;
-        let list_bytes = index.frame_bytes.len() as u64 * size_of::<FrameSpan>() as u64;
-        check_limit(list_bytes.saturating_sub(FREE_LIST_BYTES), max_bytes)?;
         let grid = Grid::new(&shape, &header.chunk_shape, &index.segments)?;
         let mut frames = Vec::new();
         reserve(&mut frames, index.frame_bytes.len())?;
@@ -141,7 +136,7 @@ fn read_index<R: ReadAt + ?Sized>(
         read(source, footer.index_offset, footer.index_bytes, buffer)?
     };
     let mut bytes = Bytes::new(bytes);
-    let index = Index::read_from(&mut bytes).map_err(|e| Error::new(corrupt_kind(&e), e.to_string()))?;
+    let index = Index::read_from(&mut bytes, max_bytes).map_err(|e| Error::new(corrupt_kind(&e), e.to_string()))?;
     index.check(header)?;
     if bytes.len() != 0 {
         return Err(Error::corrupt("bytes between index and footer"));

@@ -15,16 +15,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::codec::Element;
-use crate::codec::StreamParams;
-use crate::container::{self, Layout, frame, header};
+use crate::codec::{Layers, StreamParams};
+use crate::container::{self, FrameSpan, Layout, frame, header};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::pages;
 use crate::exec::parallel::{self, SERIAL_VALUES, Workers};
 use crate::exec::scratch;
 use crate::exec::{self, reserve};
 use crate::grid::{self, Block, Corner};
-use crate::io::ReadAt;
-use crate::io::{check_limit, read};
+use crate::io::{Bytes, ReadAt, check_limit, read};
 use crate::num::DType;
 use crate::plan::{BoxLimit, ErrorBound, Preset, Region};
 
@@ -153,9 +152,9 @@ pub struct Info {
 }
 
 impl Info {
-    pub(crate) fn new(layout: &Layout, compressed_bytes: u64) -> Self {
+    pub(crate) fn new(layout: &Layout, compressed_bytes: u64) -> Result<Self> {
         let (header, grid) = (&layout.header, &layout.grid);
-        Self {
+        Ok(Self {
             version: header.version,
             dtype: header.dtype,
             shape: grid.shape().to_vec(),
@@ -172,9 +171,9 @@ impl Info {
             attributes: header.attributes.clone(),
             raw_bytes: grid::n_values(grid.shape()) as u64 * header.dtype.size() as u64,
             compressed_bytes,
-            segments: grid.segment_rows(),
+            segments: grid.segment_rows()?,
             boxes: header.boxes.clone(),
-        }
+        })
     }
 }
 
@@ -254,7 +253,7 @@ impl<R: ReadAt> Reader<R> {
     }
 
     pub(crate) fn with_layout(source: R, layout: Layout, options: &DecodeOptions) -> Result<Self> {
-        let info = Info::new(&layout, source.len()?);
+        let info = Info::new(&layout, source.len()?)?;
         // A thread pool is not worth starting for a single chunk, unless its codec uses several workers; `fast` does
         // not.
         let is_shared = match layout.frames.len() {
@@ -397,7 +396,7 @@ impl<R: ReadAt> Reader<R> {
     fn read_block<T: Element>(&self, region: &Block) -> Result<Array<T>> {
         self.check_dtype::<T>()?;
         check_limit(region.n_values() as u64 * size_of::<T>() as u64, self.max_bytes)?;
-        let ids = self.layout.grid.chunks_in(region);
+        let ids = self.layout.grid.chunks_in(region)?;
         container::check_frames(&self.layout, &ids)?;
         let shares = self.shares_beside::<T>(&ids, region)?;
         let mut data = pages::zeroed(region.n_values())?;
@@ -412,7 +411,7 @@ impl<R: ReadAt> Reader<R> {
             let n = region.n_values();
             return Err(Error::invalid(format!("the region has {n} values, but the output {}", out.len())));
         }
-        let ids = self.layout.grid.chunks_in(region);
+        let ids = self.layout.grid.chunks_in(region)?;
         container::check_frames(&self.layout, &ids)?;
         let shares = self.shares_of::<T>(&ids, region, Allowance { max_bytes, taken: 0 })?;
         self.decode_into(&ids, region, out, &shares)
@@ -473,18 +472,24 @@ impl<R: ReadAt> Reader<R> {
         let is_in_memory = spans().next().is_none_or(|span| self.source.slice(span.offset, 1).is_some());
         let of_values = if has_values { grid::n_values(&extents) as u64 * size_of::<T>() as u64 } else { 0 };
         let buffers = of_values + if is_in_memory { 0 } else { frame_bytes };
-        let work = params.decode_bytes(frame_bytes, &extents, inner);
-        // What a worker keeps for its next chunk.
-        let kept = work.min(scratch::MAX_KEPT_BYTES as u64);
-        let fixed = taken.saturating_add(ids.len() as u64 * CHUNK_BYTES);
-        let needed = fixed.saturating_add(buffers + work);
-        check_limit(needed.saturating_sub(FREE_BYTES), max_bytes)?;
-        let left = max_bytes.saturating_add(FREE_BYTES) - needed;
+        let work = |layers| params.decode_bytes(frame_bytes, &extents, layers, inner);
+        let fixed = taken.saturating_add(ids.len() as u64 * CHUNK_BYTES).saturating_add(buffers);
+        let available = max_bytes.saturating_add(FREE_BYTES);
         let n_workers = self.workers.count().min(ids.len());
-        let fitting = usize::try_from(left / (buffers + work + kept).max(1)).unwrap_or(usize::MAX);
-        let mut at_once = n_workers.min(fitting.saturating_add(1));
+        // Which layers chunks have is looked up only where it matters.
+        let each = |layers| buffers.saturating_add(work(layers).saturating_mul(2));
+        let is_ample = each(Layers::ALL).saturating_mul(n_workers as u64) <= available.saturating_sub(fixed);
+        let (least, most) = if is_ample { (Layers::NONE, Layers::ALL) } else { self.layers(ids) };
+        check_limit(fixed.saturating_add(work(least)).saturating_sub(FREE_BYTES), max_bytes)?;
+        // One at a time can take all that is left. Several take what they may need, and keep some of it for their next chunk.
+        let left = available.saturating_sub(fixed);
+        let (at_least, work) = (work(least), work(most));
+        let kept = work.min(scratch::MAX_KEPT_BYTES as u64);
+        let each = buffers.saturating_add(work).saturating_add(kept);
+        let more = left.checked_sub(work).map_or(0, |left| left / each.max(1));
+        let mut at_once = n_workers.min(usize::try_from(more).unwrap_or(usize::MAX).saturating_add(1));
         // The system may have less than the limit.
-        let all = |n: usize| n as u64 * (buffers + work);
+        let all = |n: usize| (n as u64).saturating_mul(buffers.saturating_add(at_least));
         while all(at_once) > LITTLE_MEMORY
             && let Err(error) = exec::check_memory(all(at_once))
         {
@@ -493,7 +498,10 @@ impl<R: ReadAt> Reader<R> {
             }
             at_once /= 2;
         }
-        let left = left - (at_once - 1) as u64 * (buffers + work + kept);
+        if at_once == 1 {
+            return Ok(Shares { at_once, window: 1, max_bytes: left });
+        }
+        let left = left - work - (at_once - 1) as u64 * each;
         let mut window = at_once;
         if at_once == n_workers {
             let fitting = usize::try_from(left / 2 / buffers.max(1)).unwrap_or(usize::MAX);
@@ -501,6 +509,23 @@ impl<R: ReadAt> Reader<R> {
         }
         let left = left - (window - at_once) as u64 * buffers;
         Ok(Shares { at_once, window, max_bytes: work + left / at_once as u64 })
+    }
+
+    /// The layers that chunks have for certain, and those that they can have, by the headers of their frames. Those of
+    /// damaged frames do not count: they are not decoded.
+    fn layers(&self, ids: &[u64]) -> (Layers, Layers) {
+        let mut buffer = Vec::new();
+        let (mut least, mut most) = (Layers::NONE, Layers::NONE);
+        for &id in ids {
+            let FrameSpan { offset, frame_bytes } = self.layout.frames[id as usize];
+            let n = frame_bytes.min(frame::MAX_HEADER_BYTES as u64);
+            let header = read(&self.source, offset, n, &mut buffer)
+                .and_then(|head| frame::FrameHeader::read_from(&mut Bytes::new(head), &self.layout.header));
+            if let Ok(header) = header {
+                (least, most) = (least.or(Layers::least(header.codec)), most.or(Layers::most(header.codec)));
+            }
+        }
+        (least, most)
     }
 
     /// The index range of chunk `id` in the region's array, if it lies inside and is contiguous.

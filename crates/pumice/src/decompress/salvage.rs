@@ -419,7 +419,7 @@ impl<'a, R: ReadAt> Scan<'a, R> {
                 return Ok(None);
             }
             let mut bytes = Bytes::new(read(self.source, offset, n, &mut self.buffer)?);
-            if let Ok(index) = Index::read_from(&mut bytes) {
+            if let Ok(index) = Index::read_from(&mut bytes, self.max_bytes) {
                 let end = offset + n - bytes.len() as u64;
                 self.add_index(offset, index);
                 return Ok(Some(end));

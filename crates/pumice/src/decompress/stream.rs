@@ -6,7 +6,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use super::{DecodeOptions, FREE_BYTES, Info, Slot, scatter};
-use crate::codec::{CodecId, Element};
+use crate::codec::{CodecId, Element, Layers};
 use crate::container::frame::{self, FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::container::header::{self, Header};
 use crate::container::index::{Footer, Index};
@@ -69,6 +69,7 @@ struct Position {
 struct Announced {
     identity: Identity,
     block: Block,
+    layers: Layers,
     frame_bytes: u64,
 }
 
@@ -125,7 +126,7 @@ impl<R: Read> StreamReader<R> {
                 && let Some(frame) = self.announced()?
             {
                 let value_bytes = frame.block.n_values() as u64 * size_of::<T>() as u64;
-                let work = params.decode_bytes(frame.frame_bytes, &frame.block.extents, &self.workers);
+                let work = params.decode_bytes(frame.frame_bytes, &frame.block.extents, frame.layers, &self.workers);
                 let all = needed.saturating_add(value_bytes).saturating_add(frame.frame_bytes).saturating_add(work);
                 if all > available && !slots.is_empty() {
                     break;
@@ -155,7 +156,7 @@ impl<R: Read> StreamReader<R> {
                         return Ok(());
                     }
                     let extents = &frame.block.extents;
-                    let work = params.decode_bytes(frame.frame_bytes, extents, &self.workers);
+                    let work = params.decode_bytes(frame.frame_bytes, extents, frame.layers, &self.workers);
                     let chunk = params.chunk(extents, None, inner, work.saturating_add(left));
                     T::decode_chunk(frame_header.codec, payload, &chunk, &mut slot.values)
                 };
@@ -240,7 +241,7 @@ impl<R: Read> StreamReader<R> {
             return Err(in_chunk(Error::corrupt("its frame does not follow the one before it"), id));
         }
         found.check_plausible(n_values, self.header.dtype).map_err(|e| in_chunk(e, id))?;
-        Ok(Some(Announced { identity, block, frame_bytes }))
+        Ok(Some(Announced { identity, block, layers: Layers::most(found.codec), frame_bytes }))
     }
 
     /// The box of the next chunk. Its frame says how many rows a band has that starts with it.
@@ -296,7 +297,7 @@ impl<R: Read> StreamReader<R> {
             Grid::whole(&self.header.full_shape(&[])?)
         } else {
             let mut rest = Bytes::new(tail);
-            let index = Index::read_from(&mut rest)?;
+            let index = Index::read_from(&mut rest, self.max_bytes)?;
             index.check(&self.header)?;
             let index_bytes = (tail.len() - rest.len()) as u64;
             let footer = Footer::read_from(&mut rest, index_offset + tail.len() as u64)?;
@@ -320,7 +321,7 @@ impl<R: Read> StreamReader<R> {
             offset += frame_bytes;
         }
         let layout = Layout { header: self.header, header_bytes: self.header_bytes, grid, frames };
-        Ok(Info::new(&layout, compressed_bytes))
+        Info::new(&layout, compressed_bytes)
     }
 }
 

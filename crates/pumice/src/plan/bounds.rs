@@ -93,13 +93,19 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// Whether the finite value `x`, which is neither 0 nor a fill value, may become `y`.
+    /// Whether there is no bound relative to each value.
+    pub(crate) fn is_absolute(&self) -> bool {
+        self.pointwise == f64::INFINITY
+    }
+
+    /// Whether the finite value `x`, which is no fill value, may become `y`. It is not 0 unless the check is absolute.
     #[inline(always)]
     pub(crate) fn accepts<T: Real>(&self, x: T, y: T) -> bool {
         let (x, y) = (x.to_f64(), y.to_f64());
         let (d, size) = ((x - y).abs(), x.abs());
         let scale = if size < TINY { ENLARGE } else { 1.0 };
-        (d < f64::INFINITY) & (d <= self.abs) & (d * scale <= self.pointwise * (size * scale))
+        let is_in_share = self.is_absolute() | (d * scale <= self.pointwise * (size * scale));
+        (d < f64::INFINITY) & (d <= self.abs) & is_in_share
     }
 }
 

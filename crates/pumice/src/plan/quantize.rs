@@ -99,6 +99,17 @@ impl<T: Real> Quantizer<T> {
         Self::with_step(step, if half < tolerance { half } else { tolerance })
     }
 
+    /// The step of the widest lattice that has all points of the lattice of `step`, and is fine enough for a bound.
+    pub(crate) fn finer_lattice(step: T, abs_bound: f64) -> Option<T> {
+        let tolerance = tolerance::<T>(abs_bound).to_f64();
+        let mut finer = step.to_f64();
+        // Powers of two do not round.
+        while finer / 2.0 > tolerance {
+            finer /= 2.0;
+        }
+        Self::on_lattice(T::from_f64(finer), abs_bound).map(|quantizer| quantizer.step)
+    }
+
     /// The quantiser that accepts only values that it restores exactly.
     pub(crate) fn exact(self) -> Self {
         Self { tolerance: T::default(), ..self }

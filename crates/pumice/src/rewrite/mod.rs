@@ -22,11 +22,15 @@ use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers, scratch};
 use crate::grid::{self, Block, Corner};
 use crate::io::SliceSource;
-use crate::plan::{Coding, Config, ErrorBound, Limit, MAX_FILLS, Plan, Stable, stats};
+use crate::plan::stats::{self, Stats};
+use crate::plan::{BoxLimit, Coding, Config, ErrorBound, Limit, MAX_FILLS, Plan, Quantizer, Stable};
 
 /// The range of restored values differs a little from that of their source, and a bound relative to it as well: up to
 /// this factor, it counts as the same.
 const SAME_BOUND: f64 = 1.25;
+
+/// Sums of squares are taken as so much larger than measured.
+const SUM_MARGIN: f64 = 1.0 / (1 << 20) as f64;
 
 /// Where all but one in this many values are kept, coding all of them anew is tried only if they are on a lattice.
 const MOSTLY_KEPT: usize = 4;
@@ -38,8 +42,9 @@ const MOSTLY_KEPT: usize = 4;
 /// they come from, however often that happens.
 ///
 /// What `config` asks for decides where the two conflict. The stream is made anew if nothing was kept, if `config` has
-/// regions or bins, if it asks for another preset or kind of bound or for the stable mode where the stream has none, or if
-/// all values were kept and it asks for a looser bound; also if a ratio would be missed.
+/// regions or bins, if it asks for another preset, another kind of bound, a looser bound, or for the stable mode where the
+/// stream has none; also if a target would be missed. A bound relative to the range, which changes with the values, is not
+/// a looser one.
 ///
 /// ```
 /// use pumice::{Config, ErrorBound};
@@ -55,11 +60,18 @@ const MOSTLY_KEPT: usize = 4;
 /// # Ok::<(), pumice::Error>(())
 /// ```
 pub fn update<T: Element>(before: &[u8], values: &[T], config: &Config) -> Result<Vec<u8>> {
-    update_among(before, &[], values, config)
+    update_among(before, None, &[], values, config)
 }
 
-/// As [`update`], but values that one of `others` restores keep their bits as well. They have the shape of `before`.
-fn update_among<T: Element>(before: &[u8], others: &[Arc<[u8]>], values: &[T], config: &Config) -> Result<Vec<u8>> {
+/// As [`update`], but values that one of `others` restores keep their bits as well. They have the shape of `before`, of
+/// which it may be known what it restores.
+fn update_among<T: Element>(
+    before: &[u8],
+    restored: Option<Vec<T>>,
+    others: &[Arc<[u8]>],
+    values: &[T],
+    config: &Config,
+) -> Result<Vec<u8>> {
     let _floats = DefaultFloats::set();
     let reader = Reader::new(before, DecodeOptions::new().threads(config.threads))?;
     let shape = reader.info().shape.clone();
@@ -69,7 +81,9 @@ fn update_among<T: Element>(before: &[u8], others: &[Arc<[u8]>], values: &[T], c
     }
     let equals =
         |restored: &[T]| -> Vec<bool> { values.iter().zip(restored).map(|(a, b)| a.bits() == b.bits()).collect() };
-    let is_equal = equals(&reader.read::<T>()?.data);
+    let restored = restored.map_or_else(|| reader.read::<T>().map(|array| array.data), Ok)?;
+    let is_equal = equals(&restored);
+    drop(restored);
     let mut is_fixed = is_equal.clone();
     if is_equal.contains(&false) {
         for other in others {
@@ -111,30 +125,36 @@ impl<T: Element> Again<'_, T> {
         let source = SliceSource::new(self.values, shape)?;
         let stats = stats::scan(&source, &self.config.fills, self.workers, &|_| ())?;
         let (plan, _) = target::plan(self.config, &source, &stats, self.workers, &|_| ())?;
-        let is_plain = plan.boxes.is_empty() && plan.bin.is_empty() && header.boxes.is_empty() && header.bin.is_empty();
-        // What was asked to be on the lattice of its bound is not kept on another one.
-        let is_on_it = header.stable && header.step == plan.step.map(T::to_bits_u64);
+        let is_plain = is_plain(&plan.boxes, &plan.bin) && is_plain(&header.boxes, &header.bin);
         let can_keep = is_plain
-            && (self.config.stable != Some(Stable::On) || is_on_it)
+            && self.has_the_lattice(&plan)
             && header.preset == plan.preset
             && is_absolute(header) == plan.abs_bound.is_finite();
-        if is_same && can_keep && !self.asks_for_more(&plan) {
-            return self.copy();
-        }
-        let mut all = self.values.iter().zip(&self.is_fixed);
-        if !is_same
-            && can_keep
-            && all.any(|(x, fixed)| *fixed && !is_special(x, plan.fills.iter().chain(&plan.more_fills)))
-        {
-            let updated = self.update(&plan)?;
-            let ratio = size_of_val(self.values) as f64 / updated.len() as f64;
-            if !matches!(plan.bound, ErrorBound::Ratio(asked) if ratio < asked) {
-                return Ok(updated);
+        if can_keep && !self.asks_for_more(&plan, is_same) {
+            let again = if is_same { Some(self.copy()?) } else { self.update(&plan)? };
+            if let Some(again) = again
+                && self.meets_target(&again, &plan, &stats)?
+            {
+                return Ok(again);
             }
         }
         let mut out = Vec::new();
         append_planned(&source, &plan, self.workers, &mut out)?;
         Ok(out)
+    }
+
+    /// Whether values that are kept are where the stable mode wants them: on the lattice of the bound, or on that of the
+    /// bound from before where the range decides about the bound, as that changes with the values.
+    fn has_the_lattice(&self, plan: &Plan<T>) -> bool {
+        let header = &self.layout.header;
+        let is_on_it = self.is_of_range() || header.step == plan.step.map(T::to_bits_u64);
+        self.config.stable != Some(Stable::On) || (header.stable && is_on_it)
+    }
+
+    /// Whether the range of the values sets the bound.
+    fn is_of_range(&self) -> bool {
+        let is_relative = |bound: &ErrorBound| matches!(bound, ErrorBound::Rel(_));
+        self.config.range.is_none() && self.config.bounds.iter().any(is_relative)
     }
 
     /// Whether the bounds that are asked for are those of the stream.
@@ -145,12 +165,53 @@ impl<T: Element> Again<'_, T> {
         !has_parts && self.config.regions.is_empty() && self.config.bin.is_empty() && bounds.eq(&self.config.bounds)
     }
 
-    /// Whether a looser bound is asked for than that of the stream, so that coding anew is worth it.
-    fn asks_for_more(&self, plan: &Plan<T>) -> bool {
+    /// Whether a looser bound is asked for than that of the stream, so that coding anew is worth it. Of the same bound
+    /// relative to the range, and of the same target, each write makes another absolute bound.
+    fn asks_for_more(&self, plan: &Plan<T>, is_same: bool) -> bool {
         let header = &self.layout.header;
-        let margin = if header.bound == plan.bound { SAME_BOUND } else { 1.0 };
+        let is_alike = plan.bound.kind().is_target()
+            || (header.bound == plan.bound && header.also == plan.also)
+            || (self.is_of_range() && limit_of(header).is_lossless() && self.is_constant());
+        let margin = match (is_alike, is_same) {
+            (true, true) => SAME_BOUND,
+            (true, false) => return false,
+            (false, _) => 1.0,
+        };
         let (old, new) = (limit_of(header), plan.limit());
         new.abs > old.abs * margin || new.pointwise > old.pointwise
+    }
+
+    /// Whether all values that are left are equal, which a bound relative to the range stores without loss.
+    fn is_constant(&self) -> bool {
+        let mut left = self.values.iter().zip(&self.is_equal).filter(|(x, equal)| **equal && x.is_finite());
+        let first = left.next();
+        left.all(|(x, _)| first.is_some_and(|(first, _)| first.bits() == x.bits()))
+    }
+
+    /// Whether a target that is asked for is met: the parts of a stream were coded under bounds for themselves.
+    fn meets_target(&self, stream: &[u8], plan: &Plan<T>, stats: &Stats<T>) -> Result<bool> {
+        let most = match plan.bound {
+            ErrorBound::Ratio(asked) => return Ok(size_of_val(self.values) as f64 >= asked * stream.len() as f64),
+            ErrorBound::L2(most) => most,
+            ErrorBound::Psnr(db) => {
+                let range = stats.range.map_or(0.0, |(lo, hi)| hi.to_f64() - lo.to_f64());
+                let n = self.values.iter().filter(|x| !is_special(*x, stats.fills.iter())).count();
+                range * (n as f64).sqrt() * 10_f64.powf(-db / 20.0)
+            }
+            _ => return Ok(true),
+        };
+        let restored = self.read(stream)?;
+        let square = |(x, y): (&T, &T)| match x.bits() == y.bits() {
+            true => 0.0,
+            false => (x.to_f64() - y.to_f64()).powi(2),
+        };
+        let sum: f64 = self.values.iter().zip(&restored).map(square).sum();
+        // No other order of summation finds it missed.
+        Ok((sum * (1.0 + SUM_MARGIN)).sqrt() <= most)
+    }
+
+    fn read(&self, stream: &[u8]) -> Result<Vec<T>> {
+        Ok(Reader::new(stream, DecodeOptions::new().threads(self.config.threads))?.read::<T>()?.data)
     }
 
     /// The stream from before, with the attributes that are asked for.
@@ -166,17 +227,27 @@ impl<T: Element> Again<'_, T> {
         })
     }
 
-    /// The stream with what has changed.
-    fn update(&self, plan: &Plan<T>) -> Result<Vec<u8>> {
+    /// The stream with what has changed; `None` if nothing would be kept, or not as it is asked for.
+    fn update(&self, plan: &Plan<T>) -> Result<Option<Vec<u8>>> {
+        let mut fixed = self.values.iter().zip(&self.is_fixed);
+        if !fixed.any(|(x, fixed)| *fixed && !is_special(x, plan.fills.iter().chain(&plan.more_fills))) {
+            return Ok(None);
+        }
         let old = &self.layout.header;
         let mut header = Header { attributes: self.config.attributes.clone(), ..old.clone() };
-        let (before, now) = (limit_of(old), plan.limit());
-        // The bound in the header is that of all values, whenever they were written.
-        if now.abs > before.abs || now.pointwise > before.pointwise {
-            (header.bound, header.also, header.abs_bound) = (plan.bound, plan.also.clone(), plan.abs_bound);
+        let (limit, mut coding) = (plan.limit(), plan.coding());
+        (header.bound, header.also, header.abs_bound) = loosest(old, plan, &limit);
+        header.stable = old.stable && plan.stable == Stable::On;
+        header.step = old.step.or(coding.step.map(T::to_bits_u64));
+        if header.stable
+            && self.is_of_range()
+            && let Some(step) = old.step
+        {
+            // The bound changes with the range: new values go to the lattice of the others, or to a finer one that has it.
+            coding.step = Quantizer::finer_lattice(T::from_bits_u64(step), limit.abs);
+            header.step = coding.step.map(T::to_bits_u64);
         }
-        header.step = old.step.or(plan.step.map(T::to_bits_u64));
-        header.stable = old.stable && plan.stable == Stable::On && plan.step.map(T::to_bits_u64) == old.step;
+        header.stable &= coding.step.map(T::to_bits_u64) == header.step;
         let step = header.step.map(T::from_bits_u64);
         let mut fills: Vec<T> = old.fills.iter().map(|&bits| T::from_bits_u64(bits)).collect();
         // Fill values beyond those that there are masks for are stored exactly, as NaN is anyway.
@@ -186,16 +257,16 @@ impl<T: Element> Again<'_, T> {
                 if fills.len() < MAX_FILLS { fills.push(*fill) } else { more_fills.push(*fill) }
             }
         }
-        let (limit, coding) = (now, plan.coding());
         header.fills = fills.iter().map(|fill| fill.to_bits_u64()).collect();
-        self.assemble(&header, |id, out| {
+        let put = |id: u64, out: &mut Vec<u8>| {
             let (head, payload) = self.frame(id)?;
             let block = self.layout.grid.block(id);
             let is_equal = self.part(&self.is_equal, &block);
             let before =
                 Coded { codec: head.codec, payload, step: old.step.map(T::from_bits_u64), n_fills: old.fills.len() };
-            // A payload stands for other values if there are more fill values.
-            let is_valid = fills.len() == old.fills.len() || matches!(head.codec, CodecId::Raw | CodecId::Changes);
+            // A payload stands for other values if there are more fill values, or another step.
+            let is_alike = fills.len() == old.fills.len() && header.step == old.step;
+            let is_valid = is_alike || matches!(head.codec, CodecId::Raw | CodecId::Changes);
             if is_valid && !is_equal.contains(&false) {
                 self.put_frame(id, head.codec, payload, out);
                 return Ok(());
@@ -215,7 +286,22 @@ impl<T: Element> Again<'_, T> {
             let codec = encode(&self.part(self.values, &block), &marks, &before, &limit, &coding, &chunk, &mut payload);
             self.put_frame(id, codec, &payload, out);
             Ok(())
-        })
+        };
+        let updated = self.assemble(&header, &put)?;
+        // Values that come from other streams, and those that could be kept only without loss, may be off the lattice.
+        if header.stable && !self.is_stable(&updated, &coding, &fills, &more_fills)? {
+            header.stable = false;
+            let is_asked = self.config.stable == Some(Stable::On);
+            return if is_asked { Ok(None) } else { self.assemble(&header, &put).map(Some) };
+        }
+        Ok(Some(updated))
+    }
+
+    /// Whether all values that a stream restores are on the lattice, or exact in any case.
+    fn is_stable(&self, stream: &[u8], coding: &Coding<T>, fills: &[T], more_fills: &[T]) -> Result<bool> {
+        let Some(lattice) = coding.lattice() else { return Ok(false) };
+        let is_on_it = |x: &T| lattice.snap(*x) == *x || is_special(x, fills.iter().chain(more_fills));
+        Ok(self.read(stream)?.iter().all(is_on_it))
     }
 
     /// The stream of frames that `put` appends, by the id of their chunk.
@@ -228,7 +314,7 @@ impl<T: Element> Again<'_, T> {
             frame_bytes.push((frames.len() - start) as u64);
         }
         let mut out = Vec::new();
-        let segments = if header.single_chunk { Vec::new() } else { grid.segment_rows() };
+        let segments = if header.single_chunk { Vec::new() } else { grid.segment_rows()? };
         let stream = StreamWriter::start_with(header, segments, frame_bytes, &mut out)?;
         out.append(&mut frames);
         stream.finish(&mut out);
@@ -260,6 +346,33 @@ impl<T: Element> Again<'_, T> {
 /// Whether every coding restores a value exactly: it is a fill value or not finite.
 fn is_special<'a, T: Element>(x: &T, mut fills: impl Iterator<Item = &'a T>) -> bool {
     !x.is_finite() || fills.any(|fill| fill.bits() == x.bits())
+}
+
+/// The bounds, and the absolute one, that hold for all values, whenever they were written. A target holds for what was
+/// written at once only.
+fn loosest<T: Element>(old: &Header, plan: &Plan<T>, now: &Limit) -> (ErrorBound, Vec<ErrorBound>, f64) {
+    let before = limit_of(old);
+    let joined = match (before.is_lossless(), now.is_lossless()) {
+        (true, _) => *now,
+        (_, true) => before,
+        _ => Limit { abs: before.abs.max(now.abs), pointwise: before.pointwise.max(now.pointwise) },
+    };
+    let is_target = |bound: &ErrorBound| bound.kind().is_target();
+    if joined == before && !is_target(&old.bound) {
+        return (old.bound, old.also.clone(), old.abs_bound);
+    }
+    if joined == plan.limit() && !is_target(&plan.bound) {
+        return (plan.bound, plan.also.clone(), plan.abs_bound);
+    }
+    let absolute = joined.abs.is_finite().then_some(ErrorBound::Abs(joined.abs));
+    let pointwise = joined.pointwise.is_finite().then_some(ErrorBound::PwRel(joined.pointwise));
+    let mut bounds = absolute.into_iter().chain(pointwise);
+    let first = bounds.next().unwrap_or(old.bound);
+    (first, bounds.collect(), joined.abs)
+}
+
+fn is_plain(boxes: &[BoxLimit], bin: &[usize]) -> bool {
+    boxes.is_empty() && bin.is_empty()
 }
 
 /// Which values of a chunk are those from before, and which of all keep their bits.

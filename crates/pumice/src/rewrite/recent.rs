@@ -1,47 +1,50 @@
 //! Streams that were read lately, found by the values that they restore.
 //!
-//! A filter or codec is given the values of a chunk, but not where they come from. To find out, [`Recent`] compares them
-//! with what the streams of the same type and shape restore, by hashes of single values: of the latest such streams, and
-//! of those that have some of a few hashes in common. [`update`] then compares all values bit by bit. So a wrong guess
-//! costs time, never a value.
+//! A filter or codec is given the values of a chunk, but not where they come from. To find out, [`Recent`] looks for
+//! streams of the same type and shape that restore the same values at a few fixed positions. Those that were read last
+//! are compared at many more positions, as little may be left of them: a program that appends reads what it writes to.
+//! [`update`](crate::update) then compares all values bit by bit. So a wrong guess costs time, never a value.
 //!
-//! Programs that only read pay for a copy of each stream: hashes are made when an array of that type and shape is
-//! written for the first time after it.
+//! Programs that only read pay for a copy of each stream: its values are looked at when an array of that type and shape
+//! is written for the first time after it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::codec::Element;
 use crate::compress::compress;
 use crate::decompress::{DecodeOptions, Info, Reader, inspect};
 use crate::error::Result;
+use crate::io::checksum;
 use crate::num::{DType, Int};
-use crate::plan::{BoundKind, Config, ErrorBound, Preset};
+use crate::plan::{BoundKind, Config, ErrorBound, Preset, Stable};
 
-/// Most hashes of an array. A larger one has a hash for one in so many of its values.
+/// Positions by which an array is found among all others.
+const MAX_KEYS: usize = 128;
+/// Memory for a key: itself, and its entry in the table.
+const KEY_BYTES: usize = 40;
+/// Most values of an array that are hashed to compare it with the latest ones.
 const MAX_HASHES: usize = 1 << 16;
 /// Equal hashes count from one in so many on: fewer are chance.
 const CHANCE: usize = 1 << 14;
-/// Hashes by which an array is found among all others.
-const KEYS: usize = 32;
-/// All hashes of the latest arrays of the same type and shape are compared: those of so many values together, within
-/// these limits.
-const LATEST_VALUES: usize = 1 << 18;
+/// How many arrays of the same type and shape are the latest: those of so many hashes together, within these limits,
+/// among so many of all types and shapes.
+const LATEST_HASHES: usize = 1 << 20;
 const LATEST: std::ops::RangeInclusive<usize> = 4..=64;
-/// So many of the latest streams, and of those that have most in common with an array, are taken to be what its values
-/// come from: constant values may come from many.
-const FOUND: usize = 2;
-/// Tries to get the lock before the work is done without it. A process that was forked while another thread had the lock
-/// never gets it.
-const TRIES: usize = 10_000;
+const LATEST_OF_ALL: usize = 1 << 10;
+/// The most streams that an array is taken to come from, as when files are put together.
+const MAX_FOUND: usize = 16;
+/// Attempts of a forked process to take a lock, which a thread of its parent may have had: then nobody releases it.
+const ATTEMPTS: usize = 10_000;
 
 /// Remembers streams that were decompressed, so that values that are compressed again without a change keep their bits
 /// (see [`update`](crate::update)). Filters and codecs of file formats use it: there, programs that copy a file or write a
 /// part of a chunk pass on what they have read.
 ///
 /// It keeps the streams, not the values, up to a limit, and forgets the oldest. What was forgotten, or was read by another
-/// process, is compressed as any other array; so are values of a large array if fewer than one in 16384 are unchanged.
-/// Threads may share it.
+/// process, is compressed as any other array. So are values of a large array of which little is left, and values at
+/// another position. Threads may share it.
 ///
 /// ```
 /// use pumice::{Config, ErrorBound, Recent};
@@ -56,7 +59,46 @@ const TRIES: usize = 10_000;
 #[derive(Debug)]
 pub struct Recent {
     max_bytes: usize,
-    kept: Mutex<Option<Kept>>,
+    kept: Lock<Option<Kept>>,
+    /// Held while new streams are looked at, so that one thread does it for all.
+    is_indexing: Lock<()>,
+}
+
+/// A lock that a forked process does not wait for in vain.
+#[derive(Debug)]
+struct Lock<T> {
+    value: Mutex<T>,
+    /// The process that had the lock last.
+    process: AtomicU32,
+}
+
+impl<T> Lock<T> {
+    const fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), process: AtomicU32::new(0) }
+    }
+
+    /// `None` if it seems that nobody will release the lock.
+    fn take(&self) -> Option<MutexGuard<'_, T>> {
+        let process = std::process::id();
+        for _ in 0..ATTEMPTS {
+            let is_ours = self.process.load(Ordering::Acquire) == process;
+            let taken = match is_ours {
+                true => self.value.lock().map_err(TryLockError::Poisoned),
+                false => self.value.try_lock(),
+            };
+            let guard = match taken {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(e)) => PoisonError::into_inner(e),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::yield_now();
+                    continue;
+                }
+            };
+            self.process.store(process, Ordering::Release);
+            return Some(guard);
+        }
+        None
+    }
 }
 
 /// What is remembered.
@@ -68,6 +110,12 @@ struct Kept {
     next: u64,
     /// The latest entry that has a key.
     by_key: HashMap<u64, u64>,
+    /// The entry of a stream, by a hash of its bytes.
+    by_stream: HashMap<u64, u64>,
+    /// Entries without keys, by a hash of their kind.
+    without_keys: HashMap<u64, BTreeSet<u64>>,
+    /// Entries with hashes, the first to get them first.
+    with_hashes: VecDeque<u64>,
     n_bytes: usize,
 }
 
@@ -79,12 +127,26 @@ struct Kind {
     preset: Preset,
     /// Whether there is an absolute bound.
     is_absolute: bool,
+    /// Whether the values are on the lattice of the stable mode, or have to be.
+    is_stable: bool,
 }
 
 impl Kind {
     fn of<T: Element>(shape: &[usize], config: &Config) -> Self {
         let is_absolute = config.bounds.iter().any(|bound| bound.kind() != BoundKind::PwRel);
-        Self { dtype: T::DTYPE, shape: shape.to_vec(), preset: config.preset, is_absolute }
+        let is_stable = config.stable == Some(Stable::On);
+        Self { dtype: T::DTYPE, shape: shape.to_vec(), preset: config.preset, is_absolute, is_stable }
+    }
+
+    /// Whether values of this kind may come from a stream of another one.
+    fn is_served_by(&self, other: &Self) -> bool {
+        (other.is_stable || !self.is_stable) && Self { is_stable: other.is_stable, ..self.clone() } == *other
+    }
+
+    /// The same for all kinds that differ in their lattice only.
+    fn hash(&self) -> u64 {
+        let of_type = [self.dtype.size() as u64, self.preset as u64, u64::from(self.is_absolute)];
+        of_type.into_iter().chain(self.shape.iter().map(|n| *n as u64)).fold(0, |hash, n| mix(hash ^ n))
     }
 }
 
@@ -92,63 +154,86 @@ impl Kind {
 struct Entry {
     kind: Kind,
     stream: Arc<[u8]>,
-    /// `None` until an array of this type and shape is written.
-    hashes: Option<Hashes>,
+    /// None until an array of this type and shape is written.
+    keys: Vec<u64>,
+    /// Only of the latest entries, and only if they were needed.
+    hashes: Option<Arc<[u32]>>,
 }
 
 impl Entry {
-    /// Memory that it takes, roughly.
+    /// Memory that it takes, roughly. Hashes, which only a few entries have, do not count.
     fn n_bytes(&self) -> usize {
-        let hashes =
-            self.hashes.as_ref().map_or(0, |hashes| size_of_val(&hashes.all[..]) + KEYS * 4 * size_of::<u64>());
-        size_of::<Self>() + self.stream.len() + hashes
+        size_of::<Self>() + self.stream.len() + self.keys.len() * KEY_BYTES
     }
 }
 
-/// Hashes of values at fixed positions.
-#[derive(Debug)]
-struct Hashes {
-    all: Vec<u32>,
-    /// Some of them, for all arrays of this type and shape.
-    keys: Vec<u64>,
+/// What a stream restores; `None` if there is no memory for it.
+fn restored<T: Element>(stream: &[u8]) -> Option<Vec<T>> {
+    let reader = Reader::new(stream, DecodeOptions::new().threads(1)).ok()?;
+    reader.read::<T>().ok().map(|array| array.data)
 }
 
-/// The low bit of a hash says that the value is no fill value of its stream and differs from the one before it. Such values
-/// tell arrays apart better.
+/// Positions in an array, one in each of `n` parts of the same size, and anywhere in it, so that no column of a row is left
+/// out. There are at least n values.
+fn positions(n_values: usize, n: usize) -> impl Iterator<Item = usize> {
+    (0..n).map(move |i| {
+        let part = (i as u128 * n_values as u128 / n as u128) as usize;
+        let next = ((i + 1) as u128 * n_values as u128 / n as u128) as usize;
+        part + mix(i as u64) as usize % (next - part)
+    })
+}
+
+/// Whether a value differs from the one before it: constant parts, such as fill values, do not tell arrays apart.
+fn tells<T: Element>(values: &[T], at: usize) -> bool {
+    at > 0 && values[at - 1].bits() != values[at].bits()
+}
+
+fn bits<T: Element>(value: T) -> u64 {
+    value.bits().to_i64() as u64
+}
+
+/// Kind, position and value as one number each, and whether the value tells arrays apart.
+fn keys<T: Element>(values: &[T], kind: &Kind) -> Vec<(u64, bool)> {
+    let of_kind = kind.hash();
+    let n = values.len().min(MAX_KEYS);
+    let key = |(i, at): (usize, usize)| (mix(mix(of_kind ^ i as u64) ^ bits(values[at])), tells(values, at));
+    positions(values.len(), n).enumerate().map(key).collect()
+}
+
+/// Set in the hash of a value that tells arrays apart.
 const TELLS: u32 = 1;
 
-impl Hashes {
-    /// The hashes of an array that has values.
-    fn new<T: Element>(values: &[T], shape: &[usize], fills: &[u64]) -> Self {
-        let stride = values.len().div_ceil(MAX_HASHES);
-        let hash = |i: usize| {
-            // Anywhere in its part, so that no column of a row is left out.
-            let at = (i * stride + mix(i as u64) as usize % stride).min(values.len() - 1);
-            let bits = values[at].bits().to_i64() as u64;
-            let is_fill = fills.contains(&values[at].to_bits_u64());
-            let tells = !is_fill && at > 0 && values[at - 1].bits() != values[at].bits();
-            ((bits ^ bits >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 & !TELLS | u32::from(tells)
-        };
-        let all: Vec<u32> = (0..values.len() / stride).map(hash).collect();
-        let of_shape = shape.iter().fold(T::DTYPE.size() as u64, |hash, n| mix(hash ^ *n as u64));
-        let key = |i: usize| mix(of_shape ^ mix(i as u64) ^ u64::from(all[i] & !TELLS));
-        let part = all.len().div_ceil(KEYS);
-        let telling = |i: &usize| (*i..all.len().min(i + part)).find(|i| all[*i] & TELLS != 0).unwrap_or(*i);
-        let keys = (0..all.len()).step_by(part).map(|i| key(telling(&i))).collect();
-        Self { all, keys }
-    }
+fn hashes<T: Element>(values: &[T]) -> Vec<u32> {
+    let hash = |at: usize| (mix(bits(values[at])) >> 32) as u32 & !TELLS | u32::from(tells(values, at));
+    positions(values.len(), values.len().min(MAX_HASHES)).map(hash).collect()
+}
 
-    /// Whether all are equal, and how many: of those of `self` that tell arrays apart, and in all.
-    fn common(&self, other: &Self) -> (bool, usize, usize) {
-        let count = |(telling, all): (usize, usize), (a, b): (&u32, &u32)| {
-            let is_same = usize::from((a ^ b) & !TELLS == 0);
-            (telling + (is_same & (a & TELLS) as usize), all + is_same)
+/// How many values a stream explains: of those that tell arrays apart, and of all.
+type Votes = (usize, usize);
+
+/// The fewest arrays that explain most hashes of one, the best first, each with what those before it do not explain.
+fn cover(own: &[u32], mut others: Vec<(u64, Arc<[u32]>)>) -> Vec<(Votes, u64)> {
+    let mut is_open = vec![true; own.len()];
+    let mut found = Vec::new();
+    while found.len() < MAX_FOUND {
+        let votes = |other: &[u32], is_open: &[bool]| -> Votes {
+            let count = |(telling, all): Votes, ((a, b), open): ((&u32, &u32), &bool)| {
+                let is_same = usize::from((a ^ b) & !TELLS == 0 && *open);
+                (telling + (is_same & (a & TELLS) as usize), all + is_same)
+            };
+            own.iter().zip(other).zip(is_open).fold((0, 0), count)
         };
-        match self.all.iter().zip(&other.all).fold((0, 0), count) {
-            (_, all) if all == self.all.len() => (true, all, all),
-            (telling, all) => (false, telling, all),
+        let each = others.iter().enumerate().map(|(i, (number, other))| (votes(other, &is_open), *number, i));
+        let Some((votes, number, i)) = each.max() else { break };
+        // A few equal hashes are chance. Constant values may come from many arrays: the latest of them is enough.
+        if votes.1 <= own.len() / CHANCE || (votes.0 == 0 && !found.is_empty()) {
+            break;
         }
+        let (_, other) = others.swap_remove(i);
+        is_open.iter_mut().zip(own.iter().zip(&*other)).for_each(|(open, (a, b))| *open &= (a ^ b) & !TELLS != 0);
+        found.push((votes, number));
     }
+    found
 }
 
 /// A bijection that spreads bits (the finaliser of SplitMix64).
@@ -159,96 +244,141 @@ fn mix(x: u64) -> u64 {
 }
 
 impl Recent {
-    /// Keeps streams of up to `max_bytes` together, with what is needed to find them; 0 keeps none.
+    /// Keeps streams of up to `max_bytes` together, with the 5 KiB that it takes to find each of them; 0 keeps none.
     pub const fn new(max_bytes: usize) -> Self {
-        Self { max_bytes, kept: Mutex::new(None) }
+        Self { max_bytes, kept: Lock::new(None), is_indexing: Lock::new(()) }
     }
 
     /// Remembers a stream, which was decompressed without an error.
     pub fn remember(&self, stream: &[u8]) {
-        let Ok(Info { dtype, shape, preset, abs_bound, raw_bytes, .. }) = inspect(stream) else { return };
+        let Ok(Info { dtype, shape, preset, stable, abs_bound, raw_bytes, .. }) = inspect(stream) else { return };
         if raw_bytes == 0 || stream.len() > self.max_bytes {
             return;
         }
-        let kind = Kind { dtype, shape, preset, is_absolute: abs_bound.is_finite() };
-        let entry = Entry { kind, stream: stream.into(), hashes: None };
-        if let Some(mut kept) = self.lock() {
+        let kind = Kind { dtype, shape, preset, is_absolute: abs_bound.is_finite(), is_stable: stable };
+        let entry = Entry { kind, stream: stream.into(), keys: Vec::new(), hashes: None };
+        if let Some(mut kept) = self.kept.take() {
             kept.get_or_insert_default().add(entry, self.max_bytes);
         }
     }
 
     /// As [`compress`](crate::compress), but values that a stream has restored which is still remembered keep their bits.
     pub fn compress<T: Element>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
-        let found = match config.bounds.contains(&ErrorBound::Lossless) {
-            true => Vec::new(),
-            false => self.find(values, &Kind::of::<T>(shape, config)).unwrap_or_default(),
-        };
-        match found.split_first() {
-            Some((before, others)) => super::update_among(before, others, values, config),
-            None => compress(values, shape, config),
+        let is_kept = !config.bounds.contains(&ErrorBound::Lossless) && !values.is_empty();
+        let found = if is_kept { self.find(values, &Kind::of::<T>(shape, config)) } else { None };
+        match found {
+            Some(Found { streams, first }) if !streams.is_empty() => {
+                super::update_among(&streams[0], first, &streams[1..], values, config)
+            }
+            _ => compress(values, shape, config),
         }
     }
 
     /// The streams that some of the values seem to come from, the likeliest first.
-    fn find<T: Element>(&self, values: &[T], kind: &Kind) -> Option<Vec<Arc<[u8]>>> {
-        // Hashes are made while no lock is held.
-        let new: Vec<(u64, Arc<[u8]>)> = self.lock()?.as_ref()?.without_hashes(kind);
-        for (number, stream) in new {
-            let hashes = Reader::new(&stream[..], DecodeOptions::new().threads(1)).and_then(|reader| {
-                let fills: Vec<u64> = reader.info().fills.iter().map(|fill| T::from_f64(*fill).to_bits_u64()).collect();
-                Ok(Hashes::new(&reader.read::<T>()?.data, &kind.shape, &fills))
-            });
-            self.lock()?.as_mut()?.set_hashes(number, hashes.ok(), self.max_bytes);
-        }
-        let is_any = self.lock()?.as_ref()?.entries.values().any(|entry| entry.kind == *kind);
-        if values.is_empty() || !is_any {
+    fn find<T: Element>(&self, values: &[T], kind: &Kind) -> Option<Found<T>> {
+        if self.kept.take()?.is_none() {
             return None;
         }
-        let hashes = Hashes::new(values, &kind.shape, &[]);
-        Some(self.lock()?.as_ref()?.find(kind, &hashes))
-    }
-
-    /// The lock is held for short times only; see [`TRIES`].
-    fn lock(&self) -> Option<MutexGuard<'_, Option<Kept>>> {
-        for _ in 0..TRIES {
-            match self.kept.try_lock() {
-                Ok(guard) => return Some(guard),
-                Err(TryLockError::Poisoned(e)) => return Some(PoisonError::into_inner(e)),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        self.index::<T>(kind)?;
+        let keys = keys(values, kind);
+        let mut found = self.kept.take()?.as_ref()?.with_keys(kind, &keys);
+        if let Some((_, number)) = found.iter().find(|(votes, _)| votes.1 == keys.len()) {
+            // In most cases nothing was changed.
+            let stream = self.kept.take()?.as_ref()?.entries.get(number).map(|entry| Arc::clone(&entry.stream))?;
+            let is_same = |known: &Vec<T>| known.iter().zip(values).all(|(a, b)| a.bits() == b.bits());
+            if let Some(known) = restored::<T>(&stream).filter(is_same) {
+                return Some(Found { streams: vec![stream], first: Some(known) });
             }
         }
-        None
+        let latest = self.latest(values, kind)?;
+        found.retain(|(_, number)| latest.iter().all(|(_, other)| number != other));
+        // Keys are fewer than hashes.
+        let scale = values.len().min(MAX_HASHES) / keys.len();
+        found.iter_mut().for_each(|((telling, all), _)| (*telling, *all) = (*telling * scale, *all * scale));
+        found.extend(latest);
+        // Of equal ones the latest first.
+        found.sort_unstable_by_key(|found| std::cmp::Reverse(*found));
+        let kept = self.kept.take()?;
+        let entries = &kept.as_ref()?.entries;
+        let streams = found.iter().filter_map(|(_, number)| entries.get(number));
+        let streams = streams.take(MAX_FOUND).map(|entry| Arc::clone(&entry.stream)).collect();
+        Some(Found { streams, first: None })
     }
+
+    /// Gives keys to entries of a kind that have none.
+    fn index<T: Element>(&self, kind: &Kind) -> Option<()> {
+        let _held = self.is_indexing.take()?;
+        let new = self.kept.take()?.as_mut()?.without_keys.remove(&kind.hash()).unwrap_or_default();
+        for number in new {
+            // The lock is not held while streams are decompressed.
+            let stream = self.kept.take()?.as_ref()?.entries.get(&number).map(|entry| Arc::clone(&entry.stream));
+            let keys = stream.and_then(|stream| restored::<T>(&stream)).map(|values| keys(&values, kind));
+            self.kept.take()?.as_mut()?.set_keys(number, keys, self.max_bytes);
+        }
+        Some(())
+    }
+
+    /// The latest entries that have some of the values.
+    fn latest<T: Element>(&self, values: &[T], kind: &Kind) -> Option<Vec<(Votes, u64)>> {
+        let own = hashes(values);
+        let n = (LATEST_HASHES / own.len()).clamp(*LATEST.start(), *LATEST.end());
+        let latest = self.kept.take()?.as_ref()?.latest(kind, n);
+        let mut others = Vec::new();
+        for Latest { number, stream, hashes: known } in latest {
+            let other = match known {
+                Some(known) => known,
+                None => {
+                    let Some(values) = restored::<T>(&stream) else { continue };
+                    let made: Arc<[u32]> = hashes(&values).into();
+                    self.kept.take()?.as_mut()?.set_hashes(number, Arc::clone(&made));
+                    made
+                }
+            };
+            others.push((number, other));
+        }
+        Some(cover(&own, others))
+    }
+}
+
+/// The streams that some values seem to come from, and what the first of them restores, if that is known.
+struct Found<T> {
+    streams: Vec<Arc<[u8]>>,
+    first: Option<Vec<T>>,
+}
+
+/// An entry that was added lately.
+struct Latest {
+    number: u64,
+    stream: Arc<[u8]>,
+    hashes: Option<Arc<[u32]>>,
 }
 
 impl Kept {
     fn add(&mut self, mut entry: Entry, max_bytes: usize) {
+        let of_stream = checksum::xxh3(&entry.stream);
         // A stream that is read again is the latest from then on.
-        let mut latest = self.entries.iter().rev().take(*LATEST.end());
-        if let Some(number) = latest.find(|(_, known)| known.stream == entry.stream).map(|(number, _)| *number) {
-            entry.hashes = self.remove(number).and_then(|known| known.hashes);
+        if let Some(number) = self.by_stream.get(&of_stream).copied()
+            && self.entries.get(&number).is_some_and(|known| known.stream == entry.stream)
+            && let Some(known) = self.remove(number)
+        {
+            entry = known;
         }
         let number = self.next;
         self.next += 1;
-        self.n_bytes += entry.n_bytes();
-        self.by_key.extend(entry.hashes.iter().flat_map(|hashes| &hashes.keys).map(|key| (*key, number)));
-        self.entries.insert(number, entry);
-        self.forget(max_bytes);
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Entry> {
-        let entry = self.entries.remove(&number)?;
-        self.n_bytes -= entry.n_bytes();
-        for key in entry.hashes.iter().flat_map(|hashes| &hashes.keys) {
-            if self.by_key.get(key) == Some(&number) {
-                self.by_key.remove(key);
-            }
+        self.by_stream.insert(of_stream, number);
+        if entry.hashes.is_some() {
+            self.with_hashes.push_back(number);
         }
-        Some(entry)
+        if entry.keys.is_empty() {
+            self.without_keys.entry(entry.kind.hash()).or_default().insert(number);
+        }
+        self.insert(number, entry, max_bytes);
     }
 
-    /// Forgets the oldest until all others are within the limit.
-    fn forget(&mut self, max_bytes: usize) {
+    fn insert(&mut self, number: u64, entry: Entry, max_bytes: usize) {
+        self.n_bytes += entry.n_bytes();
+        self.by_key.extend(entry.keys.iter().map(|key| (*key, number)));
+        self.entries.insert(number, entry);
         while self.n_bytes > max_bytes
             && let Some(oldest) = self.entries.keys().next().copied()
         {
@@ -256,42 +386,67 @@ impl Kept {
         }
     }
 
-    fn without_hashes(&self, kind: &Kind) -> Vec<(u64, Arc<[u8]>)> {
-        let is_new = |(_, entry): &(&u64, &Entry)| entry.kind == *kind && entry.hashes.is_none();
-        let new = self.entries.iter().filter(is_new);
-        new.map(|(number, entry)| (*number, Arc::clone(&entry.stream))).collect()
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&number)?;
+        self.n_bytes -= entry.n_bytes();
+        for key in &entry.keys {
+            if self.by_key.get(key) == Some(&number) {
+                self.by_key.remove(key);
+            }
+        }
+        let of_stream = checksum::xxh3(&entry.stream);
+        if self.by_stream.get(&of_stream) == Some(&number) {
+            self.by_stream.remove(&of_stream);
+        }
+        if entry.keys.is_empty()
+            && let Some(numbers) = self.without_keys.get_mut(&entry.kind.hash())
+        {
+            numbers.remove(&number);
+        }
+        Some(entry)
     }
 
-    /// `None` for a stream that cannot be read after all: it is forgotten.
-    fn set_hashes(&mut self, number: u64, hashes: Option<Hashes>, max_bytes: usize) {
-        let Some(entry) = self.remove(number) else { return };
-        let Some(hashes) = entry.hashes.or(hashes) else { return };
-        self.by_key.extend(hashes.keys.iter().map(|key| (*key, number)));
-        let entry = Entry { hashes: Some(hashes), ..entry };
-        self.n_bytes += entry.n_bytes();
-        self.entries.insert(number, entry);
-        self.forget(max_bytes);
+    /// `None` for a stream that cannot be read: it is forgotten.
+    fn set_keys(&mut self, number: u64, keys: Option<Vec<(u64, bool)>>, max_bytes: usize) {
+        let (Some(entry), Some(keys)) = (self.remove(number), keys) else { return };
+        let keys = keys.into_iter().map(|(key, _)| key).collect();
+        self.insert(number, Entry { keys, ..entry }, max_bytes);
     }
 
-    fn find(&self, kind: &Kind, hashes: &Hashes) -> Vec<Arc<[u8]>> {
-        let n_latest = (LATEST_VALUES / hashes.all.len()).clamp(*LATEST.start(), *LATEST.end());
-        let is_like = |(_, entry): &(&u64, &Entry)| entry.kind == *kind;
-        let latest = self.entries.iter().rev().filter(is_like).take(n_latest).map(|(number, _)| *number);
-        let mut numbers: Vec<u64> = hashes.keys.iter().filter_map(|key| self.by_key.get(key).copied()).collect();
-        numbers.extend(latest);
-        numbers.sort_unstable();
-        numbers.dedup();
-        let score = |number: u64| {
-            let entry = self.entries.get(&number).filter(|entry| entry.kind == *kind)?;
-            let common = entry.hashes.as_ref()?.common(hashes);
-            (common.2 > hashes.all.len() / CHANCE).then(|| (common, number, Arc::clone(&entry.stream)))
+    fn set_hashes(&mut self, number: u64, hashes: Arc<[u32]>) {
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.hashes = Some(hashes);
+            self.with_hashes.push_back(number);
+        }
+        while self.with_hashes.len() > *LATEST.end()
+            && let Some(first) = self.with_hashes.pop_front()
+        {
+            self.entries.entry(first).and_modify(|entry| entry.hashes = None);
+        }
+    }
+
+    /// Entries that have some of these keys, with how many: of those that tell arrays apart, and in all.
+    fn with_keys(&self, kind: &Kind, keys: &[(u64, bool)]) -> Vec<(Votes, u64)> {
+        let mut votes: HashMap<u64, Votes> = HashMap::new();
+        for (key, tells) in keys {
+            if let Some(number) = self.by_key.get(key) {
+                let (telling, all) = votes.entry(*number).or_default();
+                (*telling, *all) = (*telling + usize::from(*tells), *all + 1);
+            }
+        }
+        let is_like = |number: &u64| self.entries.get(number).is_some_and(|entry| kind.is_served_by(&entry.kind));
+        votes.into_iter().filter(|(number, _)| is_like(number)).map(|(number, votes)| (votes, number)).collect()
+    }
+
+    fn latest(&self, kind: &Kind, n: usize) -> Vec<Latest> {
+        let latest =
+            self.entries.iter().rev().take(LATEST_OF_ALL).filter(|(_, entry)| kind.is_served_by(&entry.kind)).take(n);
+        let parts = |(number, entry): (&u64, &Entry)| Latest {
+            number: *number,
+            stream: Arc::clone(&entry.stream),
+            hashes: entry.hashes.clone(),
         };
-        let mut found: Vec<_> = numbers.into_iter().filter_map(score).collect();
-        // Of equal ones the latest first.
-        found.sort_by_key(|(common, number, _)| std::cmp::Reverse((*common, *number)));
-        let newer = |number: u64| found.iter().filter(|(_, other, _)| *other > number).count();
-        let is_taken = |(i, (_, number, _)): &(usize, &(_, u64, _))| *i < FOUND || newer(*number) < FOUND;
-        found.iter().enumerate().filter(is_taken).map(|(_, (_, _, stream))| Arc::clone(stream)).collect()
+        latest.map(parts).collect()
     }
 }
 
@@ -308,8 +463,8 @@ mod tests {
         Config::new(ErrorBound::Abs(0.01)).threads(1)
     }
 
-    fn find(recent: &Recent, values: &[f32], shape: &[usize]) -> Option<Vec<Arc<[u8]>>> {
-        recent.find(values, &Kind::of::<f32>(shape, &config()))
+    fn find(recent: &Recent, values: &[f32], shape: &[usize]) -> Vec<Arc<[u8]>> {
+        recent.find(values, &Kind::of::<f32>(shape, &config())).unwrap().streams
     }
 
     /// A stream and what it restores.
@@ -328,8 +483,8 @@ mod tests {
             assert_eq!(recent.compress(values, &[40, 50], &config()).unwrap(), *stream);
         }
         // Other shapes and values are none of them.
-        assert_eq!(find(&recent, &all[0].1, &[50, 40]), None);
-        assert_eq!(find(&recent, &[12345.0; 2000], &[40, 50]), Some(Vec::new()));
+        assert!(find(&recent, &all[0].1, &[50, 40]).is_empty());
+        assert!(find(&recent, &[12345.0; 2000], &[40, 50]).is_empty());
     }
 
     #[test]
@@ -338,16 +493,15 @@ mod tests {
         let all: Vec<_> = (0..40).map(written).collect();
         for (stream, values) in &all {
             recent.remember(stream);
-            assert!(find(&recent, values, &[40, 50]).is_some());
-            let kept = recent.lock().unwrap();
+            assert!(!find(&recent, values, &[40, 50]).is_empty());
+            let kept = recent.kept.take().unwrap();
             let kept = kept.as_ref().unwrap();
             assert!(kept.n_bytes <= 64 << 10);
             assert_eq!(kept.n_bytes, kept.entries.values().map(Entry::n_bytes).sum::<usize>());
         }
-        let found =
-            |i: usize| find(&recent, &all[i].1, &[40, 50]).unwrap().first().is_some_and(|first| **first == all[i].0);
+        let found = |i: usize| find(&recent, &all[i].1, &[40, 50]).first().is_some_and(|first| **first == all[i].0);
         assert!(!found(0) && found(39));
-        let kept = recent.lock().unwrap();
+        let kept = recent.kept.take().unwrap();
         let kept = kept.as_ref().unwrap();
         assert!(kept.by_key.values().all(|number| kept.entries.contains_key(number)));
     }
@@ -357,15 +511,60 @@ mod tests {
         let recent = Recent::new(1 << 20);
         let (stream, _) = written(1);
         (0..100).for_each(|_| recent.remember(&stream));
-        assert_eq!(recent.lock().unwrap().as_ref().unwrap().entries.len(), 1);
+        assert_eq!(recent.kept.take().unwrap().as_ref().unwrap().entries.len(), 1);
     }
 
     #[test]
-    fn a_lock_that_is_never_released_does_not_hang() {
+    fn a_lock_of_the_parent_process_does_not_hang() {
         let recent = Recent::new(1 << 20);
         recent.remember(&written(1).0);
-        let _held = recent.lock().unwrap();
+        let _held = recent.kept.take().unwrap();
+        // As it is after a fork.
+        recent.kept.process.store(0, Ordering::Release);
         assert_eq!(recent.compress(&field(2), &[40, 50], &config()).unwrap(), written(2).0);
+    }
+
+    /// Threads wait for each other, and none compresses anew what is remembered.
+    #[test]
+    fn every_thread_finds_its_streams() {
+        let recent = Recent::new(1 << 24);
+        let all: Vec<_> = (0..200).map(written).collect();
+        all.iter().for_each(|(stream, _)| recent.remember(stream));
+        std::thread::scope(|scope| {
+            for first in 0..16 {
+                let (recent, all) = (&recent, &all);
+                scope.spawn(move || {
+                    for (stream, values) in all.iter().skip(first).step_by(16) {
+                        assert!(recent.compress(values, &[40, 50], &config()).unwrap() == *stream);
+                    }
+                });
+            }
+        });
+    }
+
+    /// What it takes to find a stream is little beside it, however large the array.
+    #[test]
+    fn the_limit_is_for_streams() {
+        let n = 1 << 17;
+        let waves = |seed: u64| (0..n).map(|i| (i as f32 * 1e-4 + seed as f32).sin()).collect::<Vec<f32>>();
+        let streams: Vec<_> = (0..40).map(|i| crate::compress(&waves(i), &[n], &config()).unwrap()).collect();
+        let recent = Recent::new(streams.iter().map(Vec::len).sum::<usize>() + 40 * (6 << 10));
+        let values: Vec<_> = streams.iter().map(|stream| decompress::<f32>(stream).unwrap().data).collect();
+        streams.iter().for_each(|stream| recent.remember(stream));
+        for (stream, values) in streams.iter().zip(&values) {
+            assert!(recent.compress(values, &[n], &config()).unwrap() == *stream);
+        }
+    }
+
+    #[test]
+    fn values_of_many_streams_are_found() {
+        let recent = Recent::new(1 << 22);
+        let all: Vec<_> = (0..12).map(written).collect();
+        all.iter().for_each(|(stream, _)| recent.remember(stream));
+        // A strip of each.
+        let values: Vec<f32> = (0..2000).map(|i| all[i * 12 / 2000].1[i]).collect();
+        let again = recent.compress(&values, &[40, 50], &config()).unwrap();
+        assert!(decompress::<f32>(&again).unwrap().data == values);
     }
 
     #[test]

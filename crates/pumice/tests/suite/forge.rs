@@ -87,3 +87,29 @@ pub(crate) fn seal_index(stream: &mut [u8]) {
     let sum = XxHash3_64::oneshot(&stream[index.clone()]);
     stream[index.end..index.end + 8].copy_from_slice(&sum.to_le_bytes());
 }
+
+/// A chunked stream whose index claims so many segments of one row, and as many frames.
+pub(crate) fn with_index(stream: &[u8], n: usize) -> Vec<u8> {
+    let index = index_range(stream);
+    let mut forged = stream[..index.start].to_vec();
+    let count = |forged: &mut Vec<u8>| {
+        let mut rest = n;
+        while rest >= 0x80 {
+            forged.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        forged.push(rest as u8);
+    };
+    forged.extend_from_slice(b"INDX");
+    count(&mut forged);
+    forged.resize(forged.len() + n, 1);
+    count(&mut forged);
+    forged.resize(forged.len() + n, 30);
+    let index_bytes = forged.len() - index.start + 8;
+    forged.extend_from_slice(&[0; 8]);
+    forged.extend_from_slice(&(index.start as u64).to_le_bytes());
+    forged.extend_from_slice(&(index_bytes as u64).to_le_bytes());
+    forged.extend_from_slice(b"PUMF");
+    seal_index(&mut forged);
+    forged
+}

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use pumice::{Config, Element, ErrorBound, Preset, Real, Recent};
+use pumice::{Config, Element, ErrorBound, Preset, Real, Recent, SliceSource, Stable};
 use pumice_testkit::fields::Field;
 use pumice_testkit::{Float, check};
 use std::ops::Range;
@@ -62,6 +62,19 @@ fn bounds() -> impl Strategy<Value = ErrorBound> {
     ]
 }
 
+fn modes() -> impl Strategy<Value = Stable> {
+    select(vec![Stable::Off, Stable::Auto, Stable::On])
+}
+
+/// The mode, where a bound has it. Under a bound relative to a range that changes by many orders of magnitude, no lattice
+/// has both old and new values.
+fn mode_of(stable: Stable, field: Field, bound: ErrorBound) -> Stable {
+    match (bound, field) {
+        (ErrorBound::PwRel(_), _) | (ErrorBound::Rel(_), Field::AnyBits) => Stable::Off,
+        _ => stable,
+    }
+}
+
 /// What was asked of the write that a value comes from.
 #[derive(Clone, Copy)]
 struct Written<T> {
@@ -76,9 +89,9 @@ fn limits<T: Element + Float>(values: &[T], bound: ErrorBound) -> (f64, f64) {
         ErrorBound::Abs(e) => (e, f64::INFINITY),
         ErrorBound::PwRel(e) => (f64::INFINITY, e),
         ErrorBound::Rel(e) => {
-            let finite = || values.iter().map(|x| Real::to_f64(*x)).filter(|x| x.is_finite());
-            let (min, max) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
-            (e * (max - min), f64::INFINITY)
+            let shape = [values.len()];
+            let range = pumice::value_range(&SliceSource::new(values, &shape).unwrap(), &[], 1).unwrap();
+            (range.map_or(0.0, |(min, max)| e * (max - min)), f64::INFINITY)
         }
         _ => (0.0, f64::INFINITY),
     }
@@ -101,6 +114,11 @@ fn history<T: Element + Float>(
     for (step, seed) in steps.iter().zip(seed.wrapping_add(1)..) {
         let restored = pumice::decompress::<T>(&stream).unwrap().data;
         recent.remember(&stream);
+        let info = pumice::inspect(&stream).unwrap();
+        if info.stable && info.abs_bound == 0.0 {
+            // Equal values are stored without loss under a relative bound, and go to the lattice with the next write.
+            return;
+        }
         let mut values = restored.clone();
         let mut is_written = vec![false; values.len()];
         match step {
@@ -189,18 +207,20 @@ proptest! {
     #[test]
     fn histories_f32(
         field in select(Field::ALL.to_vec()), shape in shapes(), seed in 0_u64..1 << 40, preset in presets(),
-        bound in bounds(), steps in steps(),
+        bound in bounds(), stable in modes(), steps in steps(),
     ) {
-        let config = Config::new(bound).preset(preset).threads(1);
+        let stable = mode_of(stable, field, bound);
+        let config = Config::new(bound).preset(preset).stable(stable).threads(1);
         history::<f32>(field, &shape, seed, &config, bound, &steps);
     }
 
     #[test]
     fn histories_f64(
         field in select(Field::ALL.to_vec()), shape in shapes(), seed in 0_u64..1 << 40, preset in presets(),
-        bound in bounds(), steps in steps(),
+        bound in bounds(), stable in modes(), steps in steps(),
     ) {
-        let config = Config::new(bound).preset(preset).threads(1);
+        let stable = mode_of(stable, field, bound);
+        let config = Config::new(bound).preset(preset).stable(stable).threads(1);
         history::<f64>(field, &shape, seed, &config, bound, &steps);
     }
 }
@@ -251,4 +271,124 @@ fn writing_again_and_again_does_not_grow() {
         assert!((0..values.len()).all(is_right));
     }
     assert!(stream.len() < 4 * alone, "{} bytes, {alone} at first", stream.len());
+}
+
+fn restored(stream: &[u8]) -> Vec<f32> {
+    pumice::decompress(stream).unwrap().data
+}
+
+/// The bound changes with the range, but values that are not written again stay where they are.
+#[test]
+fn the_stable_mode_keeps_values_under_a_relative_bound() {
+    let shape = [5000];
+    for preset in [Preset::Small, Preset::Max, Preset::Fast] {
+        let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset).stable(Stable::On).threads(1);
+        let field = Field::Turbulence.generate::<f32>(&shape, 1);
+        let mut stream = pumice::compress(&field, &shape, &config).unwrap();
+        for round in 0..30 {
+            let mut values = restored(&stream);
+            let at = 13 + 160 * round;
+            values[at] += if round % 3 == 0 { 2.0 } else { 0.01 };
+            stream = pumice::update(&stream, &values, &config).unwrap();
+            let after = restored(&stream);
+            assert!((0..5000).all(|i| i == at || after[i].to_bits() == values[i].to_bits()), "{preset:?}, {round}");
+        }
+    }
+}
+
+/// Otherwise a value that was stored without loss would make the whole array large for ever.
+#[test]
+fn a_looser_bound_is_used_for_all_values() {
+    let shape = [64, 64];
+    let field = Field::Turbulence.generate::<f32>(&shape, 1);
+    let loose = Config::new(ErrorBound::Abs(0.1)).threads(1);
+    let alone = pumice::compress(&field, &shape, &loose).unwrap().len();
+    for bound in [ErrorBound::Lossless, ErrorBound::Abs(1e-5)] {
+        let stream = pumice::compress(&field, &shape, &Config::new(bound).threads(1)).unwrap();
+        let mut values = restored(&stream);
+        values[77] = 0.5;
+        let again = pumice::update(&stream, &values, &loose).unwrap();
+        assert!(again.len() < alone + 100, "{bound}: {} bytes, {alone} alone", again.len());
+        check::verify(&values, &restored(&again), 0.1, &[]).unwrap();
+    }
+}
+
+/// The header speaks of all values, whenever they were written.
+#[test]
+fn the_header_has_the_loosest_bounds_of_what_is_left() {
+    let shape = [64, 64];
+    let field: Vec<f32> = (0..4096).map(|i| 100.0 + (i as f32 * 0.01).sin() * 50.0).collect();
+    let write = |before: &Config, now: ErrorBound| {
+        let stream = pumice::compress(&field, &shape, before).unwrap();
+        let mut values = restored(&stream);
+        values[..64].fill(0.25);
+        let again = pumice::update(&stream, &values, &Config::new(now).threads(1)).unwrap();
+        let is_kept = restored(&again)[64..] == values[64..];
+        let info = pumice::inspect(&again).unwrap();
+        (is_kept, info.bounds, info.abs_bound)
+    };
+    let one = Config::new(ErrorBound::Abs(1.0)).threads(1);
+    assert_eq!(write(&one, ErrorBound::Abs(0.5)), (true, vec![ErrorBound::Abs(1.0)], 1.0));
+    // Without the bound relative to each value, the new one is looser.
+    let both = one.and(ErrorBound::PwRel(0.01));
+    assert_eq!(write(&both, ErrorBound::Abs(0.5)), (false, vec![ErrorBound::Abs(0.5)], 0.5));
+}
+
+/// A target is met by what was written at once, so the header of a stream of several writes does not have it.
+#[test]
+fn targets_are_met_or_dropped() {
+    let shape = [40, 50];
+    let field = |seed| Field::Turbulence.generate::<f32>(&shape, seed);
+    for bound in [ErrorBound::Psnr(50.0), ErrorBound::L2(0.5), ErrorBound::Ratio(6.0)] {
+        let config = Config::new(bound).threads(1);
+        let mut stream = pumice::compress(&field(1), &shape, &config).unwrap();
+        for round in 2..20 {
+            let mut values = restored(&stream);
+            let others = field(round);
+            for i in (0..2000).filter(|i| i / 50 % 20 == round as usize) {
+                values[i] = others[i];
+            }
+            stream = pumice::update(&stream, &values, &config).unwrap();
+            let after = restored(&stream);
+            let squares: f64 = after.iter().zip(&values).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+            let range = pumice::value_range(&SliceSource::new(&values, &shape).unwrap(), &[], 1).unwrap();
+            let range = range.map_or(0.0, |(lo, hi)| hi - lo);
+            match bound {
+                ErrorBound::Psnr(db) => assert!(20.0 * range.log10() - 10.0 * (squares / 2000.0).log10() >= db),
+                ErrorBound::L2(most) => assert!(squares.sqrt() <= most),
+                _ => assert!(8000.0 / stream.len() as f64 >= 6.0),
+            }
+            let info = pumice::inspect(&stream).unwrap();
+            let is_new = info.bound == bound;
+            assert!(is_new || matches!(info.bound, ErrorBound::Abs(_)), "{}", info.bound);
+            // The same values again.
+            let again = pumice::update(&stream, &after, &config).unwrap();
+            assert!(restored(&again) == after);
+        }
+    }
+}
+
+/// A stream that says that its values are on the lattice has them there, wherever they come from.
+#[test]
+fn values_of_other_streams_are_on_the_lattice_or_the_stream_is_not_stable() {
+    let shape = [1000];
+    let field = |seed| Field::Turbulence.generate::<f32>(&shape, seed);
+    let (stable, plain) = (
+        Config::new(ErrorBound::Abs(0.01)).threads(1).stable(Stable::On),
+        Config::new(ErrorBound::Abs(0.013)).threads(1),
+    );
+    let recent = Recent::new(1 << 20);
+    let streams =
+        [pumice::compress(&field(1), &shape, &stable).unwrap(), pumice::compress(&field(2), &shape, &plain).unwrap()];
+    streams.iter().for_each(|stream| recent.remember(stream));
+    let mut values = restored(&streams[0]);
+    values[..400].copy_from_slice(&restored(&streams[1])[..400]);
+    for config in [stable.clone(), plain.stable(Stable::Auto)] {
+        let stream = recent.compress(&values, &shape, &config).unwrap();
+        if pumice::inspect(&stream).unwrap().stable {
+            let after = restored(&stream);
+            let copy = pumice::compress(&after, &[20, 50], &stable).unwrap();
+            assert!(restored(&copy) == after, "a copy in the stable mode changes nothing");
+        }
+    }
 }

@@ -204,3 +204,20 @@ proptest! {
         prop_assert!(check::bits(&again) == check::bits(part));
     }
 }
+
+/// Fill values that there are no masks for are stored by another layer.
+#[test]
+fn zeros_have_one_sign_beside_many_fill_values() {
+    let shape = [60, 60];
+    let mut field = Field::Turbulence.generate::<f32>(&shape, 1);
+    field.iter_mut().step_by(7).for_each(|x| *x = -0.0);
+    for (i, fill) in [-9999.0, 1e20, 77.0, -33.0].into_iter().enumerate() {
+        field[i * 800..][..100].fill(fill);
+    }
+    for preset in [Preset::Small, Preset::Fast, Preset::Balanced] {
+        let config = stable(ErrorBound::Abs(0.01)).preset(preset).fills(&[77.0, -33.0]);
+        let first = round_trip(&field, &shape, &config);
+        assert!(first.iter().all(|x| x.to_bits() != (-0.0_f32).to_bits()));
+        assert_eq!(round_trip(&first, &shape, &config), first);
+    }
+}

@@ -405,8 +405,9 @@ impl<T: Real> FindFailures<'_, T> {
     #[inline(always)]
     fn is_right(&self, i: usize) -> bool {
         let (x, y) = (self.values[i], self.restored[i]);
-        // Values that are finite and not 0 are compared with the bound, all others bit for bit.
-        let is_plain = (self.kinds[i] == 0) & (x.fabs() > T::default()) & (x.fsub(x) == T::default());
+        // Finite values are compared with the bound, all others, and zeros under a relative one, bit for bit.
+        let is_plain =
+            (self.kinds[i] == 0) & (self.check.is_absolute() | (x.fabs() > T::default())) & (x.fsub(x) == T::default());
         (x.bits() == y.bits()) | (is_plain & self.check.accepts(x, y))
     }
 }

@@ -25,19 +25,19 @@ pub(crate) fn decode_bytes<T: Real>(payload_bytes: u64, chunk: &ChunkContext<'_,
     of_kinds + payload_bytes / size_of::<T>() as u64 * size_of::<usize>() as u64
 }
 
-/// Reads the kind of each value; see [`code_kinds`].
+/// Reads the kind of each value; see [`code_kinds`]. There are fill values.
 pub(crate) fn read_kinds(
     coder: &mut BinaryDecoder<'_>,
     n_values: usize,
     dims: &Dims,
     n_fills: usize,
 ) -> Result<Vec<u8>> {
+    if n_fills == 0 {
+        return Err(Error::corrupt("chunk has fill values, but the stream has none"));
+    }
     let mut kinds = filled(0, n_values)?;
     code_kinds(coder, &mut kinds, dims, n_fills, BinaryDecoder::is_past_end)?;
-    match kinds.iter().any(|kind| usize::from(*kind) > n_fills) {
-        true => Err(Error::corrupt("chunk has fill values, but the stream has none")),
-        false => Ok(kinds),
-    }
+    Ok(kinds)
 }
 
 struct FindFills<'a, T> {
