@@ -284,6 +284,31 @@ path, other = {str(tmp_path / "a.h5")!r}, {str(tmp_path / "other.nc")!r}
 {use}{use}""")
 
 
+def test_what_follows_an_import_is_called_once_and_disturbs_no_other_finder(tmp_path):
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "__init__.py").write_text("value = 7\n")
+    printed = python(f"""
+import importlib.abc, importlib.util, inspect, sys
+from pumice.hdf5._imports import after_import
+sys.path.insert(0, {str(tmp_path)!r})
+
+class AsksAll(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        return next((spec for spec in found if spec is not None), None)
+
+after_import({{"later", "missing"}}, lambda: print("called", sys.modules["later"].value))
+sys.meta_path.insert(0, AsksAll())
+assert importlib.util.find_spec("missing") is None
+assert importlib.util.find_spec("later").submodule_search_locations
+print("found")
+import later
+import later as again
+assert inspect.getsource(later).strip() == "value = 7"
+""")
+    assert printed.split("\n")[:2] == ["found", "called 7"] and printed.count("called") == 1
+
+
 def test_a_plugin_path_of_the_user_is_kept(tmp_path):
     found = python("import os, pumice; print(os.environ['HDF5_PLUGIN_PATH'])", HDF5_PLUGIN_PATH="/somewhere:/else")
     assert found.strip() == f"{pumice.hdf5_plugin_path()}:/somewhere:/else"

@@ -5,6 +5,7 @@ that were not changed keep their bits. Random sequences of such steps: test_hist
 import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -137,21 +138,73 @@ def test_appends_by_h5py(tmp_path):
 
 def test_appends_by_netcdf4(tmp_path):
     data = waves((STEPS, 40, 50))
-    # The NetCDF library appends to files that know the order of their variables.
-    with h5py.File(tmp_path / "a.nc", "w", track_order=True) as file:
-        for name, n, most in (("time", 0, None), ("y", 40, 40), ("x", 50, 50)):
-            scale = file.create_dataset(name, (n,), "f8", maxshape=(most,), chunks=True)
-            scale.make_scale(name)
-        t = file.create_dataset(
-            "t", (0, 40, 50), "f4", maxshape=(None, 40, 50), chunks=(10, 40, 50), **pumice.hdf5(abs=BOUND)
-        )
-        for axis, name in enumerate(("time", "y", "x")):
-            t.dims[axis].attach_scale(file[name])
+    create_netcdf(tmp_path / "a.nc", data.shape)
     for step in range(STEPS):
         with netCDF4.Dataset(tmp_path / "a.nc", "a") as file:
             file["t"][step] = data[step]
     with netCDF4.Dataset(tmp_path / "a.nc") as file:
         check_steps(np.asarray(file["t"][...]), data)
+
+
+def create_netcdf(path, shape):
+    """A file of NetCDF-4 without time steps, to which the NetCDF library can append."""
+    # It appends to files that know the order of their variables.
+    with h5py.File(path, "w", track_order=True) as file:
+        for name, n, most in (("time", 0, None), ("y", shape[1], shape[1]), ("x", shape[2], shape[2])):
+            scale = file.create_dataset(name, (n,), "f8", maxshape=(most,), chunks=True)
+            scale.make_scale(name)
+        sizes = {"maxshape": (None, *shape[1:]), "chunks": (10, *shape[1:])}
+        t = file.create_dataset("t", (0, *shape[1:]), "f4", **sizes, **pumice.hdf5(abs=BOUND))
+        for axis, name in enumerate(("time", "y", "x")):
+            t.dims[axis].attach_scale(file[name])
+
+
+APPEND = {
+    "h5py": """
+with h5py.File(path, "a") as file:
+    file["t"].resize(step + 1, axis=0)
+    file["t"][step] = data
+""",
+    "h5netcdf": """
+with h5netcdf.File(path, "a") as file:
+    file.resize_dimension("time", step + 1)
+    file["t"][step] = data
+""",
+    "netCDF4": """
+with netCDF4.Dataset(path, "a") as file:
+    file["t"][step] = data
+""",
+}
+
+
+# With `HDF5_PLUGIN_PATH` alone, the NetCDF library loads the plugins of a file that it opens.
+ORDERS = [(package, order) for package in APPEND for order in ("pumice, {}", "{}, pumice")] + [("netCDF4", "{}")]
+
+
+@pytest.mark.parametrize(("package", "order"), ORDERS)
+def test_appends_by_one_process_for_each_step(tmp_path, package, order):
+    """HDF5 does not look for a plugin when it writes to a dataset that was there before, and h5py would store the chunk as it is:
+    the filter must be registered, whether it is imported before or after the library is loaded.
+    """
+    pytest.importorskip(package)
+    n_steps, path = 4, tmp_path / "a.nc"
+    data = waves((n_steps, 60, 70))
+    np.save(tmp_path / "data.npy", data)
+    create_netcdf(path, data.shape)
+    environment = {**os.environ, "HDF5_PLUGIN_PATH": pumice.hdf5_plugin_path()}
+    for step in range(n_steps):
+        code = f"""
+import {order.format(package)}
+import numpy as np
+path, step = {str(path)!r}, {step}
+data = np.load({str(tmp_path / "data.npy")!r})[step]
+{APPEND[package]}"""
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+    with h5py.File(path) as file:
+        assert file["t"].id.get_chunk_info(0).filter_mask == 0
+        # Another process does not know what this one has compressed: docs/guarantees.md, "Writing again".
+        assert np.abs(file["t"][-1] - data[-1]).max() <= BOUND
+        assert np.abs(file["t"][...] - data).max() <= n_steps * BOUND
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

@@ -6,8 +6,8 @@ xarray's `encoding` take::
     file.create_dataset("t", data=t, chunks=(30, 192, 288), **pumice.hdf5(rel=1e-3))
 
 Importing `pumice` makes the filter known to every HDF5 library of the process: those that are already loaded, and those
-that are loaded later. Programs outside of Python find it through ``HDF5_PLUGIN_PATH``; ``python -m pumice.hdf5 --rel 1e-3``
-prints what they need.
+that h5py, netCDF4 and PyTables load later. Programs outside of Python find it through ``HDF5_PLUGIN_PATH``;
+``python -m pumice.hdf5 --rel 1e-3`` prints what they need.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, TypedDict
 
 from .._options import bounds_of, number, pair, several
 from ..errors import InvalidArgumentError, UnsupportedError
+from ._imports import after_import
 
 __all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register", "xarray_encoding"]
 
@@ -52,6 +53,9 @@ _FILL_GIVEN = 1 << 25
 _MORE_FILLS_SHIFT = 28
 _MAX_FILLS = 4
 _STABLE = {None: 0, True: 1 << 26, False: 2 << 26}
+
+# Packages that load an HDF5 library; others, such as h5netcdf and xarray, use one of these.
+_PACKAGES = {"h5py", "netCDF4", "tables"}
 
 # The folder where HDF5, and HDF5 in netCDF4, look for plugins by default.
 _DEFAULT_PATH = "/usr/local/hdf5/lib/plugin"
@@ -178,7 +182,9 @@ def plugin_path() -> str:
 
 def register() -> list[str]:
     """Makes the filter known to all HDF5 libraries of this process, and returns the files of those that are loaded.
-    Importing `pumice` already does this; libraries that are loaded later find the plugin through `HDF5_PLUGIN_PATH`.
+    Importing `pumice` already does this, and again when h5py, netCDF4 or PyTables are imported later. Call it after another
+    package has loaded an HDF5 library: through `HDF5_PLUGIN_PATH` that finds the plugin too, but not where it writes to a
+    dataset that it has neither created nor read.
     """
     folder = plugin_path()
     _extend_search_path(folder)
@@ -239,10 +245,16 @@ class _CallableModule(types.ModuleType):
 
 sys.modules[__name__].__class__ = _CallableModule
 
-try:
-    register()
-except UnsupportedError:
-    # Everything else in `pumice` works without the plugin; `plugin_path` says that it is missing.
-    pass
-except OSError as error:
-    warnings.warn(f"the HDF5 filter of pumice cannot be used: {error}", stacklevel=2)
+
+def _register_or_warn() -> None:
+    try:
+        register()
+    except UnsupportedError:
+        # Everything else in `pumice` works without the plugin; `plugin_path` says that it is missing.
+        pass
+    except OSError as error:
+        warnings.warn(f"the HDF5 filter of pumice cannot be used: {error}", stacklevel=2)
+
+
+_register_or_warn()
+after_import(_PACKAGES, _register_or_warn)
