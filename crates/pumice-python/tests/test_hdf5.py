@@ -363,14 +363,18 @@ def test_nccopy_with_the_printed_string(tmp_path):
     assert code == 0
     tool("nccopy", *filters.split(), "-c", "y/40,x/50", tmp_path / "plain.nc", tmp_path / "small.nc")
     tool("nccopy", tmp_path / "small.nc", tmp_path / "again.nc")
-    bound = 1e-4 * np.ptp(WAVES)
-    for name, limit in ("small.nc", bound), ("again.nc", 2 * bound):  # lossy twice
+    for name in "small.nc", "again.nc":  # a copy changes nothing
         with netCDF4.Dataset(tmp_path / name) as file:
-            assert 0 < np.abs(file["t"][...] - WAVES.astype("f4")).max() <= limit
+            assert 0 < np.abs(file["t"][...] - WAVES.astype("f4")).max() <= 1e-4 * np.ptp(WAVES)
         assert f'_Filter = "{pumice.hdf5.FILTER_ID},' in tool("ncdump", "-hs", tmp_path / name)
 
 
-def mixed_file(path):
+# The variables of `mixed_file` that may be compressed, and where they mean "no data".
+FIELDS = ["deep/q", "p", "t"]
+MISSING = np.s_[10:20, 30:60]
+
+
+def mixed_file(path, fields=FIELDS):
     """A file as models write it: floats, packed integers, texts, coordinates, bounds, a group. Returns what must not change."""
     netCDF4 = pytest.importorskip("netCDF4")
     with netCDF4.Dataset(path, "w") as file:
@@ -385,55 +389,139 @@ def mixed_file(path):
             "label": (("letters",), "S1", np.array(list("abcd"), "S1")),
             "height": ((), "f4", np.float32(2.5)),
             "time": (("time",), "i4", np.arange(3)),
+            "far": (("y", "x"), "f4", WAVES / 5),
+            "deep/area": (("y", "x"), "f4", WAVES / 9),
         }
+        if "n" in fields:
+            kept["letters"] = (("y", "x"), "f4", WAVES / 3)  # also the name of a dimension
+        file.createGroup("deep")
         for name, (dimensions, dtype, values) in kept.items():
             file.createVariable(name, dtype, dimensions)[...] = values
         file["y"].bounds = "y_bnds"
-        for group, name in [(file, "t"), (file, "p"), (file.createGroup("deep"), "q")]:
-            variable = group.createVariable(name, "f4", ("y", "x"), chunksizes=CHUNKS)
+        file.coordinates = "far"
+        for i, name in enumerate(fields):
+            variable = file.createVariable(name, "f4", ("y", "x"), chunksizes=CHUNKS)
             variable[...] = WAVES
-            variable.coordinates = "lat height"
+            variable[MISSING] = 279.5 + i
+            variable.missing_value = np.float32(279.5 + i)
+            variable.setncattr_string("coordinates", "lat height letters")
+            variable.cell_measures = "area: /deep/area"
     return {name: np.asarray(values) for name, (_, _, values) in kept.items()}
 
 
 @pytest.mark.parametrize("program", ["h5repack", "nccopy"])
 def test_the_line_for_a_file_compresses_its_floats_and_leaves_the_rest_alone(tmp_path, program):
     netCDF4 = pytest.importorskip("netCDF4")
-    kept = mixed_file(tmp_path / "in.nc")
+    # HDF5 has n by another name, since a dimension has this one. With filters, nccopy 4.9 fails at such files.
+    fields = sorted([*FIELDS, "n"]) if program == "h5repack" else FIELDS
+    kept = mixed_file(tmp_path / "in.nc", fields)
     code, line, message = command("--rel", "1e-4", "--file", tmp_path / "in.nc", "--print", program)
     assert code == 0, message
     tool(program, *(["-f", line] if program == "h5repack" else line.split()), tmp_path / "in.nc", tmp_path / "out.nc")
     with h5py.File(tmp_path / "out.nc") as file:
         compressed = []
         file.visititems(lambda name, item: compressed.append(name) if pumice.hdf5.FILTER_ID in getattr(item, "filter_ids", ()) else None)
-        assert sorted(compressed) == ["deep/q", "p", "t"]
+        assert sorted(name.replace("_nc4_non_coord_", "") for name in compressed) == fields
     with netCDF4.Dataset(tmp_path / "out.nc") as file:
         for name, values in kept.items():
             assert np.asarray(file[name][...]).tobytes() == values.astype(file[name].dtype).tobytes(), name
-        for name in "t", "p", "deep/q":
-            assert 0 < np.abs(file[name][...] - WAVES.astype("f4")).max() <= 1e-4 * np.ptp(WAVES)
+        file.set_auto_mask(False)
+        for i, name in enumerate(fields):
+            expected = WAVES.astype("f4")
+            expected[MISSING] = 279.5 + i
+            found = file[name][...]
+            assert 0 < np.abs(found - expected).max() <= 1e-4 * np.ptp(WAVES)
+            assert (found[MISSING] == 279.5 + i).all()
 
 
 def test_both_readers_of_variables_find_the_same(tmp_path):
     netCDF4 = pytest.importorskip("netCDF4")
     from pumice.hdf5 import _variables
 
-    mixed_file(tmp_path / "in.nc")
-    expected = ["deep/q", "p", "t"]
-    assert sorted(_variables.float_variables(tmp_path / "in.nc")) == expected
+    fields = sorted([*FIELDS, "n"])
+    mixed_file(tmp_path / "in.nc", fields)
     by_h5py, by_netcdf4 = _variables._by_h5py(h5py, tmp_path / "in.nc"), _variables._by_netcdf4(netCDF4, tmp_path / "in.nc")
-    assert sorted(_variables._floats(by_h5py)) == sorted(_variables._floats(by_netcdf4)) == expected
+    found = sorted(_variables.float_variables(tmp_path / "in.nc"))
+    assert [v.path for v in found] == fields
+    assert [v.fills for v in found] == [[279.5 + i] for i in range(4)]
+    assert found == sorted(_variables._floats(by_h5py)) == sorted(_variables._floats(by_netcdf4))
     # `pumice convert` goes by the same attributes.
     catalog = Path(__file__).parents[2] / "pumice-cli/src/convert/catalog.rs"
     listed = re.search(r"const NAMING: \[&str; \d+\] = \[(.*?)\];", catalog.read_text(), re.DOTALL)
     assert tuple(re.findall(r'"(\w+)"', listed[1])) == _variables.NAMING
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_names_in_attributes_may_be_of_any_encoding(tmp_path, encoding):
+    netCDF4 = pytest.importorskip("netCDF4")
+    from pumice.hdf5 import _variables
+
+    attributes = {"one": np.bytes_("höhe".encode(encoding)), "several": np.array(["lat höhe".encode(encoding)]), "no": h5py.Empty("f4")}
+    with h5py.File(tmp_path / "a.nc", "w", track_order=True) as file:
+        for name in "höhe", *attributes:
+            file.create_dataset(name, data=WAVES.astype("f4"))
+        for name, value in attributes.items():
+            file[name].attrs["coordinates"] = value
+    for reader, package in (_variables._by_h5py, h5py), (_variables._by_netcdf4, netCDF4):
+        assert sorted(v.path for v in _variables._floats(reader(package, tmp_path / "a.nc"))) == sorted(attributes)
+
+
+NAMES = ["air temp", "a,b", "r(1)", "q'x", "e&f", "é", "a\\b", "c:d", "1x", "a|b"]
+
+
+def test_names_with_special_characters_reach_nccopy_or_are_refused(tmp_path):
+    netCDF4 = pytest.importorskip("netCDF4")
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("x", 5000)
+        for name in NAMES:
+            file.createVariable(name, "f4", ("x",))[...] = np.linspace(0, 1, 5000)
+    code, _, message = command("--abs", "1e-3", "--file", tmp_path / "in.nc", "--print", "nccopy")
+    assert code == pumice.errors.InvalidArgumentError.code and "spaces of names: 'air temp'; name the others" in message
+    code, _, message = command("--abs", "1e-3", "--file", tmp_path / "in.nc", "--print", "h5repack")
+    assert code == pumice.errors.InvalidArgumentError.code and "commas and colons: 'a,b', 'c:d'; name the others" in message
+    code, text, _ = command("--abs", "1e-3", "--file", tmp_path / "in.nc")
+    assert code == 0 and "# not for nccopy: " in text and "# not for h5repack: " in text
+    chosen = [option for name in NAMES[1:] for option in ("--variable", name)]
+    _, line, _ = command("--abs", "1e-3", *chosen, "--print", "nccopy")
+    tool("nccopy", *line.split(), tmp_path / "in.nc", tmp_path / "out.nc")
+    with h5py.File(tmp_path / "out.nc") as file:
+        assert [name for name in NAMES if file[name].filter_ids] == NAMES[1:]
+
+
+def test_what_nccopy_would_not_compress_is_named(tmp_path):
+    """It ignores filters for deflated variables without a word, and cannot order fletcher32 after others."""
+    netCDF4 = pytest.importorskip("netCDF4")
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("x", 5000)
+        for name, options in ("z", {"zlib": True}), ("f", {"fletcher32": True}), ("t", {}):
+            file.createVariable(name, "f4", ("x",), **options)[...] = np.linspace(0, 1, 5000)
+    code, _, message = command("--abs", "1e-3", "--file", tmp_path / "in.nc", "--print", "nccopy")
+    assert code == pumice.errors.InvalidArgumentError.code and "deflated variables: 'z'; first `nccopy -F none" in message
+    tool("nccopy", "-F", "none", tmp_path / "in.nc", tmp_path / "plain.nc")
+    _, line, _ = command("--abs", "1e-3", "--file", tmp_path / "plain.nc", "--print", "nccopy")
+    tool("nccopy", *line.split(), tmp_path / "plain.nc", tmp_path / "out.nc")
+    with h5py.File(tmp_path / "out.nc") as file:
+        assert [file[name].filter_ids for name in "zft"] == [(pumice.hdf5.FILTER_ID,)] * 3
+
+
+def test_more_fill_values_than_the_line_has_room_for_are_refused(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        for i in range(5):
+            file[f"t{i}"] = WAVES
+            file[f"t{i}"].attrs["missing_value"] = [float(i), np.nan]
+    code, _, message = command("--abs", "1e-3", "--file", tmp_path / "in.h5", "--print", "h5repack")
+    assert code == pumice.errors.InvalidArgumentError.code and "room for 4 fill values, not 5" in message
+    code, line, _ = command("--abs", "1e-3", "--file", tmp_path / "in.h5", "--print", "nccopy")
+    assert code == 0 and line.count("-F") == 5
+    code, line, _ = command("--abs", "1e-3", "--fill", "1", "--file", tmp_path / "in.h5", "--print", "h5repack")
+    assert code == 0 and line.endswith(f":UD=480,0,5,{','.join(map(str, pumice.hdf5.parameters(abs=1e-3, fill_value=1)))}")
+
+
 def test_the_command_prints_everything_and_refuses_what_is_invalid(tmp_path):
     code, text, _ = command("--abs", "0.25")
     assert code == 0
     assert f"export HDF5_PLUGIN_PATH={pumice.hdf5_plugin_path()}" in text
-    assert "h5repack -f 'VARIABLE:UD=480,0,3,131329,1070596096,0' in.h5 out.h5" in text
+    assert "h5repack -f VARIABLE:UD=480,0,3,131329,1070596096,0 in.h5 out.h5" in text
     assert "nccopy -F VARIABLE,480,131329,1070596096,0 in.nc out.nc" in text
     code, text, _ = command("--abs", "0.25", "--variable", "a", "--variable", "g/b", "--print", "nccopy")
     assert (code, text) == (0, "-F a,480,131329,1070596096,0 -F /g/b,480,131329,1070596096,0")

@@ -49,9 +49,9 @@ _PRESETS = {
 }
 _RANGE_GIVEN = 1 << 24
 _FILL_GIVEN = 1 << 25
-# The number of further fill values.
+# The number of further fill values, and most fill values.
 _MORE_FILLS_SHIFT = 28
-_MAX_FILLS = 4
+MAX_FILLS = 4
 _STABLE = {None: 0, True: 1 << 26, False: 2 << 26}
 
 # Packages that load an HDF5 library; others, such as h5netcdf and xarray, use one of these.
@@ -116,8 +116,8 @@ def parameters(
         if not -float("inf") < numbers[1] <= numbers[2] < float("inf"):
             raise InvalidArgumentError(f"value_range must be (least, greatest), both finite, not {value_range}")
     fills = [number("fill_value", fill) for fill in several(fill_value)]
-    if len(fills) > _MAX_FILLS:
-        raise InvalidArgumentError(f"the HDF5 filter takes at most {_MAX_FILLS} fill values, not {len(fills)}")
+    if len(fills) > MAX_FILLS:
+        raise InvalidArgumentError(f"the HDF5 filter takes at most {MAX_FILLS} fill values, not {len(fills)}")
     if fills:
         flags |= _FILL_GIVEN | (len(fills) - 1) << _MORE_FILLS_SHIFT
         numbers += fills
