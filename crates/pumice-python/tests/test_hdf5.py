@@ -580,6 +580,61 @@ def test_xarray_encoding_writes_again_what_it_has_read(tmp_path):
                 assert (file["lat"][...] == part.lat.values).all() and (file["n"][...] == part.n.values).all()
 
 
+def test_xarray_encoding_leaves_bounds_and_coefficients_alone_and_keeps_chunks(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    rng = np.random.default_rng(3)
+    exact = {
+        "lat_bnds": (("lat", "n"), np.linspace(-90, 90, 180).reshape(90, 2)),
+        "a": (("lev",), rng.random(40)),
+        "area": (("lat", "lon"), rng.random((90, 130))),
+        "far": (("lat", "lon"), rng.random((90, 130))),
+    }
+    data = xarray.Dataset(
+        {"t": (("time", "lat", "lon"), rng.random((3, 90, 130)).astype("f4"), {"cell_measures": "area: area"}), **exact},
+        coords={
+            "lat": ("lat", np.linspace(-90, 90, 90), {"bounds": "lat_bnds"}),
+            "lev": ("lev", np.arange(40.0), {"formula_terms": "a: a"}),
+            "time": np.arange(3),
+        },
+        attrs={"coordinates": "far"},
+    )
+    options = {"t": {"chunksizes": (10, 90, 130), **pumice.hdf5(abs=0.01)}}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", unlimited_dims=["time"], encoding=options)
+    for decode_coords in False, True, "all":
+        with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf", decode_coords=decode_coords) as found:
+            found.load()
+        for part, chunks in (found, (10, 90, 130)), (found.isel(lat=slice(0, 50)), (10, 50, 130)):
+            encoding = pumice.hdf5.xarray_encoding(part, abs=0.5)
+            assert [name for name in encoding if "compression" in encoding[name]] == ["t"]
+            part.to_netcdf(tmp_path / "b.nc", engine="h5netcdf", encoding=encoding)
+            with h5py.File(tmp_path / "b.nc") as file:
+                assert file["t"].chunks == chunks
+                assert file["t"].attrs["cell_measures"] == "area: area"
+                for name in exact:
+                    assert file[name][...].tobytes() == np.asarray(part[name]).tobytes(), name
+    with pytest.raises(ValueError, match="one bound"):
+        pumice.hdf5.xarray_encoding(xarray.Dataset())
+
+
+@pytest.mark.parametrize("attribute", ["missing_value", "_FillValue"])
+def test_xarray_encoding_names_the_missing_value(tmp_path, attribute):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    mask = np.random.default_rng(4).random(WAVES.shape) < 0.1
+    data = xarray.Dataset({"t": (("y", "x"), np.where(mask, np.nan, WAVES).astype("f4"))})
+    encoding = {"_FillValue": None, attribute: np.float32(279.5), "chunksizes": CHUNKS}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"t": encoding})
+    for mask_and_scale in True, False:
+        with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf", mask_and_scale=mask_and_scale) as found:
+            found.load()
+        found.to_netcdf(tmp_path / "b.nc", engine="h5netcdf", encoding=pumice.hdf5.xarray_encoding(found, abs=0.05))
+        with xarray.open_dataset(tmp_path / "b.nc", engine="h5netcdf") as again:
+            assert np.array_equal(np.isnan(again["t"].values), mask)
+    with pytest.raises(pumice.InvalidArgumentError, match="at most 4 fill values, not 5"):
+        pumice.hdf5.xarray_encoding(found, abs=0.05, fill_value=[1, 2, 3, 4])
+
+
 def test_an_encoding_from_a_deflated_file_may_keep_its_shuffle(tmp_path):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("h5netcdf")

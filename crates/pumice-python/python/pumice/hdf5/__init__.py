@@ -19,12 +19,13 @@ import struct
 import sys
 import types
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
 
 from .._options import bounds_of, number, pair, several
+from .._xarray import variables_of, with_fills
 from ..errors import InvalidArgumentError, UnsupportedError
 from ._imports import after_import
 
@@ -135,13 +136,6 @@ def filter_options(**bound: Any) -> FilterOptions:
     return {"compression": FILTER_ID, "compression_opts": parameters(**bound)}
 
 
-# Items of the encoding that xarray reads from a file and that another file takes. All others are about the place of the
-# variable in its file, or other filters.
-_KEPT = {
-    "dtype", "endian", "_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "units", "calendar"
-}  # fmt: skip
-
-
 def xarray_encoding(dataset: Any, **bound: Any) -> dict[str, dict[str, Any]]:
     """The `encoding` that an xarray data set needs to be written with a bound, which is given as to `parameters`::
 
@@ -150,23 +144,30 @@ def xarray_encoding(dataset: Any, **bound: Any) -> dict[str, dict[str, Any]]:
         dataset.to_netcdf("out.nc", engine="h5netcdf", encoding=encoding)
 
     Data variables of 32-bit and 64-bit floats keep what they have been read with (type, fill value, chunks), but for their
-    filters, which are replaced by this one. Coordinates and other variables lose only filters that xarray reads as
-    ``"unknown"``, which it cannot write.
+    filters, which are replaced by this one. Their `missing_value` counts as `fill_value`. Coordinates, what attributes such as
+    `bounds` and `formula_terms` name, and other variables lose only filters that xarray reads as ``"unknown"``, which it
+    cannot write.
     """
-    options = filter_options(**bound)
+    parameters(**bound)  # so that mistakes show here
     encodings: dict[str, dict[str, Any]] = {}
-    for name, variable in dataset.variables.items():
-        kept = {key: value for key, value in variable.encoding.items() if key in _KEPT}
-        chunks = variable.encoding.get("chunksizes")
-        if chunks is not None and all(n <= extent for n, extent in zip(chunks, variable.shape)):
-            kept["chunksizes"] = chunks  # others are of a larger array, of which this is a part
-        stored = kept.get("dtype", variable.dtype)
-        is_float = getattr(stored, "kind", "") == "f" and stored.itemsize in (4, 8)
-        if name in dataset.data_vars and is_float and variable.shape:
-            encodings[name] = {**kept, **options}
+    for name, variable, kept, is_field, fills in variables_of(dataset):
+        kept |= {key: variable.encoding[key] for key in ("endian",) if key in variable.encoding}
+        kept |= _chunks(variable, dataset.encoding.get("unlimited_dims", ()))
+        if is_field:
+            encodings[name] = {**kept, **filter_options(**with_fills(bound, fills))}
         elif variable.encoding.get("compression") == "unknown":
             encodings[name] = kept
     return encodings
+
+
+def _chunks(variable: Any, unlimited: Collection[Any]) -> dict[str, Any]:
+    """The chunks that a variable was read with, as far as they fit: it may be a part of a larger one."""
+    chunks = variable.encoding.get("chunksizes")
+    if chunks is None or len(chunks) != variable.ndim:
+        return {}
+    extents = zip(chunks, variable.shape, variable.dims)
+    fitting = tuple(n if dim in unlimited else min(n, extent) for n, extent, dim in extents)
+    return {} if 0 in fitting else {"chunksizes": fitting}
 
 
 def plugin_path() -> str:
