@@ -38,7 +38,8 @@ class Pumice(Codec):  # type: ignore[misc]
     bits.
 
     Args:
-        dtype: The type of values in buffers that have none, such as `bytes`. Arrays always have one.
+        dtype: The type of values in `bytes` and other buffers that have none. Arrays always have one, also those of bytes,
+            which are refused.
         **options: Those of :func:`pumice.compress`; `threads` is 1 unless given. `rel`, `psnr`, `l2` and `ratio` refer to
             the array of one call: in Zarr, a chunk. Give `value_range` for one range for all of them. `stable` is `'auto'`
             unless given, except for arrays on CUDA devices, which have no stable mode.
@@ -56,13 +57,18 @@ class Pumice(Codec):  # type: ignore[misc]
         self._options = options
 
     def encode(self, buf: Any) -> bytes:
-        """Compresses an array, or a buffer of values of type `dtype`."""
+        """Compresses an array, or a buffer of bytes that are values of type `dtype`."""
         if is_on_cuda(buf):
             return compress(buf, **self._options)
         array: NDArray[Any] = np.asarray(ensure_ndarray_like(buf))
         if array.dtype.itemsize == 1:
+            advice = "leave out filters that make bytes of values, such as Shuffle: filters=None"
+            if hasattr(buf, "dtype"):
+                raise DtypeError(f"arrays of {array.dtype} are not supported, only float32 and float64; {advice}")
             if self._dtype is None:
-                raise DtypeError("the type of values in a plain buffer must be given: Pumice(…, dtype='float32')")
+                raise DtypeError(
+                    f"the type of values in a plain buffer must be given: Pumice(…, dtype='float32'); in Zarr, {advice}"
+                )
             array = array.reshape(-1, order="A").view(self._dtype)
         attributes = dict(self._options.get("attributes") or {})
         if array.flags.f_contiguous and not array.flags.c_contiguous:
