@@ -136,6 +136,39 @@ def test_xarray(tmp_path, engine):
             assert np.abs(restored - field)[~mask].max() <= 0.033
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("attribute", ["missing_value", "_FillValue"])
+def test_the_encoding_for_zarr_names_the_missing_value(tmp_path, attribute, zarr_format):
+    """One in the midst of the values, which the codec could not find."""
+    xarray = pytest.importorskip("xarray")
+    from pumice.zarr import xarray_encoding
+
+    field, mask = masked_field(289.5, 0.1)
+    data = xarray.Dataset(
+        {"t": (("y", "x"), np.where(mask, np.float32("nan"), field)), "y_bnds": (("y", "n"), np.zeros((60, 2)))},
+        coords={"y": ("y", np.arange(60.0), {"bounds": "y_bnds"})},
+    )
+    data["t"].encoding = {"_FillValue": None, attribute: np.float32(289.5), "chunks": (20, 30)}
+    encoding = xarray_encoding(data, zarr_format=zarr_format, abs=0.3)
+    assert set(encoding) == {"t"}
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=zarr_format, encoding=encoding, consolidated=False)
+    stored = zarr.open_array(tmp_path / "a.zarr" / "t")
+    assert stored.chunks == (20, 30)
+    codec = stored.compressors[0].get_config() if zarr_format == 2 else stored.serializer.to_dict()["configuration"]
+    assert (codec["abs"], codec["fill_value"]) == (0.3, 289.5)
+    with xarray.open_zarr(tmp_path / "a.zarr", consolidated=False) as again:
+        assert np.array_equal(np.isnan(again["t"].values), mask)
+        assert np.abs(again["t"].values - field)[~mask].max() <= 0.3
+
+
+def test_a_ninth_fill_value_is_refused():
+    z = zarr.create_array(
+        {}, shape=(60, 90), dtype="f4", fill_value=9.0, serializer=PumiceCodec(abs=1, fill_value=list(range(1, 9))), compressors=None,
+    )
+    with pytest.raises(ValueError, match="8 fill values, and the array another one, 9: leave one out"):
+        z[...] = masked_field(1, 0.1)[0]
+
+
 def test_summaries_show_what_was_taken_for_a_fill_value(tmp_path):
     field, _ = masked_field(-999, 0.01)
     field[0, 0] = np.nan

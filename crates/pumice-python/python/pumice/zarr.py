@@ -29,7 +29,9 @@ from ._api import MAX_BYTES, compress
 from ._arrays import is_on_cuda, on_host
 from ._options import MAX_FILLS, Options, config_of, fills_of, to_json, with_automatic_stability
 from ._pumice import Reader, compress_again, remember
+from ._xarray import variables_of, with_fills
 from .errors import CorruptError, DtypeError, InvalidArgumentError
+from .numcodecs import Pumice
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteGetter
@@ -46,10 +48,10 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     The options are those of :func:`pumice.compress`, without `attributes`; `threads` is 1 unless given, since Zarr codes
     several chunks at a time, and `stable` is `'auto'`. `rel`, `psnr`, `l2` and `ratio` refer to each chunk of the Zarr
     array; give `value_range` for one range for all of them. The array's fill value counts as `fill_value`, unless it is 0:
-    that is Zarr's default, and says nothing about the data. Values that this process has read and writes again without a
-    change, as in a write to a part of a chunk, keep their bits. `chunk_shape` cuts chunks into smaller ones: reading a part
-    of a large chunk reads and
-    decodes only those that it touches.
+    that is Zarr's default, and says nothing about the data. The codec does not see attributes: name a `missing_value`, and
+    a `_FillValue` that xarray writes, as `fill_value`, or use :func:`xarray_encoding`. Values that this process has read and
+    writes again without a change, as in a write to a part of a chunk, keep their bits. `chunk_shape` cuts chunks into
+    smaller ones: reading a part of a large chunk reads and decodes only those that it touches.
     """
 
     is_fixed_size = False
@@ -157,6 +159,29 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return await loop.run_in_executor(_readers(), decode)
 
 
+def xarray_encoding(dataset: Any, *, zarr_format: int = 3, **options: Unpack[Options]) -> dict[str, dict[str, Any]]:
+    """The `encoding` that an xarray data set needs to be written with a bound; the options are those of the codec::
+
+        dataset.to_zarr("out.zarr", encoding=pumice.zarr.xarray_encoding(dataset, rel=1e-3))
+
+    Data variables of 32-bit and 64-bit floats keep what they have been read with (type, fill value, chunks), and get the
+    codec; their `missing_value` and `_FillValue` count as `fill_value`. Coordinates, and what attributes such as `bounds` and
+    `formula_terms` name, are left as they are.
+    """
+    encodings: dict[str, dict[str, Any]] = {}
+    for name, variable, kept, is_field, fills in variables_of(dataset):
+        if is_field:
+            own: Any = with_fills(dict(options), fills)
+            codec = (
+                {"compressors": Pumice(**own)}
+                if zarr_format == 2
+                else {"serializer": PumiceCodec(**own), "compressors": None}
+            )
+            chunks = {key: variable.encoding[key] for key in ("chunks", "shards") if key in variable.encoding}
+            encodings[name] = {**kept, **chunks, **codec}
+    return encodings
+
+
 def _knows_sizes(store: Store) -> bool:
     """Whether a store knows sizes without reading everything."""
     return type(store).getsize is not Store.getsize
@@ -172,7 +197,11 @@ def _fills(given: Any, of_array: Any) -> list[float]:
     """The fill values that are given, and that of the array; not 0, which is Zarr's default."""
     fills = fills_of(given)
     known = 0.0 if of_array is None else float(of_array)
-    if known and np.isfinite(known) and known not in fills and len(fills) < MAX_FILLS:
+    if known and np.isfinite(known) and known not in fills:
+        if len(fills) == MAX_FILLS:
+            raise InvalidArgumentError(
+                f"the codec has {MAX_FILLS} fill values, and the array another one, {known:g}: leave one out"
+            )
         fills.append(known)
     return fills
 
