@@ -99,11 +99,32 @@ def test_advice_on_types_is_that_of_the_library():
         (Torch(half), r"float16 .*convert by tensor\.float\(\)"),
         (Torch(brain, type_code=4), r"torch\.bfloat16 .*convert by tensor\.float\(\)"),
         (Torch(np.arange(5), type_code=0), r"integers .*convert by tensor\.double\(\)"),
+        (Torch(np.zeros(5, "complex64"), type_code=5), r"complex64 .*compress torch\.view_as_real\(tensor\)"),
         (Producer(half), r"float16 .*convert by \.astype\('float32'\)"),
         (Producer(brain, type_code=4), r"convert by \.astype\('float32'\)"),
     ):
         with pytest.raises(TypeError, match=advice):
             pumice.compress(tensor, abs=1)
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+@pytest.mark.parametrize(
+    ("attributes", "advice"),
+    [
+        ({"requires_grad": True}, r"tensor\.detach\(\)"),
+        ({"layout": "torch.sparse_coo"}, r"tensor\.to_dense\(\)"),
+        ({"is_conj": lambda: True}, r"tensor\.resolve_conj\(\)"),
+        ({"is_conj": lambda: False, "is_neg": lambda: True}, r"tensor\.resolve_neg\(\)"),
+    ],
+)
+def test_tensors_of_torch_with_other_values_than_in_their_memory(field, attributes, advice, device):
+    class Torch(Producer):
+        __module__ = "torch"
+
+    tensor = Torch(field, device)
+    vars(tensor).update(attributes)
+    with pytest.raises(ValueError, match=advice):
+        pumice.compress(tensor, abs=1)
 
 
 def test_numpy_arrays_are_not_sent_through_dlpack(field):

@@ -27,8 +27,17 @@ def test_other_tensors_are_refused_with_advice(field):
             pumice.compress(tensor, abs=1)
     with pytest.raises(TypeError, match=r"integers.*tensor\.double\(\)"):
         pumice.compress(torch.arange(5), abs=1)
-    with pytest.raises(Exception, match="detach"):
-        pumice.compress(torch.zeros(5, requires_grad=True), abs=1)
+    x = torch.zeros(5, 4, dtype=torch.complex64)
+    for tensor, advice in (
+        (torch.zeros(5, requires_grad=True), r"pass tensor\.detach\(\)"),
+        (torch.zeros(5, 4).to_sparse(), r"pass tensor\.to_dense\(\)"),
+        (x.conj(), r"pass tensor\.resolve_conj\(\)"),
+        (x.conj().imag, r"pass tensor\.resolve_neg\(\)"),
+        (x, r"compress torch\.view_as_real\(tensor\)"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=advice):
+            pumice.compress(tensor, abs=1)
+    assert pumice.compress(torch.view_as_real(x), abs=1)
 
 
 class Fields(torch.utils.data.Dataset):

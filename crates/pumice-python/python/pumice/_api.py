@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _pumice
-from ._arrays import Tensor, is_on_cuda, on_host
+from ._arrays import Tensor, check_exportable, is_on_cuda, on_host
 from ._file import File, path_of
 from ._options import (
     PRESETS,
@@ -111,6 +111,7 @@ def compress(
         "attributes": attributes,
     }
     if is_on_cuda(array):
+        check_exportable(array)
         return _pumice.compress_cuda(array, config_of(options, "balanced"))
     return _pumice.compress(on_host(array), config_of(options))
 

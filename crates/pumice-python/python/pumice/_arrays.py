@@ -52,10 +52,36 @@ def on_host(array: Tensor) -> NDArray[Any]:
 
 
 def _casts(array: object) -> dict[str, str]:
-    """How the library of this array converts it to each type that is supported."""
-    if type(array).__module__.partition(".")[0] == "torch":
-        return {"float32": "tensor.float()", "float64": "tensor.double()"}
-    return {dtype: f".astype('{dtype}')" for dtype in ("float32", "float64")}
+    """How the library of this array converts it to each type that is supported, and takes complex numbers apart."""
+    if _is_of_torch(array):
+        parts = dict.fromkeys(("complex64", "complex128"), "torch.view_as_real(tensor)")
+        return {"float32": "tensor.float()", "float64": "tensor.double()", **parts}
+    casts = {dtype: f".astype('{dtype}')" for dtype in ("float32", "float64")}
+    return casts | {f"complex{2 * n}": f".real and .imag, or .view('float{n}')" for n in (32, 64)}
+
+
+def _is_of_torch(array: object) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def check_exportable(array: object) -> None:
+    """Refuses tensors of PyTorch whose values are not what is in their memory. PyTorch refuses to export most of them too, but
+    not negative views, and names no remedy.
+    """
+    if not _is_of_torch(array):
+        return
+    tensor: Any = array
+    what, remedy = None, ""
+    if getattr(tensor, "requires_grad", False):
+        what, remedy = "a part of a graph", "detach"
+    elif str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+        what, remedy = "sparse", "to_dense"
+    elif hasattr(tensor, "is_conj") and tensor.is_conj():
+        what, remedy = "a conjugate view", "resolve_conj"
+    elif hasattr(tensor, "is_neg") and tensor.is_neg():
+        what, remedy = "a negative view", "resolve_neg"
+    if what is not None:
+        raise InvalidArgumentError(f"the tensor is {what}; pass tensor.{remedy}()")
 
 
 def _from_elsewhere(array: Tensor, casts: dict[str, str]) -> NDArray[Any]:
@@ -63,6 +89,7 @@ def _from_elsewhere(array: Tensor, casts: dict[str, str]) -> NDArray[Any]:
         kind = int(array.__dlpack_device__()[0])
         if kind != 1:
             raise InvalidArgumentError(f"the array is on a device (DLPack's kind {kind}); copy it to the CPU first")
+        check_exportable(array)
         try:
             return np.from_dlpack(array)
         except (BufferError, RuntimeError) as error:
@@ -98,7 +125,6 @@ def _advice(dtype: np.dtype[Any], casts: dict[str, str]) -> str:
         case "f":
             return f"{refused}; convert by {casts['float32' if dtype.itemsize == 2 else 'float64']}"
         case "c":
-            part = "float32" if dtype.itemsize == 8 else "float64"
-            return f"{refused}; compress .real and .imag, or .view('{part}')"
+            return f"{refused}; compress {casts.get(dtype.name, '.real and .imag')}"
         case _:
             return f"{refused}; convert by {casts['float64']}"
