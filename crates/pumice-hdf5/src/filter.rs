@@ -316,13 +316,14 @@ fn zeroed(n_bytes: usize) -> Result<*mut c_void> {
 }
 
 /// Runs a callback. Pushes an error on the library's error stack as the very last call, since other calls clear the stack.
-/// What cannot be pushed is printed.
+/// What cannot be pushed, or nobody would see there, is printed.
 fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Result<T>) -> Option<T> {
     let library = Library::calling(return_address).map_err(|e| eprintln!("pumice: {e}")).ok()?;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&library))).unwrap_or_else(|panic| Err(panicked(&*panic)));
     let told = outcome.map_err(|e| {
         let message = format!("pumice: {e}");
-        if !library.push_error(&message) {
+        let is_hidden = library.hides_errors();
+        if !library.push_error(&message) || is_hidden {
             eprintln!("{message}");
         }
     });

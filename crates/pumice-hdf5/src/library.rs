@@ -211,6 +211,20 @@ impl Library {
         Ok(found.then_some(bytes))
     }
 
+    /// Whether the error stack is shown to nobody: the NetCDF library turns its printing off, and has no more to say than "HDF
+    /// error". h5py turns it off too, but raises the messages; in Python, symbols of the NetCDF library are not global.
+    /// Clears the stack.
+    pub(crate) fn hides_errors(&self) -> bool {
+        type Printer = *const c_void;
+        // SAFETY: the name ends with a NUL.
+        let netcdf = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"nc_def_var_filter".as_ptr()) };
+        let printer = function!(self, fn H5Eget_auto2(Hid, *mut Printer, *mut *mut c_void) -> c_int);
+        let (false, Ok(printer)) = (netcdf.is_null(), printer) else { return false };
+        let mut found: Printer = std::ptr::null();
+        // SAFETY: the default stack always exists, and the data of its printer is not asked for.
+        unsafe { printer(DEFAULT_ERROR_STACK, &raw mut found, std::ptr::null_mut()) >= 0 && found.is_null() }
+    }
+
     /// Pushes a message on the library's error stack, which shows it to users as the cause of the failure. Whether that was
     /// possible.
     pub(crate) fn push_error(&self, message: &str) -> bool {

@@ -451,6 +451,29 @@ def test_both_readers_of_variables_find_the_same(tmp_path):
     assert tuple(re.findall(r'"(\w+)"', listed[1])) == _variables.NAMING
 
 
+def test_programs_of_netcdf_say_why_and_h5py_says_it_once(tmp_path):
+    """The NetCDF library has HDF5 print nothing, and says "HDF error" itself. So has h5py, which raises the message."""
+    netCDF4 = pytest.importorskip("netCDF4")
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("x", 5000)
+        file.createVariable("i", "i4", ("x",))[...] = np.arange(5000)
+        file.createVariable("f", "f4", ("x",), fletcher32=True)[...] = np.arange(5000)
+    for name, why in ("i", "not integers"), ("f", "the filter 'fletcher32' comes before Pumice"):
+        _, line, _ = command("--abs", "1e-3", "--variable", name, "--print", "nccopy")
+        message = tool("nccopy", *line.split(), tmp_path / "in.nc", tmp_path / "out.nc", ok=False)
+        assert "pumice: " in message and why in message
+    code = f"""
+import h5py, netCDF4, pumice
+with h5py.File({str(tmp_path / "a.h5")!r}, "w") as file:
+    try:
+        file.create_dataset("i", data=range(100), chunks=(10,), **pumice.hdf5(abs=1))
+    except ValueError as error:
+        print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "not integers" in ended.stdout and not ended.stderr
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_names_in_attributes_may_be_of_any_encoding(tmp_path, encoding):
     netCDF4 = pytest.importorskip("netCDF4")
