@@ -175,6 +175,37 @@ typedef int32_t pumice_bound;
 #endif // __cplusplus
 
 /**
+ * Whether values that are restored, and compressed again under the same absolute bound, keep every bit, whatever the
+ * chunks and the preset.
+ */
+enum pumice_stable
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * They may move by up to the bound each time: the best ratio, and the default of pumice_compress() and the like. For
+     * pumice_hdf5_cd_values(), a config without a stable mode has PUMICE_STABLE_AUTO.
+     */
+    PUMICE_STABLE_OFF = 0,
+    /**
+     * They do. For PUMICE_BOUND_ABS and PUMICE_BOUND_REL.
+     */
+    PUMICE_STABLE_ON = 1,
+    /**
+     * They do in chunks where an estimate says that it costs less than 2 % of the size.
+     */
+    PUMICE_STABLE_AUTO = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum pumice_stable pumice_stable;
+#else
+typedef int32_t pumice_stable;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Memory that the library allocated for a result.
  */
 typedef struct pumice_buffer pumice_buffer;

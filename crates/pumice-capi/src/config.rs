@@ -40,7 +40,8 @@ pub enum BoundKind {
 /// chunks and the preset.
 #[repr(i32)]
 pub enum Stable {
-    /// They may move by up to the bound each time: the best ratio, and the default.
+    /// They may move by up to the bound each time: the best ratio, and the default of pumice_compress() and the like. For
+    /// pumice_hdf5_cd_values(), a config without a stable mode has PUMICE_STABLE_AUTO.
     Off = 0,
     /// They do. For PUMICE_BOUND_ABS and PUMICE_BOUND_REL.
     On = 1,

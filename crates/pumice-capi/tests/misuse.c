@@ -56,6 +56,7 @@ static void null_handles(void)
     refused(pumice_config_add_region(NULL, 2, shape, shape, PUMICE_BOUND_ABS, 1), INVALID_ARGUMENT, "config is NULL");
     refused(pumice_config_set_bin(NULL, 2, shape), INVALID_ARGUMENT, "config is NULL");
     refused(pumice_config_set_preset(NULL, "fast"), INVALID_ARGUMENT, "config is NULL");
+    refused(pumice_config_set_stable(NULL, PUMICE_STABLE_ON), INVALID_ARGUMENT, "config is NULL");
     refused(pumice_config_set_threads(NULL, 1), INVALID_ARGUMENT, "config is NULL");
     refused(pumice_config_set_fill(NULL, 1), INVALID_ARGUMENT, "config is NULL");
     refused(pumice_config_set_range(NULL, 0, 1), INVALID_ARGUMENT, "config is NULL");
