@@ -36,7 +36,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         finally:
             self._searches.is_running = False
         loader = None if spec is None else spec.loader
-        if loader is not None and hasattr(loader, "exec_module"):
+        # Those of frozen and built-in modules are classes, which all such modules share.
+        if loader is not None and hasattr(loader, "exec_module") and not isinstance(loader, type):
             self._extend(loader)
         return spec
 
