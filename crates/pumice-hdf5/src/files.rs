@@ -9,6 +9,7 @@ mod dataset;
 mod filters;
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -46,6 +47,7 @@ const TRUNCATE: c_uint = 2;
 const BY_NAME: c_int = 0;
 const BY_CREATION: c_int = 1;
 const INCREASING: c_int = 0;
+const OUTERMOST_FIRST: c_int = 1;
 const COPY_WITHOUT_ATTRIBUTES: c_uint = 0x10;
 const COPY_MERGING_TYPES: c_uint = 0x20;
 
@@ -111,39 +113,92 @@ pub fn version() -> Result<[u32; 3]> {
     Ok(version)
 }
 
-/// The library's last failure as an error, with the outermost and the innermost of its messages.
-fn failure(what: impl std::fmt::Display) -> Error {
-    #[repr(C)]
-    struct Entry {
-        ids: [Hid; 3],
-        line: c_uint,
-        function: *const c_char,
-        file: *const c_char,
-        description: *const c_char,
-    }
-    unsafe extern "C" fn collect(_: c_uint, entry: *const Entry, messages: *mut c_void) -> c_int {
-        // SAFETY: HDF5 passes an entry of its stack, whose texts end with a NUL, and the vector named below.
-        unsafe {
-            if !(*entry).description.is_null() {
-                let text = CStr::from_ptr((*entry).description).to_string_lossy().into_owned();
-                (*messages.cast::<Vec<String>>()).push(text);
+/// One entry of the library's error stack, as `H5E_error2_t` starts.
+#[repr(C)]
+struct Entry {
+    class: Hid,
+    major: Hid,
+    minor: Hid,
+    line: c_uint,
+    function: *const c_char,
+    file: *const c_char,
+    description: *const c_char,
+}
+
+/// The error stack of the last call: its messages from the outermost to the innermost, and whether a filter failed on
+/// bytes that were read.
+#[derive(Default)]
+struct Stack {
+    messages: Vec<String>,
+    /// "Data filters" and "read failed", as the library numbers them.
+    of_filters: Option<(Hid, Hid)>,
+    is_of_filter: bool,
+}
+
+impl Stack {
+    fn read() -> Self {
+        type Collect = unsafe extern "C" fn(c_uint, *const Entry, *mut c_void) -> c_int;
+        unsafe extern "C" fn collect(_: c_uint, entry: *const Entry, stack: *mut c_void) -> c_int {
+            // SAFETY: HDF5 passes an entry of its stack, whose texts end with a NUL, and the pointer named below.
+            unsafe {
+                let (entry, stack) = (&*entry, &mut *stack.cast::<Stack>());
+                stack.is_of_filter |= stack.of_filters == Some((entry.major, entry.minor));
+                if !entry.description.is_null() {
+                    stack.messages.push(CStr::from_ptr(entry.description).to_string_lossy().into_owned());
+                }
             }
+            0
         }
-        0
+        let numbers = |library: &Library| -> Result<(Hid, Hid)> {
+            Ok((library.variable("H5E_PLINE_g\0")?, library.variable("H5E_READERROR_g\0")?))
+        };
+        let mut stack = Stack { of_filters: library().and_then(numbers).ok(), ..Self::default() };
+        let pointer = (&raw mut stack).cast();
+        let walk = || -> Result<c_int> {
+            Ok(
+                call!(H5Ewalk2(DEFAULT => Hid, OUTERMOST_FIRST => c_int, collect => Collect, pointer => *mut c_void) -> c_int),
+            )
+        };
+        // Without a stack there are no messages.
+        let _ = walk();
+        stack
     }
-    type Collect = unsafe extern "C" fn(c_uint, *const Entry, *mut c_void) -> c_int;
-    let mut messages: Vec<String> = Vec::new();
-    let pointer = (&raw mut messages).cast();
-    let walk = || -> Result<c_int> {
-        Ok(call!(H5Ewalk2(DEFAULT => Hid, 1 => c_int, collect => Collect, pointer => *mut c_void) -> c_int))
+
+    /// What the outermost and the innermost message say.
+    fn why(&self) -> String {
+        match self.messages.as_slice() {
+            [first, .., last] => format!("{first} ({})", system_message(last)),
+            [only] => system_message(only).into(),
+            [] => "the HDF5 library does not say why".into(),
+        }
+    }
+}
+
+/// What the system said, where HDF5 quotes it among numbers and addresses; otherwise the whole message.
+fn system_message(message: &str) -> &str {
+    let quoted = message.split_once("error message = '").and_then(|(_, rest)| rest.split_once('\''));
+    quoted.map_or(message, |(quoted, _)| quoted)
+}
+
+/// The library's last failure as an error. Reads the error stack before it asks what failed, since calls for a name clear
+/// the stack.
+fn failure<D: std::fmt::Display>(what: impl FnOnce() -> D) -> Error {
+    let stack = Stack::read();
+    let kind = match crate::filter::last_error() {
+        Some(kind) if stack.is_of_filter => kind,
+        None if stack.is_of_filter => ErrorKind::Corrupt,
+        _ => ErrorKind::Io,
     };
-    let walked = walk();
-    let why = match (walked, messages.as_slice()) {
-        (Ok(_), [first, .., last]) => format!("{first} ({last})"),
-        (Ok(_), [only]) => only.clone(),
-        _ => "the HDF5 library does not say why".into(),
-    };
-    Error::new(ErrorKind::Io, format!("{what}: {why}"))
+    Error::new(kind, format!("{}: {}", what(), stack.why()))
+}
+
+/// Zeros, or an error where the system has no memory for so many: files can claim any size.
+fn zeros<T: Clone + Default>(n: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    let message = || format!("the system has no memory for {n} values of {} bytes", size_of::<T>());
+    values.try_reserve_exact(n).map_err(|_| Error::new(ErrorKind::LimitExceeded, message()))?;
+    values.resize(n, T::default());
+    Ok(values)
 }
 
 fn c_string(text: &str) -> Result<CString> {
@@ -158,7 +213,7 @@ fn c_path(path: &Path) -> Result<CString> {
 
 /// The text that a function of HDF5 writes: `get` is called with a buffer and its size, and returns the text's length.
 fn text(mut get: impl FnMut(*mut c_char, usize) -> Result<isize>) -> Result<String> {
-    let length = usize::try_from(get(std::ptr::null_mut(), 0)?).map_err(|_| failure("cannot read a name"))?;
+    let length = usize::try_from(get(std::ptr::null_mut(), 0)?).map_err(|_| failure(|| "cannot read a name"))?;
     let mut bytes = vec![0_u8; length + 1];
     get(bytes.as_mut_ptr().cast(), bytes.len())?;
     bytes.truncate(length);
@@ -174,7 +229,7 @@ pub struct Object {
 impl Object {
     /// Takes ownership of an identifier that the library returned; a negative one is a failure.
     fn new(id: Hid, what: impl FnOnce() -> String) -> Result<Self> {
-        if id < 0 { Err(failure(what())) } else { Ok(Self { id }) }
+        if id < 0 { Err(failure(what)) } else { Ok(Self { id }) }
     }
 
     /// A new property list of this class; the name ends with a NUL.
@@ -187,7 +242,7 @@ impl Object {
     fn forget_times(&self) -> Result<()> {
         let untracked = 0;
         let set = call!(H5Pset_obj_track_times(self.id => Hid, untracked => c_uint) -> c_int);
-        if set < 0 { Err(failure("cannot turn time stamps off")) } else { Ok(()) }
+        if set < 0 { Err(failure(|| "cannot turn time stamps off")) } else { Ok(()) }
     }
 
     /// The path of the object in its file.
@@ -199,7 +254,7 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         let close = || -> Result<c_int> { Ok(call!(H5Idec_ref(self.id => Hid) -> c_int)) };
-        // A failure here cannot be handled; everything was flushed before.
+        // A failure here cannot be handled; `Group::finish` closes what was written.
         let _ = close();
     }
 }
@@ -273,7 +328,13 @@ impl Group {
         let Some(file) = self.file else { return Ok(()) };
         drop(self.object);
         let flushed = call!(H5Fflush(file.id => Hid, 1 => c_int) -> c_int);
-        if flushed < 0 { Err(failure("cannot write the file")) } else { Ok(()) }
+        if flushed < 0 {
+            return Err(failure(|| "cannot write the file"));
+        }
+        // Closing still writes, and cuts the file to its size.
+        let id = ManuallyDrop::new(file).id;
+        let closed = call!(H5Fclose(id => Hid) -> c_int);
+        if closed < 0 { Err(failure(|| "cannot close the file")) } else { Ok(()) }
     }
 
     /// Names and kinds of the members, in the order of their creation if the file keeps it.
@@ -288,7 +349,7 @@ impl Group {
         }
         let mut info = Info::default();
         if call!(H5Gget_info(self.id => Hid, &raw mut info => *mut Info) -> c_int) < 0 {
-            return Err(failure("cannot list a group"));
+            return Err(failure(|| "cannot list a group"));
         }
         let name_at = |index: c_int, n: u64| {
             text(|buffer, size| {
@@ -370,7 +431,7 @@ impl Group {
         let made = call!(H5Lcreate_soft(
             c_target.as_ptr() => *const c_char, self.id => Hid, c_name.as_ptr() => *const c_char, DEFAULT => Hid, DEFAULT => Hid,
         ) -> c_int);
-        if made < 0 { Err(failure(format!("cannot create the link {name}"))) } else { Ok(()) }
+        if made < 0 { Err(failure(|| format!("cannot create the link {name}"))) } else { Ok(()) }
     }
 
     /// Copies a dataset or a named datatype as it is stored, without its attributes.
@@ -382,13 +443,20 @@ impl Group {
             source.id => Hid, c_name.as_ptr() => *const c_char, self.id => Hid, c_name.as_ptr() => *const c_char,
             properties.id => Hid, DEFAULT => Hid,
         ) -> c_int);
-        if copied < 0 { Err(failure(format!("cannot copy {name}"))) } else { Ok(()) }
+        if copied < 0 { Err(failure(|| format!("cannot copy {name}"))) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_long_message_the_words_of_the_system_are_kept() {
+        let written = "file write failed: errno = 27, error message = 'File too large', buf = 0x55d0, offset = 2048";
+        assert_eq!(system_message(written), "File too large");
+        assert_eq!(system_message("inflate() failed"), "inflate() failed");
+    }
 
     #[test]
     fn the_error_for_a_missing_library_says_how_to_install_it() {

@@ -5,6 +5,7 @@
 //! values that a program reads and writes again keep their bits.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -315,12 +316,24 @@ fn zeroed(n_bytes: usize) -> Result<*mut c_void> {
     if start.is_null() { Err(Error::new(ErrorKind::LimitExceeded, message)) } else { Ok(start) }
 }
 
+thread_local! {
+    /// The kind of the last error of a callback: HDF5's error stack has its message only.
+    static LAST_ERROR: Cell<Option<ErrorKind>> = const { Cell::new(None) };
+}
+
+/// The kind of the last error of the filter on this thread, once.
+#[cfg(feature = "files")]
+pub(crate) fn last_error() -> Option<ErrorKind> {
+    LAST_ERROR.take()
+}
+
 /// Runs a callback. Pushes an error on the library's error stack as the very last call, since other calls clear the stack.
 /// What cannot be pushed, or nobody would see there, is printed.
 fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Result<T>) -> Option<T> {
     let library = Library::calling(return_address).map_err(|e| eprintln!("pumice: {e}")).ok()?;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&library))).unwrap_or_else(|panic| Err(panicked(&*panic)));
     let told = outcome.map_err(|e| {
+        LAST_ERROR.set(Some(e.kind()));
         let message = format!("pumice: {e}");
         let is_hidden = library.hides_errors();
         if !library.push_error(&message) || is_hidden {

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use pumice::{Error, Result};
 
 use super::{
-    BY_CREATION, BY_NAME, DEFAULT, Dataset, Group, INCREASING, Object, c_string, call, failure, library, text,
+    BY_CREATION, BY_NAME, DEFAULT, Dataset, Group, INCREASING, Object, c_string, call, failure, library, text, zeros,
 };
 use crate::library::Hid;
 
@@ -60,9 +60,9 @@ impl Raw {
         let n_values = usize::try_from(call!(H5Sget_simple_extent_npoints(space.id => Hid) -> i64)).unwrap_or(0);
         let size = call!(H5Tget_size(datatype.id => Hid) -> usize);
         let n_words = n_values.checked_mul(size).ok_or_else(|| Error::unsupported("too many values"))?.div_ceil(8);
-        let mut raw = Self { datatype, space, n_values, bytes: vec![0; n_words] };
+        let mut raw = Self { datatype, space, n_values, bytes: zeros(n_words)? };
         if n_values > 0 && read(raw.datatype.id, raw.start())? < 0 {
-            return Err(failure("cannot read values"));
+            return Err(failure(|| "cannot read values"));
         }
         Ok(raw)
     }
@@ -263,16 +263,25 @@ impl Object {
         pointer: *const c_void,
         n_values: usize,
     ) -> Result<()> {
+        self.remove_attribute(name)?;
         let c_name = c_string(name)?;
-        if call!(H5Aexists(self.id => Hid, c_name.as_ptr() => *const c_char) -> c_int) > 0 {
-            call!(H5Adelete(self.id => Hid, c_name.as_ptr() => *const c_char) -> c_int);
-        }
         let id = call!(H5Acreate2(
             self.id => Hid, c_name.as_ptr() => *const c_char, stored => Hid, space => Hid, DEFAULT => Hid, DEFAULT => Hid,
         ) -> Hid);
         let attribute = Object::new(id, || format!("cannot create the attribute {name}"))?;
         if n_values > 0 && call!(H5Awrite(attribute.id => Hid, memory => Hid, pointer => *const c_void) -> c_int) < 0 {
-            return Err(failure(format!("cannot write the attribute {name}")));
+            return Err(failure(|| format!("cannot write the attribute {name}")));
+        }
+        Ok(())
+    }
+
+    /// Removes an attribute, if there is one of this name.
+    pub fn remove_attribute(&self, name: &str) -> Result<()> {
+        let c_name = c_string(name)?;
+        if call!(H5Aexists(self.id => Hid, c_name.as_ptr() => *const c_char) -> c_int) > 0
+            && call!(H5Adelete(self.id => Hid, c_name.as_ptr() => *const c_char) -> c_int) < 0
+        {
+            return Err(failure(|| format!("cannot remove the attribute {name}")));
         }
         Ok(())
     }
@@ -403,7 +412,7 @@ impl Group {
         let written = call!(H5Dwrite(
             to.id => Hid, datatype => Hid, DEFAULT => Hid, DEFAULT => Hid, DEFAULT => Hid, pointer => *const c_void,
         ) -> c_int);
-        if written < 0 { Err(failure(format!("cannot write {name}"))) } else { Ok(()) }
+        if written < 0 { Err(failure(|| format!("cannot write {name}"))) } else { Ok(()) }
     }
 
     /// Opens an object of this group's file by its path, for its attributes.

@@ -92,7 +92,7 @@ impl Group {
         let access = Object::properties("H5P_CLS_FILE_ACCESS_ID_g\0")?;
         let in_a_file = 0;
         if call!(H5Pset_fapl_core(access.id => Hid, MEMORY_STEP => usize, in_a_file => c_uint) -> c_int) < 0 {
-            return Err(failure("cannot keep a file in memory"));
+            return Err(failure(|| "cannot keep a file in memory"));
         }
         let properties = Object::properties("H5P_CLS_FILE_CREATE_ID_g\0")?;
         call!(H5Pset_link_creation_order(properties.id => Hid, TRACKED_AND_INDEXED => c_uint) -> c_int);
@@ -117,14 +117,14 @@ impl Group {
             }
             let pointer = fill.as_ptr().cast();
             if call!(H5Pset_fill_value(properties.id => Hid, datatype => Hid, pointer => *const c_void) -> c_int) < 0 {
-                return Err(failure(problem()));
+                return Err(failure(problem));
             }
         }
         if let Some(chunk) = layout.chunk {
             let chunk: Vec<u64> = chunk.iter().map(|&n| n as u64).collect();
             let rank = chunk.len() as c_int;
             if call!(H5Pset_chunk(properties.id => Hid, rank => c_int, chunk.as_ptr() => *const u64) -> c_int) < 0 {
-                return Err(failure(problem()));
+                return Err(failure(problem));
             }
         }
         let id = call!(H5Dcreate2(
@@ -168,7 +168,7 @@ impl Group {
         let made = call!(H5Rcreate(
             pointer => *mut c_void, self.id => Hid, c_name.as_ptr() => *const c_char, OBJECT_REFERENCE => c_int, -1 => Hid,
         ) -> c_int);
-        if made < 0 { Err(failure(format!("cannot refer to {name}"))) } else { Ok(reference) }
+        if made < 0 { Err(failure(|| format!("cannot refer to {name}"))) } else { Ok(reference) }
     }
 }
 

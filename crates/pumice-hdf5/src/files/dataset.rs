@@ -6,7 +6,7 @@ use pumice::{DType, Element, Error, ErrorKind, Result};
 
 use super::attributes::{REFERENCE, SEQUENCE, STRING};
 use super::create::UNLIMITED;
-use super::{DEFAULT, ElementType, Group, Object, c_string, call, failure, library, lock};
+use super::{DEFAULT, ElementType, Group, Object, c_string, call, failure, library, lock, zeros};
 use crate::FILTER_ID;
 use crate::cd_values::{ByteOrder, CdValues};
 use crate::library::Hid;
@@ -52,9 +52,14 @@ impl Dataset {
         let (pointer, unwanted) = (extents.as_mut_ptr(), std::ptr::null_mut());
         let rank =
             call!(H5Sget_simple_extent_dims(space.id => Hid, pointer => *mut u64, unwanted => *mut u64) -> c_int);
-        let rank = usize::try_from(rank).map_err(|_| failure("cannot read a shape"))?;
+        let rank = usize::try_from(rank).map_err(|_| failure(|| "cannot read a shape"))?;
         let shape = extents[..rank].iter().map(|&n| n as usize).collect();
         Ok(Self { object, datatype, space, shape })
+    }
+
+    /// Its path, for messages.
+    fn name(&self) -> String {
+        self.path().unwrap_or_else(|_| "a dataset".into())
     }
 
     /// Extents, slowest axis first.
@@ -118,7 +123,7 @@ impl Dataset {
         let mut extents = [0_u64; MAX_RANK];
         let pointer = extents.as_mut_ptr();
         let rank = call!(H5Pget_chunk(properties.id => Hid, MAX_RANK as c_int => c_int, pointer => *mut u64) -> c_int);
-        let rank = usize::try_from(rank).map_err(|_| failure("cannot read chunk extents"))?;
+        let rank = usize::try_from(rank).map_err(|_| failure(|| "cannot read chunk extents"))?;
         Ok(Some(extents[..rank].iter().map(|&n| n as usize).collect()))
     }
 
@@ -166,7 +171,7 @@ impl Dataset {
     /// The values of a box as little-endian bytes of this type, which must be of the same class as that of the dataset.
     pub fn read_bytes(&self, element: ElementType, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
         let (n_values, datatype) = (extents.iter().product::<usize>(), element.id()?);
-        let mut bytes = vec![0; n_values * element.size()];
+        let mut bytes: Vec<u8> = zeros(n_values * element.size())?;
         self.transfer(start, extents, n_values, |object, memory, file| {
             let values = bytes.as_mut_ptr().cast();
             Ok(call!(H5Dread(
@@ -210,7 +215,7 @@ impl Dataset {
         if n_values == 0 {
             return Ok(());
         }
-        let name = || self.path().unwrap_or_else(|_| "a dataset".into());
+        let name = || self.name();
         let (file, memory) = if self.shape.is_empty() {
             (None, None)
         } else {
@@ -223,7 +228,7 @@ impl Dataset {
                 null => *const u64,
             ) -> c_int);
             if selected < 0 {
-                return Err(failure(name()));
+                return Err(failure(name));
             }
             let rank = extents.len() as c_int;
             let memory =
@@ -231,7 +236,7 @@ impl Dataset {
             (Some(file), Some(Object::new(memory, name)?))
         };
         let id = |space: &Option<Object>| space.as_ref().map_or(DEFAULT, |space| space.id);
-        if transfer(self.id, id(&memory), id(&file))? < 0 { Err(failure(name())) } else { Ok(()) }
+        if transfer(self.id, id(&memory), id(&file))? < 0 { Err(failure(name)) } else { Ok(()) }
     }
 
     /// Writes a chunk that is already compressed; `start` is the position of its first value.
@@ -241,7 +246,7 @@ impl Dataset {
         let written = call!(H5Dwrite_chunk(
             self.id => Hid, DEFAULT => Hid, 0 => u32, start.as_ptr() => *const u64, size => usize, buffer => *const c_void,
         ) -> c_int);
-        if written < 0 { Err(failure(format!("cannot write {}", self.path()?))) } else { Ok(()) }
+        if written < 0 { Err(failure(|| format!("cannot write {}", self.name()))) } else { Ok(()) }
     }
 }
 
@@ -285,7 +290,7 @@ impl Group {
             ) -> c_int)
                 >= 0;
         if !is_set {
-            return Err(failure(format!("cannot set chunks and filter of {name}")));
+            return Err(failure(|| format!("cannot set chunks and filter of {name}")));
         }
         self.create(name, like, &properties)
     }

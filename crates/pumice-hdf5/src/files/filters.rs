@@ -61,7 +61,7 @@ impl Dataset {
     fn filters(&self) -> Result<Vec<(c_int, String)>> {
         let properties = self.creation_properties()?;
         let n = call!(H5Pget_nfilters(properties.id => Hid) -> c_int);
-        let n = u32::try_from(n).map_err(|_| failure("cannot read the filters"))?;
+        let n = u32::try_from(n).map_err(|_| failure(|| "cannot read the filters"))?;
         let mut found = Vec::new();
         for at in 0..n.min(MAX_FILTERS) {
             let (mut flags, mut n_values, mut config) = (0, 0, 0);
@@ -73,7 +73,7 @@ impl Dataset {
                 NAME_BYTES => usize, text => *mut c_char, config => *mut c_uint,
             ) -> c_int);
             if id < 0 {
-                return Err(failure("cannot read the filters"));
+                return Err(failure(|| "cannot read the filters"));
             }
             let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
             let stored = String::from_utf8_lossy(&name[..end]).into_owned();
