@@ -664,3 +664,42 @@ def test_larger_chunks_are_advised_where_they_pay(tmp_path):
     advised = json.loads(convert("in.h5", "y.h5", "--rel", "1e-3", "--chunks", "auto", "--json", folder=tmp_path))
     kept = json.loads(convert("in.h5", "y.h5", "--rel", "1e-3", "--json", folder=tmp_path))
     assert advised["variables"][1]["ratio"] > 1.05 * kept["variables"][1]["ratio"]
+
+
+def waves(*shape):
+    """Smooth float32 values, different for each call of one process."""
+    return np.random.default_rng(sum(shape)).standard_normal(shape).cumsum(-1).astype("f4")
+
+
+def damage_chunk(path, name, at=0):
+    """Changes a byte in the middle of a chunk."""
+    with h5py.File(path) as file:
+        chunk = file[name].id.get_chunk_info(at)
+    with open(path, "r+b") as file:
+        file.seek(chunk.byte_offset + chunk.size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 255]))
+
+
+def test_errors_of_hdf5_name_their_cause(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["a"], file["b"] = waves(200, 200), waves(300, 200)
+    convert("in.h5", "c.h5", "--abs", "1e-3", folder=tmp_path)
+    damage_chunk(tmp_path / "c.h5", "a")
+    for output in "d.h5", "d.zarr":
+        message = convert("c.h5", output, code=4, folder=tmp_path)
+        # The chunk is a stream of its own: there are no others to save.
+        assert "a: " in message and "wrong checksum" in message and "recover" not in message
+    # A limit on the size of files: as a full disk, but for the reason.
+    command = ["sh", "-c", "ulimit -f 100; exec pumice convert in.h5 d.h5"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 6 and "File too large" in ended.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.h5", "in.h5"]
+
+
+def test_damage_that_other_filters_find_is_damage(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("x", data=waves(200, 200), chunks=(200, 200), fletcher32=True)
+    damage_chunk(tmp_path / "in.h5", "x")
+    assert "filter returned failure during read" in convert("in.h5", "out.h5", "--abs", "1", code=4, folder=tmp_path)

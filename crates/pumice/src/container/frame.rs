@@ -111,7 +111,7 @@ impl FrameHeader {
         if self.frame_checksum == frame_checksum(self.codec, &self.identity, self.payload_bytes, payload_hash) {
             return Ok(());
         }
-        Err(Error::corrupt("wrong checksum; `pumice recover` saves the other chunks"))
+        Err(Error::corrupt("wrong checksum"))
     }
 
     /// Refuses payload sizes that cannot hold `n_values`, before memory is allocated for the values.
