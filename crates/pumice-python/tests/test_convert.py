@@ -671,6 +671,38 @@ def waves(*shape):
     return np.random.default_rng(sum(shape)).standard_normal(shape).cumsum(-1).astype("f4")
 
 
+def test_coordinates_are_known_by_any_name(tmp_path):
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("lat", 100), file.createDimension("lon", 200)
+        # Named after a dimension that is not its first, by a global attribute, and by a path; `depth` of the root is not.
+        file.coordinates = "height"
+        for group, name in (file, "lon"), (file, "height"), (file.createGroup("g"), "depth"), (file, "depth"), (file, "T"):
+            group.createVariable(name, "f4", ("lat", "lon"))[:] = waves(100, 200)
+        file["T"].coordinates = "lon /g/depth"
+    (tmp_path / "fields.toml").write_text("[[field]]\nname = '*'\nabs = 0.1\n")
+    for arguments in ("--abs", "0.1"), ("--config", "fields.toml"):
+        report = json.loads(convert("in.nc", "out.nc", *arguments, "--json", folder=tmp_path))
+        assert sorted(variable["name"] for variable in report["variables"]) == ["T", "depth"]
+
+
+def test_chunks_of_the_command_line_are_for_one_rank(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["plane"], file["line"], file["cube"] = waves(200, 200), waves(40000), waves(20, 10, 200)
+    report = json.loads(convert("in.h5", "out.h5", "--abs", "0.01", "--chunks", "50,200", "--json", folder=tmp_path))
+    chunks = {variable["name"]: variable["chunk_shape"] for variable in report["variables"]}
+    assert chunks == {"plane": [50, 200], "line": [40000], "cube": [20, 10, 200]}
+    assert report["notes"] == ["chunks of 50 x 200 are for variables of 2 axes, not for cube, line"]
+    # Results depend on chunks: the history has them.
+    with h5py.File(tmp_path / "in.h5", "a") as file:
+        file.attrs["history"] = "made"
+    convert("in.h5", "out.h5", "--chunks", "50,200", folder=tmp_path)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert b"convert in.h5 out.h5 --chunks 50,200 (version" in bytes(file.attrs["history"])
+        assert file["plane"].chunks == (50, 200)
+    message = convert("in.h5", "x.h5", "--chunks", "1,2,3,4", code=2, folder=tmp_path)
+    assert "chunks of 1 x 2 x 3 x 4 are for variables of 4 axes, which none has" in message
+
+
 def damage_chunk(path, name, at=0):
     """Changes a byte in the middle of a chunk."""
     with h5py.File(path) as file:

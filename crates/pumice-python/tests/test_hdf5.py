@@ -445,6 +445,17 @@ def test_both_readers_of_variables_find_the_same(tmp_path):
     assert [v.path for v in found] == fields
     assert [v.fills for v in found] == [[279.5 + i] for i in range(4)]
     assert found == sorted(_variables._floats(by_h5py)) == sorted(_variables._floats(by_netcdf4))
+    # Named by a path, by a global attribute, and by the name of a dimension that is not its own.
+    with netCDF4.Dataset(tmp_path / "paths.nc", "w") as file:
+        file.createDimension("lat", 9), file.createDimension("lon", 8)
+        file.coordinates = "height"
+        deep = file.createGroup("deep")
+        for group, name in (file, "lon"), (file, "height"), (deep, "depth"), (file, "depth"), (deep, "level"), (deep, "t"):
+            group.createVariable(name, "f4", ("lat", "lon"))[...] = 1
+        deep["t"].coordinates = "lon ../deep/depth /deep/level"
+    by_h5py, by_netcdf4 = _variables._by_h5py(h5py, tmp_path / "paths.nc"), _variables._by_netcdf4(netCDF4, tmp_path / "paths.nc")
+    by_both = [sorted(v.path for v in _variables._floats(contents)) for contents in (by_h5py, by_netcdf4)]
+    assert by_both == [["deep/t", "depth"]] * 2
     # `pumice convert` goes by the same attributes.
     catalog = Path(__file__).parents[2] / "pumice-cli/src/convert/catalog.rs"
     listed = re.search(r"const NAMING: \[&str; \d+\] = \[(.*?)\];", catalog.read_text(), re.DOTALL)

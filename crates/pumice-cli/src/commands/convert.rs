@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = preset)]
     preset: Option<PresetArg>,
 
-    /// Chunks of these variables: extents such as 1,192,288, or "keep" (those of the input), or "auto" (about a million values)
+    /// Chunks of these variables: extents, keep (as in the input) or auto (about a million values)
     #[arg(long, alias = "chunk", value_name = "N,N,..", value_parser = chunks)]
     chunks: Option<Chunks>,
 
@@ -200,6 +200,7 @@ impl Args {
             words.extend(value.map(|value| format!("{value:e}")));
         }
         words.extend(self.preset.into_iter().flat_map(|preset| ["--preset".into(), preset.to_string()]));
+        words.extend(self.chunks.iter().flat_map(|chunks| ["--chunks".into(), chunks.to_string()]));
         format!("{date}: pumice {} (version {})", words.join(" "), env!("CARGO_PKG_VERSION"))
     }
 

@@ -3,8 +3,8 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use pumice::{DType, ErrorBound};
-use pumice_hdf5::files::{Dataset, Group, Link, Value};
+use pumice::{DType, ErrorBound, ErrorKind};
+use pumice_hdf5::files::{Dataset, Group, Link, Object, Value};
 use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions, MAX_FILLS};
 
 use super::netcdf4::{NOT_A_COORDINATE, is_bare_dimension, is_scale};
@@ -12,6 +12,7 @@ use super::packing::Packing;
 use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
 use super::source::Input;
 use crate::failure::{Failure, Result};
+use crate::text::shape;
 
 /// Float variables of at least this size that no entry matches are compressed losslessly; smaller ones gain nothing.
 const LEAST_BYTES: u64 = 1 << 16;
@@ -19,6 +20,7 @@ const LEAST_BYTES: u64 = 1 << 16;
 const LEAST_CHUNK_VALUES: usize = 1 << 12;
 /// The default number of values in a chunk.
 const CHUNK_VALUES: usize = 1 << 20;
+const MAX_DEPTH: usize = 256;
 
 /// A variable that is compressed.
 #[derive(Clone, Debug)]
@@ -63,9 +65,11 @@ impl Item {
         format!("{}{}", self.group, self.name)
     }
 
-    /// The path without the prefix that NetCDF-4 adds to some names.
+    /// The path without the prefix that NetCDF-4 adds to the names of some variables.
     pub(crate) fn shown(&self) -> String {
-        format!("{}{}", self.group, self.name.strip_prefix(NOT_A_COORDINATE).unwrap_or(&self.name))
+        let is_variable = matches!(self.kind, Kind::Dimension | Kind::Kept | Kind::Compressed(_));
+        let name = if is_variable { unprefixed(&self.name) } else { &self.name };
+        format!("{}{name}", self.group)
     }
 }
 
@@ -79,6 +83,15 @@ pub(crate) struct Catalog {
     pub(crate) notes: Vec<String>,
 }
 
+/// What a walk through the file finds.
+#[derive(Default)]
+struct Listing {
+    datasets: Vec<Found>,
+    coordinates: Coordinates,
+    /// The paths of objects by their references, since a group may be its own member.
+    seen: HashMap<u64, String>,
+}
+
 /// A dataset before its treatment is decided.
 struct Found {
     at: usize,
@@ -89,14 +102,15 @@ struct Found {
 impl Catalog {
     pub(crate) fn of(input: &Input, rules: &Rules) -> Result<Self> {
         let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone(), notes: Vec::new() };
-        let mut datasets = Vec::new();
-        let mut seen = HashMap::from([(input.root.reference(".")?, String::new())]);
-        catalog.list(&input.root, "", &mut datasets, &mut seen)?;
-        let coordinates = coordinates(&datasets)?;
+        let mut listing =
+            Listing { seen: HashMap::from([(input.root.reference(".")?, String::new())]), ..Listing::default() };
+        catalog.list(&input.root, "", &mut listing)?;
+        let Listing { datasets, coordinates, .. } = listing;
+        let mut ranks = Ranks::default();
         let (mut floats, mut others) = (Vec::new(), Vec::new());
         for Found { at, dataset, is_scale } in datasets {
             let path = catalog.items[at].shown();
-            let is_coordinate = is_scale || coordinates.contains(&catalog.items[at].name);
+            let is_coordinate = is_scale || coordinates.contains(&path);
             let treatment = rules.treatment(&path, is_coordinate);
             let Some((dtype, order)) = dataset.float_type() else {
                 let asked = treatment.or(Some(&rules.others).filter(|_| !is_coordinate));
@@ -115,14 +129,17 @@ impl Catalog {
             let treatment = match treatment {
                 Some(treatment) => treatment.clone(),
                 None if is_coordinate => continue,
-                None if !rules.others.bounds.is_empty() => rules.others.clone(),
-                None if raw_bytes(&dataset, dtype) >= LEAST_BYTES => lossless(),
+                None if !rules.others.bounds.is_empty() => ranks.fit(rules.others.clone(), &dataset, &path),
+                None if raw_bytes(&dataset, dtype) >= LEAST_BYTES => ranks.fit(lossless(), &dataset, &path),
                 None => continue,
             };
             if !treatment.bounds.is_empty() {
                 let plan = plan(&dataset, dtype, order, treatment).map_err(|e| e.within(&path))?;
                 catalog.items[at].kind = Kind::Compressed(Box::new(plan));
             }
+        }
+        if let Some(Chunks::Extents(extents)) = &rules.others.chunks {
+            catalog.notes.extend(ranks.note(extents)?);
         }
         for (name, bounds) in rules.exact_names() {
             let is_in = |paths: &[String]| paths.iter().any(|path| matches(name, path));
@@ -140,19 +157,14 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Lists a group and everything in it. `seen` maps object references to the paths that were listed before, since a
-    /// group may be its own member.
-    fn list(
-        &mut self,
-        group: &Group,
-        path: &str,
-        datasets: &mut Vec<Found>,
-        seen: &mut HashMap<u64, String>,
-    ) -> Result<()> {
+    /// Lists a group and everything in it.
+    fn list(&mut self, group: &Group, path: &str, listing: &mut Listing) -> Result<()> {
+        check_depth(path)?;
+        listing.coordinates.add(group, path)?;
         for (name, link) in group.links()? {
             let item_path = format!("{path}{name}");
             let first = match link {
-                Link::Group | Link::Dataset | Link::Datatype => match seen.entry(group.reference(&name)?) {
+                Link::Group | Link::Dataset | Link::Datatype => match listing.seen.entry(group.reference(&name)?) {
                     Entry::Occupied(first) => Some(format!("/{}", first.get())),
                     Entry::Vacant(entry) => {
                         entry.insert(item_path.clone());
@@ -172,7 +184,8 @@ impl Catalog {
                         Kind::Dimension
                     } else {
                         let is_scale = is_scale(&dataset)?;
-                        datasets.push(Found { at: self.items.len(), dataset, is_scale });
+                        listing.coordinates.add(&dataset, path)?;
+                        listing.datasets.push(Found { at: self.items.len(), dataset, is_scale });
                         Kind::Kept
                     }
                 }
@@ -184,7 +197,7 @@ impl Catalog {
             let is_group = matches!(kind, Kind::Group);
             self.items.push(Item { group: path.into(), name: name.clone(), kind });
             if is_group {
-                self.list(&group.group(&name)?, &format!("{item_path}/"), datasets, seen)?;
+                self.list(&group.group(&name)?, &format!("{item_path}/"), listing)?;
             }
         }
         Ok(())
@@ -203,17 +216,93 @@ const NAMING: [&str; 8] = [
     "face_coordinates",
 ];
 
-/// Names that the attributes of variables list as coordinates.
-fn coordinates(datasets: &[Found]) -> Result<HashSet<String>> {
-    let mut names = HashSet::new();
-    for Found { dataset, .. } in datasets {
+/// What attributes name as coordinates.
+#[derive(Default)]
+struct Coordinates {
+    /// Names without a path, which stand for variables of any group.
+    names: HashSet<String>,
+    paths: HashSet<String>,
+}
+
+impl Coordinates {
+    /// Adds what the attributes of a variable or group name. Paths start at `group`, or at the root after a slash.
+    fn add(&mut self, object: &Object, group: &str) -> Result<()> {
         for attribute in NAMING {
-            if let Some(Value::Texts(texts)) = dataset.value(attribute)? {
-                names.extend(texts.iter().flat_map(|text| text.split_whitespace()).map(String::from));
+            let Some(Value::Texts(texts)) = object.value(attribute)? else { continue };
+            for word in texts.iter().flat_map(|text| text.split_whitespace()) {
+                match word.contains('/') {
+                    true => self.paths.insert(resolved(group, word)),
+                    false => self.names.insert(word.into()),
+                };
             }
         }
+        Ok(())
     }
-    Ok(names)
+
+    fn contains(&self, path: &str) -> bool {
+        self.paths.contains(path) || self.names.contains(path.rsplit('/').next().unwrap_or(path))
+    }
+}
+
+/// The path from the root, without its first slash, of what `path` names in a group.
+fn resolved(group: &str, path: &str) -> String {
+    let start = if path.starts_with('/') { "" } else { group };
+    let mut parts = Vec::new();
+    for part in start.split('/').chain(path.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The variables that the extents of `--chunks` are for, and those of another rank.
+#[derive(Default)]
+struct Ranks {
+    n_fitting: usize,
+    others: Vec<String>,
+}
+
+impl Ranks {
+    /// The treatment of the command line for this dataset: without extents that are for another rank.
+    fn fit(&mut self, mut treatment: Treatment, dataset: &Dataset, path: &str) -> Treatment {
+        if let Some(Chunks::Extents(extents)) = &treatment.chunks {
+            if extents.len() == dataset.shape().len() {
+                self.n_fitting += 1;
+            } else {
+                self.others.push(path.into());
+                treatment.chunks = None;
+            }
+        }
+        treatment
+    }
+
+    /// Says which variables these extents were not for.
+    fn note(&self, extents: &[usize]) -> Result<Option<String>> {
+        let others = self.others.join(", ");
+        let message =
+            |rest| format!("chunks of {} are for variables of {} axes, {rest}", shape(extents), extents.len());
+        match (self.n_fitting, self.others.is_empty()) {
+            (0, false) => Err(Failure::invalid(message("which none has")).hint(format!("other ranks: {others}"))),
+            (_, false) => Ok(Some(message("not for ") + &others)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Fails for groups below so many others that no file needs it: paths of all their members would be long.
+pub(crate) fn check_depth(path: &str) -> Result<()> {
+    if path.matches('/').count() <= MAX_DEPTH {
+        return Ok(());
+    }
+    Err(Failure::new(ErrorKind::Unsupported, format!("groups are nested deeper than {MAX_DEPTH}")))
+}
+
+/// The name of a variable without the prefix that NetCDF-4 adds to some.
+pub(crate) fn unprefixed(name: &str) -> &str {
+    name.strip_prefix(NOT_A_COORDINATE).unwrap_or(name)
 }
 
 pub(crate) fn raw_bytes(dataset: &Dataset, dtype: DType) -> u64 {
@@ -287,4 +376,23 @@ pub(crate) fn declared_fills(dataset: &Dataset) -> Result<Vec<f64>> {
     }
     fills.truncate(MAX_FILLS);
     Ok(fills)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_coordinates_start_at_the_group_or_at_the_root() {
+        for (path, expected) in [
+            ("/g/depth", "g/depth"),
+            ("depth/x", "a/b/depth/x"),
+            ("../x", "a/x"),
+            ("../../../x", "x"),
+            ("./x", "a/b/x"),
+        ] {
+            assert_eq!(resolved("a/b/", path), expected);
+        }
+        assert_eq!(resolved("", "g/x"), "g/x");
+    }
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::failure::{Failure, Result, io_context};
 use crate::target::is_target;
+use crate::text;
 
 /// What to do with a variable.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,16 @@ impl Treatment {
 pub(crate) enum Chunks {
     Word(ChunkWord),
     Extents(Vec<usize>),
+}
+
+impl std::fmt::Display for Chunks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Chunks::Word(ChunkWord::Keep) => f.write_str("keep"),
+            Chunks::Word(ChunkWord::Auto) => f.write_str("auto"),
+            Chunks::Extents(extents) => f.write_str(&text::join(extents, ",")),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
