@@ -703,6 +703,23 @@ def test_chunks_of_the_command_line_are_for_one_rank(tmp_path):
     assert "chunks of 1 x 2 x 3 x 4 are for variables of 4 axes, which none has" in message
 
 
+def test_names_with_the_prefix_of_netcdf_are_safe_in_zarr(tmp_path):
+    with h5py.File(tmp_path / "group.h5", "w") as file:
+        file["_nc4_non_coord_g/x"] = waves(200, 200)
+        file["_nc4_non_coord_y"] = waves(200, 200)
+    convert("group.h5", "group.zarr", folder=tmp_path)
+    assert (tmp_path / "group.zarr/_nc4_non_coord_g/x/zarr.json").exists() and (tmp_path / "group.zarr/y/zarr.json").exists()
+    (tmp_path / "folder").mkdir()
+    for name in "_nc4_non_coord_..", "_nc4_non_coord_.", "_nc4_non_coord_", "_nc4_non_coord_zarr.json":
+        with h5py.File(tmp_path / "in.h5", "w") as file:
+            file[name] = np.arange(5.0)
+        assert "not a valid name in Zarr" in convert("in.h5", "folder/x.zarr", code=3, folder=tmp_path)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["d"], file["_nc4_non_coord_d"] = np.arange(3.0), np.arange(5.0)
+    assert "d would be the name of two members" in convert("in.h5", "folder/x.zarr", code=3, folder=tmp_path)
+    assert not list((tmp_path / "folder").iterdir())
+
+
 def damage_chunk(path, name, at=0):
     """Changes a byte in the middle of a chunk."""
     with h5py.File(path) as file:

@@ -36,12 +36,13 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, folder: &Path, work: &
     let mut items = Vec::new();
     for item in catalog.items.drain(..) {
         let path = item.shown();
-        if matches!(item.name.as_str(), ".." | "zarr.json") {
-            return Err(Failure::new(ErrorKind::Unsupported, format!("{path} is not a valid name in Zarr")));
+        // The name that is written: without a prefix it may lead out of the store, or be that of its document.
+        if matches!(path.rsplit('/').next(), Some("" | "." | ".." | "zarr.json")) {
+            return Err(Failure::new(ErrorKind::Unsupported, format!("{} is not a valid name in Zarr", item.path())));
         }
         let is_written = match &item.kind {
             Kind::Group => {
-                let attributes = store.attributes(&input.root.at(&path)?, &path)?;
+                let attributes = store.attributes(&input.root.at(&item.path())?, &path)?;
                 store.group(&path, attributes)?;
                 true
             }
@@ -96,6 +97,9 @@ struct Array<'a> {
 
 impl Store<'_> {
     fn document(&mut self, path: &str, document: Json) -> Result<()> {
+        if self.metadata.contains_key(path) {
+            return Err(Failure::new(ErrorKind::Unsupported, format!("{path} would be the name of two members")));
+        }
         self.write(&format!("{path}/zarr.json"), document.to_string().as_bytes())?;
         self.metadata.insert(path.into(), document);
         Ok(())
