@@ -752,3 +752,22 @@ def test_damage_that_other_filters_find_is_damage(tmp_path):
         file.create_dataset("x", data=waves(200, 200), chunks=(200, 200), fletcher32=True)
     damage_chunk(tmp_path / "in.h5", "x")
     assert "filter returned failure during read" in convert("in.h5", "out.h5", "--abs", "1", code=4, folder=tmp_path)
+
+
+def test_deep_groups_are_refused(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w", libver="latest") as file:
+        group = file
+        for _ in range(5000):
+            group = group.create_group("g")
+    assert "nested deeper than 256" in convert("in.h5", "out.h5", code=3, folder=tmp_path)
+    ended = subprocess.run(["pumice", "info", "in.h5"], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 3 and "nested deeper than 256" in ended.stderr
+
+
+def test_too_many_threads_are_not_started(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["x"] = waves(3000, 1024)
+    # 4 GiB of addresses, which thousands of stacks would exceed.
+    command = ["sh", "-c", "ulimit -v 4194304; exec pumice convert in.h5 out.h5 --abs 1e-3 --chunks 1,1024 --threads 3000"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr

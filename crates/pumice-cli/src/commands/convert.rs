@@ -166,9 +166,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     if args.is_zarr() {
         input.extend(&catalog)?;
     }
+    // More threads than cores take memory for their chunks, and gain nothing.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = match args.workers.threads {
-        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        n => n,
+        0 => cores,
+        n => n.min(cores),
     };
     resolve(args, &input, &mut catalog, threads, ui)?;
     let outcomes = if args.dry_run {

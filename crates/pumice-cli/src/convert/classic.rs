@@ -11,6 +11,7 @@ use std::ops::Range;
 use pumice::{DType, Error, ErrorKind, ReadAt, Result};
 use pumice_hdf5::files::{ElementType, Integer};
 
+use super::variable::filled;
 use crate::output::{run_length, run_starts};
 
 const PAD: u64 = 4;
@@ -111,7 +112,7 @@ impl<R: ReadAt> Classic<R> {
     pub(crate) fn read(&self, variable: &Variable, start: &[usize], extents: &[usize]) -> Result<Vec<u8>> {
         let region: Vec<Range<usize>> = start.iter().zip(extents).map(|(start, n)| *start..start + n).collect();
         let size = variable.element.size();
-        let mut bytes = vec![0; extents.iter().product::<usize>() * size];
+        let mut bytes = filled(0, extents.iter().product::<usize>() * size)?;
         if bytes.is_empty() {
             return Ok(bytes);
         }

@@ -8,14 +8,14 @@ use pumice::metrics::{Findings, Guarantee};
 use pumice::{DType, Element, with_dtype};
 use pumice_hdf5::files::{Group, Link};
 
-use super::catalog::{Catalog, chunk_of, declared_fills};
+use super::catalog::{Catalog, check_depth, chunk_of, declared_fills};
 use super::netcdf4::NOT_A_COORDINATE;
 use super::packing::Packing;
 use super::record::{Checksum, Record};
 use super::rules::{Rules, Treatment};
 use super::source::{Input, Variable};
 use super::store;
-use super::variable::{chunk_starts, extents_within};
+use super::variable::{chunk_starts, extents_within, filled};
 use crate::failure::{Failure, Result};
 use crate::input;
 
@@ -154,11 +154,10 @@ impl Converted {
     ) -> Result<Found> {
         let (mut checksum, mut findings) = (Checksum::default(), Findings::default());
         let guarantee = Guarantee::new(f64::INFINITY, f64::INFINITY, original.map_or(&[], |original| &original.fills));
-        let mut values_before = Vec::new();
         let mut use_box = |start: &[usize], extents: &[usize], values: &[T]| {
             checksum.add_box(shape, start, extents, values);
             if let Some(original) = original {
-                values_before.resize(values.len(), T::default());
+                let mut values_before = filled(T::default(), values.len())?;
                 original.variable.read_box(start, extents, &mut values_before)?;
                 let region: Vec<_> = start.iter().zip(extents).map(|(start, n)| *start..start + n).collect();
                 findings.add(&region, &guarantee.compare(&region, &values_before, values));
@@ -225,10 +224,9 @@ fn for_each_box<T: Element>(
     let shape = variable.shape();
     let is_enough = |chunk: &Vec<usize>| chunk.iter().product::<usize>() >= LEAST_BOX_VALUES;
     let part = variable.dataset.chunk_shape()?.filter(is_enough).unwrap_or_else(|| chunk_of(shape));
-    let mut values = Vec::new();
     for start in chunk_starts(shape, &part) {
         let extents = extents_within(shape, &part, &start);
-        values.resize(extents.iter().product(), T::default());
+        let mut values = filled(T::default(), extents.iter().product())?;
         variable.read_box(&start, &extents, &mut values)?;
         use_box(&start, &extents, &values)?;
     }
@@ -237,6 +235,7 @@ fn for_each_box<T: Element>(
 
 /// Lists the datasets with records in a group and below, each once.
 fn list(group: &Group, path: &str, seen: &mut HashSet<u64>, found: &mut Vec<Recorded>) -> Result<()> {
+    check_depth(path)?;
     for (name, link) in group.links()? {
         if !matches!(link, Link::Group | Link::Dataset) || !seen.insert(group.reference(&name)?) {
             continue;

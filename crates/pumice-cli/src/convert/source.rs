@@ -14,7 +14,7 @@ use super::catalog::{Catalog, Kind};
 use super::classic::{self, Classic, is_classic};
 use super::netcdf4::{AXES, ID, PROPERTIES, Structure, dimension_ids, is_scale, structure_of};
 use super::record::HISTORY;
-use super::variable::copy_corner;
+use super::variable::{copy_corner, filled};
 use crate::failure::{Failure, Result, io_context};
 
 pub(crate) struct Input {
@@ -182,7 +182,9 @@ impl Variable<'_> {
         if stored == extents {
             return self.dataset.read_bytes(element, start, extents);
         }
-        let mut bytes = self.dataset.fill_bytes(element)?.repeat(extents.iter().product());
+        let mut bytes = filled(0, extents.iter().product::<usize>() * element.size())?;
+        let fill = self.dataset.fill_bytes(element)?;
+        bytes.chunks_exact_mut(fill.len()).for_each(|value| value.copy_from_slice(&fill));
         if !stored.contains(&0) {
             let found = self.dataset.read_bytes(element, start, &stored)?;
             copy_corner(&found, &stored, &mut bytes, extents, &stored, element.size());

@@ -1,7 +1,7 @@
 //! Reads the float arrays of a Zarr store of format 3 in a folder, with the codecs that `pumice convert` writes: `pumice`,
 //! or `bytes` and `gzip`. Documents and chunks are not trusted.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,21 @@ use flate2::read::MultiGzDecoder;
 use pumice::{DType, DecodeOptions, Element, ErrorKind};
 use serde_json::{Map, Value as Json};
 
-use super::variable::{chunk_starts, copy_corner, extents_within};
+use super::variable::{chunk_starts, copy_corner, extents_within, filled};
 use crate::failure::{Failure, Result, io_context};
 
 pub(crate) const DOCUMENT: &str = "zarr.json";
 /// Limit on the decoded size of a chunk.
 const MAX_CHUNK_BYTES: u64 = 16 << 30;
 const MAX_DEPTH: usize = 32;
+const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
+/// What the bytes of a chunk may take beyond its values: a header, and blocks that do not compress.
+const MAX_OVERHEAD: u64 = 1 << 16;
+/// How many bytes of missing chunks are read as fill values, and how many more for each byte that is stored: a small document
+/// can claim any number of chunks. Looking for a chunk costs as much as `MISSING_BYTES` of it.
+const MAX_MISSING_BYTES: u64 = 16 << 30;
+const MISSING_PER_STORED: u64 = 1000;
+const MISSING_BYTES: u64 = 1 << 12;
 
 /// An array of a store.
 #[derive(Debug)]
@@ -46,10 +54,7 @@ pub(crate) fn arrays(store: &Path) -> Result<Vec<Array>> {
 
 fn list(folder: &Path, path: String, depth: usize, found: &mut Vec<Array>) -> Result<()> {
     let name = folder.join(DOCUMENT);
-    let text = match fs::read(&name) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        read => read.map_err(io_context("read", &name))?,
-    };
+    let Some(text) = read(&name, MAX_DOCUMENT_BYTES)? else { return Ok(()) };
     let document: Map<String, Json> = serde_json::from_slice(&text)
         .map_err(|e| Failure::new(ErrorKind::Corrupt, format!("{}: {e}", name.display())))?;
     if document.get("node_type").and_then(Json::as_str) == Some("array") {
@@ -102,7 +107,9 @@ impl Array {
             _ => return Err(unknown("names of chunks")),
         };
         let codecs = member("codecs").as_array().map_or(&[][..], Vec::as_slice);
-        let names: Vec<&str> = codecs.iter().filter_map(|codec| codec["name"].as_str()).collect();
+        // A codec without a configuration may be its name only.
+        let names = codecs.iter().map(|codec| codec.as_str().or(codec["name"].as_str()).unwrap_or("?"));
+        let names: Vec<&str> = names.collect();
         let is_little = || codecs[0]["configuration"]["endian"].as_str() != Some("big");
         let (is_pumice, is_gzipped) = match names.as_slice() {
             ["pumice"] => (true, false),
@@ -130,48 +137,96 @@ impl Array {
         layout: &Layout,
         mut use_box: impl FnMut(&[usize], &[usize], &[T]) -> Result<()>,
     ) -> Result<()> {
+        let chunk_bytes = layout.n_values() as u64 * size_of::<T>() as u64;
+        let mut missing_left = MAX_MISSING_BYTES;
         for start in chunk_starts(&layout.shape, &layout.chunk) {
             let extents = extents_within(&layout.shape, &layout.chunk, &start);
-            let values = self.chunk::<T>(layout, &start, &extents)?;
+            let n_values: usize = extents.iter().product();
+            let name = self.chunk_file(layout, &start);
+            let values = match read(&name, chunk_bytes + chunk_bytes / 8 + MAX_OVERHEAD)? {
+                Some(stored) => {
+                    missing_left = missing_left.saturating_add(MISSING_PER_STORED.saturating_mul(stored.len() as u64));
+                    layout.decode::<T>(&stored, &extents).map_err(|e| e.at(&name))?
+                }
+                // Chunks of nothing but the fill value need not be stored.
+                None => {
+                    let cost = (n_values as u64 * size_of::<T>() as u64).max(MISSING_BYTES);
+                    missing_left = missing_left.checked_sub(cost).ok_or_else(|| too_many_missing(layout))?;
+                    filled(T::from_f64(layout.fill), n_values)?
+                }
+            };
             use_box(&start, &extents, &values)?;
         }
         Ok(())
     }
 
-    /// The values of a chunk that lie within the array.
-    fn chunk<T: Element>(&self, layout: &Layout, start: &[usize], extents: &[usize]) -> Result<Vec<T>> {
+    fn chunk_file(&self, layout: &Layout, start: &[usize]) -> PathBuf {
         let ids = start.iter().zip(&layout.chunk).map(|(start, n)| format!("{}{}", layout.separator, start / n));
-        let name = self.folder.join(format!("c{}", ids.collect::<String>()));
-        let mut values = vec![T::from_f64(layout.fill); extents.iter().product()];
-        let stored = match fs::read(&name) {
-            // Chunks of nothing but the fill value need not be stored.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(values),
-            read => read.map_err(io_context("read", &name))?,
-        };
-        let n_values: usize = layout.chunk.iter().product();
-        let corrupt = |what: &str| Failure::new(ErrorKind::Corrupt, format!("{}: {what}", name.display()));
+        self.folder.join(format!("c{}", ids.collect::<String>()))
+    }
+}
+
+impl Layout {
+    /// Number of values in a chunk.
+    fn n_values(&self) -> usize {
+        self.chunk.iter().product()
+    }
+
+    /// The values of a stored chunk that lie within the array.
+    fn decode<T: Element>(&self, stored: &[u8], extents: &[usize]) -> Result<Vec<T>> {
+        let n_bytes = self.n_values() * size_of::<T>();
+        let corrupt = |what: &str| Failure::new(ErrorKind::Corrupt, what);
         let mut bytes = Vec::new();
-        if layout.is_pumice {
-            let info = pumice::inspect(&stored)?;
-            if (info.dtype, info.shape.as_slice()) != (T::DTYPE, layout.chunk.as_slice()) {
+        let bytes = if self.is_pumice {
+            let info = pumice::inspect(stored)?;
+            if (info.dtype, info.shape.as_slice()) != (T::DTYPE, self.chunk.as_slice()) {
                 return Err(corrupt("a stream of another type or shape"));
             }
-            let reader = pumice::Reader::new(stored.as_slice(), DecodeOptions::new())?;
-            T::extend_le_bytes(&reader.read::<T>()?.data, &mut bytes);
-        } else if layout.is_gzipped {
-            let limit = (n_values * size_of::<T>()) as u64 + 1;
-            MultiGzDecoder::new(stored.as_slice()).take(limit).read_to_end(&mut bytes)?;
+            let values = pumice::Reader::new(stored, DecodeOptions::new())?.read::<T>()?.data;
+            if extents == self.chunk {
+                return Ok(values);
+            }
+            T::extend_le_bytes(&values, &mut bytes);
+            &bytes
+        } else if self.is_gzipped {
+            MultiGzDecoder::new(stored).take(n_bytes as u64 + 1).read_to_end(&mut bytes)?;
+            &bytes
         } else {
-            bytes = stored;
-        }
-        if bytes.len() != n_values * size_of::<T>() {
+            stored
+        };
+        if bytes.len() != n_bytes {
             return Err(corrupt("a chunk of another size"));
         }
-        let mut inside = vec![0; values.len() * size_of::<T>()];
-        copy_corner(&bytes, &layout.chunk, &mut inside, extents, extents, size_of::<T>());
+        let mut values = filled(T::default(), extents.iter().product())?;
+        let mut inside = filled(0, values.len() * size_of::<T>())?;
+        copy_corner(bytes, &self.chunk, &mut inside, extents, extents, size_of::<T>());
         T::copy_from_le_bytes(&inside, &mut values);
         Ok(values)
     }
+}
+
+fn too_many_missing(layout: &Layout) -> Failure {
+    let message = format!("so many chunks are missing that an array of {:?} is mostly not stored", layout.shape);
+    Failure::new(ErrorKind::LimitExceeded, message)
+}
+
+/// The bytes of a file; `None` if there is none. A pipe would be read without end, and a file of more than `limit` bytes is
+/// not what it seems.
+fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
+    let context = io_context("read", path);
+    let size = match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(context(e)),
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        Ok(_) => return Err(Failure::new(ErrorKind::Corrupt, format!("{} is not a file", path.display()))),
+    };
+    if size > limit {
+        let message = format!("{} has {size} bytes, more than it can need", path.display());
+        return Err(Failure::new(ErrorKind::Corrupt, message));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(context)?;
+    Ok(Some(bytes))
 }
 
 fn extents(list: &Json) -> Option<Vec<usize>> {

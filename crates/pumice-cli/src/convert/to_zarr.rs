@@ -18,7 +18,7 @@ use super::catalog::{Catalog, Kind, Plan, chunk_of};
 use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_scale};
 use super::record::{self, HISTORY, Record};
 use super::source::{Input, Variable};
-use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within};
+use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within, filled};
 use crate::bounds::parts;
 use crate::commands::convert::Work;
 use crate::failure::{Failure, Result, io_context};
@@ -261,7 +261,7 @@ impl Store<'_> {
         for start in chunk_starts(shape, &chunk) {
             let extents = extents_within(shape, &chunk, &start);
             let bytes = variable.read_bytes(element, &start, &extents)?;
-            let mut padded = vec![0; chunk.iter().product::<usize>() * size];
+            let mut padded = filled(0, chunk.iter().product::<usize>() * size)?;
             copy_corner(&bytes, &extents, &mut padded, &chunk, &extents, size);
             self.chunk(path, &chunk, &start, &gzipped(&padded)?)?;
         }

@@ -1,9 +1,14 @@
 //! One variable: finds the range for a relative bound, estimates the compressed size, and codes the chunks. Each chunk
 //! is compressed, decompressed and compared before it is written.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use pumice::backend::{Corner, for_each_run};
 use pumice::metrics::Guarantee;
-use pumice::{AnalysisOptions, Config, DecodeOptions, Element, ErrorBound, ErrorKind, Recent, Source, with_dtype};
+use pumice::{
+    AnalysisOptions, Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Recent, Source, with_dtype,
+};
 use pumice_hdf5::{ByteOrder, ChunkType};
 
 use super::catalog::{Plan, chunk_of};
@@ -185,11 +190,8 @@ fn compress_chunks(
         let coded = with_dtype!(plan.chunk_type.dtype, T => {
             let read = |start: &Vec<usize>| chunk.read::<T>(variable, start);
             let values = starts.iter().map(read).collect::<Result<Vec<_>>>()?;
-            std::thread::scope(|scope| {
-                let parts = starts.iter().zip(values);
-                let workers: Vec<_> = parts.map(|(start, values)| scope.spawn(|| chunk.code(start, values))).collect();
-                workers.into_iter().map(join).collect::<Result<Vec<_>>>()
-            })?
+            let parts: Vec<_> = starts.iter().zip(values).collect();
+            on_threads(&parts, |(start, values)| chunk.code(start, values)).into_iter().collect::<Result<Vec<_>>>()?
         });
         for (start, coded) in starts.iter().zip(coded) {
             write(start, &coded.stream)?;
@@ -211,8 +213,35 @@ fn compress_chunks(
     Ok(outcome)
 }
 
-fn join<T>(worker: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+/// Applies `f` to all items, on one thread for each, or on as few as the system allows.
+fn on_threads<T: Sync, R: Send + Sync>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (next, results) = (AtomicUsize::new(0), items.iter().map(|_| OnceLock::new()).collect::<Vec<_>>());
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else { break };
+            let _ = results[at].set(f(item));
+        }
+    };
+    std::thread::scope(|scope| {
+        // This thread works too.
+        for _ in 1..items.len() {
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+    results.into_iter().map(|result| result.into_inner().expect("each item was taken once")).collect()
+}
+
+/// `n` times this value, or an error where the system has no memory for it: files can claim any size.
+pub(crate) fn filled<T: Clone>(value: T, n: usize) -> pumice::Result<Vec<T>> {
+    let mut values = Vec::new();
+    let message = || format!("the system has no memory for {n} values of {} bytes", size_of::<T>());
+    values.try_reserve_exact(n).map_err(|_| Error::new(ErrorKind::LimitExceeded, message()))?;
+    values.resize(n, value);
+    Ok(values)
 }
 
 /// Positions of the first values of all chunks, in C order.
@@ -270,22 +299,22 @@ struct Chunk<'a> {
 impl Chunk<'_> {
     fn read<T: Element>(&self, variable: &Variable<'_>, start: &[usize]) -> Result<Vec<T>> {
         let extents = extents_within(self.shape, &self.plan.chunk_type.extents, start);
-        let mut values = vec![T::default(); extents.iter().product()];
+        let mut values = filled(T::default(), extents.iter().product())?;
         variable.read_box(start, &extents, &mut values)?;
         Ok(values)
     }
 
     /// Pads, compresses, decompresses and compares.
-    fn code<T: Element>(&self, start: &[usize], values: Vec<T>) -> Result<Coded> {
+    fn code<T: Element>(&self, start: &[usize], values: &[T]) -> Result<Coded> {
         let chunk_type = &self.plan.chunk_type;
         let (size, full) = (size_of::<T>(), &chunk_type.extents);
         let extents = extents_within(self.shape, full, start);
         let little = ChunkType { order: ByteOrder::Little, ..chunk_type.clone() };
         let mut bytes = Vec::new();
-        T::extend_le_bytes(&values, &mut bytes);
+        T::extend_le_bytes(values, &mut bytes);
         let mut padded = Vec::new();
         let padding = T::from_f64(chunk_type.fill.unwrap_or(0.0));
-        T::extend_le_bytes(&vec![padding; full.iter().product()], &mut padded);
+        T::extend_le_bytes(&filled(padding, full.iter().product())?, &mut padded);
         copy_corner(&bytes, &extents, &mut padded, full, &extents, size);
         // The stream is the same for both byte orders.
         let stream = match self.plan.pointwise {
@@ -294,11 +323,11 @@ impl Chunk<'_> {
         };
         pumice_hdf5::decode(&stream, &little, &mut padded, DecodeOptions::new().threads(1))?;
         copy_corner(&padded, full, &mut bytes, &extents, &extents, size);
-        let mut restored = vec![T::default(); values.len()];
+        let mut restored = filled(T::default(), values.len())?;
         T::copy_from_le_bytes(&bytes, &mut restored);
         let ranges: Vec<_> = extents.iter().map(|&n| 0..n).collect();
         let info = pumice::inspect(&stream)?;
-        let found = Guarantee::of(&info).compare(&ranges, &values, &restored);
+        let found = Guarantee::of(&info).compare(&ranges, values, &restored);
         if !found.bound_kept() {
             let message = format!("an error of {:e} breaks the bound; nothing was written", found.max_abs_error);
             return Err(Failure::new(ErrorKind::BoundBroken, message)
@@ -333,6 +362,18 @@ mod tests {
         let starts: Vec<_> = chunk_starts(&[5, 4], &[2, 4]).collect();
         assert_eq!(starts, [[0, 0], [2, 0], [4, 0]]);
         assert_eq!(extents_within(&[5, 4], &[2, 4], &[4, 0]), [1, 4]);
+    }
+
+    #[test]
+    fn items_are_worked_on_in_order_whatever_the_threads() {
+        let items: Vec<usize> = (0..100).collect();
+        assert_eq!(on_threads(&items, |n| n * n), items.iter().map(|n| n * n).collect::<Vec<_>>());
+        assert!(on_threads(&[0; 0], |n| *n).is_empty());
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        assert_eq!(filled(0_u64, 1 << 60).unwrap_err().kind(), ErrorKind::LimitExceeded);
     }
 
     #[test]
