@@ -52,6 +52,13 @@ pub(crate) fn number(value: f64, digits: usize) -> String {
     format!("{}e{exponent}", trim_zeros(mantissa))
 }
 
+/// The shortest text that gives exactly this number again, with an exponent only where the plain number would be long.
+#[cfg(feature = "hdf5")]
+pub(crate) fn exact(value: f64) -> String {
+    let is_plain = value == 0.0 || (1e-4..1e16).contains(&value.abs());
+    if is_plain { format!("{value}") } else { format!("{value:e}") }
+}
+
 fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
@@ -151,6 +158,25 @@ mod tests {
         assert_eq!(number(1e20, 4), "1e20");
         assert_eq!(number(123_456.0, 4), "123456");
         assert_eq!(number(f64::INFINITY, 4), "inf");
+    }
+
+    #[test]
+    #[cfg(feature = "hdf5")]
+    fn exact_numbers_come_back() {
+        let texts = [
+            (1.0, "1"),
+            (1e-3, "0.001"),
+            (-53.836_700_439_453_125, "-53.836700439453125"),
+            (1e-5, "1e-5"),
+            (-2.5e20, "-2.5e20"),
+            (123_456_789.0, "123456789"),
+            (0.0, "0"),
+            (f64::NAN, "NaN"),
+        ];
+        for (value, text) in texts {
+            assert_eq!(exact(value), text);
+            assert!(value.is_nan() || text.parse() == Ok(value));
+        }
     }
 
     #[test]

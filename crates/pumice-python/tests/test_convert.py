@@ -159,8 +159,8 @@ def test_every_variable_keeps_its_bound(source, converted):
             assert variable.pumice_max_abs_error == largest > 0
             assert variable.pumice_version and variable.pumice_preset in ("small", "balanced")
         assert (file["T"][:, :10, :10] == np.float32(1e20)).all()
-        assert file["T"].pumice_bound == "abs 1e-2"
-        assert file["U"].pumice_bound.startswith("rel 1e-3 of the range ")
+        assert file["T"].pumice_bound == "abs 0.01"
+        assert file["U"].pumice_bound.startswith("rel 0.001 of the range ")
         assert file["U"].endian() == "big"
         assert "pumice_bound" not in file["area"].ncattrs()
     assert path.stat().st_size < (source / "in.nc").stat().st_size / 4
@@ -201,7 +201,7 @@ def test_zarr(source, tmp_path):
     assert report["left_out"] == []
     with xarray.open_zarr(tmp_path / "out.zarr") as dataset, xarray.open_dataset(source / "in.nc") as original:
         assert dataset.attrs["title"] == "a test" and dataset.attrs["numbers"] == [1.5, 2.5]
-        assert dataset["T"].dims == ("time", "lat", "lon") and dataset["T"].attrs["pumice_bound"] == "abs 1e-2"
+        assert dataset["T"].dims == ("time", "lat", "lon") and dataset["T"].attrs["pumice_bound"] == "abs 0.01"
         for name in "time", "lat", "area", "mask", "time_bnds":
             xarray.testing.assert_equal(dataset[name].drop_vars(dataset[name].coords), original[name].drop_vars(original[name].coords))
         assert list(dataset["station"].values) == list(original["station"].values) == [f"row {i}" for i in range(ROWS)]
@@ -489,7 +489,7 @@ def test_a_second_conversion_keeps_the_record_of_the_first(source, converted, tm
         assert str(file["T"].__dict__) == str(first)
     with netCDF4.Dataset(tmp_path / "more.nc") as file:
         file.set_auto_mask(False)
-        assert file["T"].pumice_bound == "abs 1e-2, then abs 1e-1"
+        assert file["T"].pumice_bound == "abs 0.01, then abs 0.1"
         assert np.abs(file["T"][:].astype("f8") - values()["T"]).max() <= file["T"].pumice_max_abs_error <= first_error + 0.1
 
 
@@ -561,14 +561,14 @@ def test_several_bounds_hold_together(source, tmp_path):
     t, u = values()["T"].astype("f8"), values()["U"].astype("f8")
     assert 0 < errors["T"] <= 0.02 < 1e-3 * np.ptp(t[t < 1e19]) and 0 < errors["U"] <= min(0.02, 1e-3 * np.ptp(u))
     with netCDF4.Dataset(tmp_path / "out.nc") as file:
-        assert file["U"].pumice_bound.startswith("abs 2e-2 and rel 1e-3 of the range ")
+        assert file["U"].pumice_bound.startswith("abs 0.02 and rel 0.001 of the range ")
     (tmp_path / "fields.toml").write_text("[[field]]\nname = 'Q'\nabs = 0.001\npwrel = 0.01\n")
     message = convert("in.nc", tmp_path / "x.nc", "--config", tmp_path / "fields.toml", code=3, folder=source)
     assert "Q: pwrel beside abs or rel" in message and ".zarr" in message
     convert("in.nc", tmp_path / "out.zarr", "--config", tmp_path / "fields.toml", folder=source)
     with xarray.open_zarr(tmp_path / "out.zarr") as dataset:
         q, error = values()["Q"].astype("f8"), np.abs(dataset["Q"].values.astype("f8") - values()["Q"])
-        assert (error <= 0.01 * q).all() and error.max() <= 0.001 and dataset["Q"].attrs["pumice_bound"] == "abs 1e-3 and pwrel 1e-2"
+        assert (error <= 0.01 * q).all() and error.max() <= 0.001 and dataset["Q"].attrs["pumice_bound"] == "abs 0.001 and pwrel 0.01"
 
 
 def test_bounds_of_packed_variables_are_in_unpacked_units(tmp_path):
@@ -587,7 +587,7 @@ def test_bounds_of_packed_variables_are_in_unpacked_units(tmp_path):
         file.set_auto_maskandscale(False)
         error = np.abs(file["floats"][:].astype("f8") - data).max()
         assert 0.2 < error <= 0.01 / 0.03 and abs(file["floats"].pumice_max_abs_error - 0.03 * error) < 1e-9
-        assert file["floats"].pumice_bound == "abs 1e-2, of unpacked values"
+        assert file["floats"].pumice_bound == "abs 0.01, of unpacked values"
         assert np.abs(file["plain"][:].astype("f8") - data).max() <= 0.01 and (file["shorts"][:] == data.astype("i2")).all()
     message = convert("in.nc", "x.nc", "--pwrel", "0.01", code=2, folder=tmp_path)
     assert "floats: pwrel cannot be given" in message and "add_offset" in message

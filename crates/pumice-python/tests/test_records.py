@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
 def test_records_say_what_was_done(folder):
     with netCDF4.Dataset(folder / "out.nc") as file:
         file.set_auto_mask(False)
-        assert file["T"].pumice_bound == "abs 1e-2" and file["P"].pumice_bound == "lossless"
+        assert file["T"].pumice_bound == "abs 0.01" and file["P"].pumice_bound == "lossless"
         assert file["T"].pumice_date == "2001-09-09T01:46:40Z"
         lines = file.history.splitlines()
         assert lines[0].startswith("2001-09-09T01:46:40Z: pumice convert in.nc out.nc --config fields.toml (version ")
@@ -95,7 +95,7 @@ def test_info_lists_and_check_verifies(folder, name):
         assert all(variable["is_as_recorded"] for variable in variables.values())
     assert variables["T"]["found_max_abs_error"] == variables["T"]["max_abs_error"] > 0 == variables["P"]["found_max_abs_error"]
     text = run("check", "in.nc", name, folder=folder)
-    assert "match the record" in text and "found" in text and "abs 1e-2" in text
+    assert "match the record" in text and "found" in text and "abs 0.01" in text
     assert "bounds, fill values and shapes are those of the file" in run("check", "in.nc", name, "--abs", "1", code=2, folder=folder)
 
 
@@ -166,27 +166,203 @@ def test_a_second_conversion_does_not_add_to_a_record_that_is_not_true(folder, t
     with h5py.File(tmp_path / "out.nc", "a") as file:
         one_value(file["T"])
     report = json.loads(run("convert", "out.nc", "more.nc", "--abs", "0.1", "--json", folder=tmp_path))
-    assert len(report["notes"]) == 1 and report["notes"][0].startswith("T: rewritten since an earlier conversion (abs 1e-2)")
+    assert len(report["notes"]) == 1 and report["notes"][0].startswith("T: rewritten since an earlier conversion (abs 0.01)")
     with netCDF4.Dataset(tmp_path / "more.nc") as file:
-        assert file["T"].pumice_bound == "abs 1e-2, then unknown changes, then abs 1e-1"
+        assert file["T"].pumice_bound == "abs 0.01, then unknown changes, then abs 0.1"
         assert np.isnan(file["T"].pumice_max_abs_error)
-        assert file["U"].pumice_bound == "abs 1e-2, then abs 1e-1" and 0.01 < file["U"].pumice_max_abs_error <= 0.11
-        assert file["P"].pumice_bound == "abs 1e-1"
+        assert file["U"].pumice_bound == "abs 0.01, then abs 0.1" and 0.01 < file["U"].pumice_max_abs_error <= 0.11
+        assert file["P"].pumice_bound == "abs 0.1"
     variables = checked("check", "more.nc", folder=tmp_path)
     assert all(variable["is_as_recorded"] for variable in variables.values()) and variables["T"]["max_abs_error"] is None
     # A lossless conversion keeps a true record, and says of the others what is known.
     run("convert", "out.nc", "same.nc", folder=tmp_path)
     with netCDF4.Dataset(tmp_path / "same.nc") as file:
-        assert file["T"].pumice_bound == "abs 1e-2, then unknown changes, then lossless"
-        assert file["U"].pumice_bound == "abs 1e-2" and file["U"].pumice_date == "2001-09-09T01:46:40Z"
+        assert file["T"].pumice_bound == "abs 0.01, then unknown changes, then lossless"
+        assert file["U"].pumice_bound == "abs 0.01" and file["U"].pumice_date == "2001-09-09T01:46:40Z"
     assert checked("check", "same.nc", folder=tmp_path)["T"]["is_as_recorded"]
 
 
-def test_a_missing_checksum_is_no_proof(folder, tmp_path):
+@pytest.mark.parametrize("checksum", [None, "xxh3:0123456789abcdef"])
+def test_a_missing_checksum_proves_nothing(folder, tmp_path, checksum):
     shutil.copy(folder / "out.nc", tmp_path / "out.nc")
     with netCDF4.Dataset(tmp_path / "out.nc", "a") as file:
         del file["T"].pumice_data_checksum
-    assert not checked("check", "out.nc", code=1, folder=tmp_path)["T"]["is_as_recorded"]
+        if checksum:
+            file["T"].pumice_data_checksum = checksum
+    variables = checked("check", "out.nc", folder=tmp_path)
+    assert variables["T"]["is_as_recorded"] is None and variables["U"]["is_as_recorded"]
+    assert "not checked: the record has no checksum" in run("info", "out.nc", "--verify", folder=tmp_path)
+    # The errors can be compared all the same.
+    assert 0 < checked("check", folder / "in.nc", "out.nc", folder=tmp_path)["T"]["found_max_abs_error"] <= 0.01
+    # Another conversion does not add to errors of values that may be others.
+    report = json.loads(run("convert", "out.nc", "more.nc", "--abs", "0.1", "--json", folder=tmp_path))
+    assert len(report["notes"]) == 1 and "T: the record of an earlier conversion (abs 0.01) has no checksum" in report["notes"][0]
+    assert np.isnan(netCDF4.Dataset(tmp_path / "more.nc")["T"].pumice_max_abs_error)
+
+
+def test_the_record_of_a_short_variable_holds_in_zarr(tmp_path):
+    values = np.random.default_rng(3).standard_normal((60, 500)).cumsum(-1).astype("f4")
+    with netCDF4.Dataset(tmp_path / "short.nc", "w") as file:
+        file.createDimension("member", 2), file.createDimension("time", None), file.createDimension("x", 500)
+        for name in "whole", "short", "kept":
+            variable = file.createVariable(name, "f4", ("member", "time", "x"), chunksizes=(1, 10, 500), fill_value=1e20)
+            variable[:, : 60 if name == "whole" else 40] = values[None, : 60 if name == "whole" else 40]
+    run("convert", "short.nc", "one.nc", "--abs", "0.01", folder=tmp_path)
+    (tmp_path / "fields.toml").write_text("[[field]]\nname = 'kept'\nkeep = true\n")
+    for bounds, bound in (("--abs", "0.02"), "abs 0.01, then abs 0.02"), ((), "abs 0.01"):
+        report = json.loads(run("convert", "one.nc", "two.zarr", *bounds, "--config", "fields.toml", "--json", folder=tmp_path))
+        assert report["notes"] == []
+        variables = checked("check", "two.zarr", folder=tmp_path)
+        assert {name: variable["bound"] for name, variable in variables.items()} == {"whole": bound, "short": bound, "kept": "abs 0.01"}
+        assert all(variable["is_as_recorded"] for variable in variables.values())
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_fill_values_that_a_rule_replaces_are_ordinary(tmp_path, name):
+    values = np.round(np.random.default_rng(4).standard_normal((200, 300)).cumsum(-1)).astype("f4") + np.float32(0.4)
+    values[::3, ::5] = 5
+    with netCDF4.Dataset(tmp_path / "in.nc", "w") as file:
+        file.createDimension("y", 200), file.createDimension("x", 300)
+        variable = file.createVariable("v", "f4", ("y", "x"))
+        variable.missing_value = np.float32(5)
+        variable.set_auto_mask(False)
+        variable[:] = values
+    (tmp_path / "fields.toml").write_text("[[field]]\nname = 'v'\nabs = 0.3\nfill = -999\n")
+    run("convert", "in.nc", name, "--config", "fields.toml", folder=tmp_path)
+    found = checked("check", "in.nc", name, folder=tmp_path)["v"]
+    assert found["n_mismatched_special"] == 0 and found["found_max_abs_error"] == found["max_abs_error"] > 0
+    if name == "out.nc":
+        # What both conversions keep: no value. The next one starts from values without loss, and has the declared one.
+        run("convert", "out.nc", "two.nc", "--abs", "0.1", folder=tmp_path)
+        assert checked("check", "in.nc", "two.nc", folder=tmp_path)["v"]["n_mismatched_special"] == 0
+        with h5py.File(tmp_path / "out.nc", "a") as file:
+            del file["v"].attrs["pumice_fill_values"]
+        assert "changed NaN, infinite or fill values" in run("check", "in.nc", name, code=1, folder=tmp_path)
+
+
+def packed(folder):
+    with netCDF4.Dataset(folder / "in.nc", "w") as file:
+        file.createDimension("y", 200), file.createDimension("x", 300)
+        variable = file.createVariable("v", "f4", ("y", "x"))
+        variable.set_auto_maskandscale(False)
+        variable.scale_factor, variable.add_offset = 0.1, 3.0
+        variable[:] = np.random.default_rng(6).standard_normal((200, 300)).cumsum(-1)
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_records_cover_the_packing(tmp_path, name):
+    pytest.importorskip("zarr")
+    packed(tmp_path)
+    run("convert", "in.nc", name, "--abs", "0.01", folder=tmp_path)
+    found = checked("check", "in.nc", name, folder=tmp_path)["v"]
+    assert found["is_as_recorded"] and found["is_packed_alike"]
+
+    def repack(array):
+        array.attrs["scale_factor"] = 10.0
+
+    copy = tmp_path / f"copy-{name}"
+    shutil.copytree(tmp_path / name, copy) if copy.suffix == ".zarr" else shutil.copy(tmp_path / name, copy)
+    if name == "out.nc":
+        with h5py.File(copy, "a") as file:
+            repack(file["v"])
+    else:
+        import zarr
+
+        repack(zarr.open(copy)["v"])
+    assert checked("check", copy, code=1, folder=tmp_path)["v"]["is_as_recorded"] is False
+    # An original that is packed in another way.
+    with h5py.File(tmp_path / "in.nc", "a") as file:
+        repack(file["v"])
+    found = checked("check", "in.nc", name, code=1, folder=tmp_path)["v"]
+    assert found["is_as_recorded"] and found["is_packed_alike"] is False
+    if name == "out.nc":
+        report = json.loads(run("convert", copy, "more.nc", "--abs", "0.1", "--json", folder=tmp_path))
+        assert report["notes"][0].startswith("v: rewritten since")
+        # The record of values that are no longer packed does not speak of packed ones.
+        with h5py.File(copy, "a") as file:
+            del file["v"].attrs["scale_factor"], file["v"].attrs["add_offset"]
+        run("convert", copy, "plain.nc", "--abs", "0.1", folder=tmp_path)
+        with h5py.File(tmp_path / "plain.nc") as file:
+            assert "pumice_packing" not in file["v"].attrs
+        assert checked("check", "plain.nc", folder=tmp_path)["v"]["is_as_recorded"]
+
+
+def test_lossless_records_of_packed_values_start_anew(tmp_path):
+    packed(tmp_path)
+    run("convert", "in.nc", "same.nc", folder=tmp_path)
+    run("convert", "same.nc", "out.nc", "--abs", "0.01", folder=tmp_path)
+    with netCDF4.Dataset(tmp_path / "same.nc") as same, netCDF4.Dataset(tmp_path / "out.nc") as out:
+        assert same["v"].pumice_bound == "lossless" and out["v"].pumice_bound == "abs 0.01, of unpacked values"
+        assert 0 < out["v"].pumice_max_abs_error <= 0.01
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest(folder, tmp_path):
+    for name in "out.nc", "out.zarr":
+        copy = tmp_path / name
+        shutil.copytree(folder / name, copy) if copy.suffix == ".zarr" else shutil.copy(folder / name, copy)
+        if name == "out.nc":
+            with h5py.File(copy) as file:
+                chunk = file["T"].id.get_chunk_info(0)
+            path, place = copy, chunk.byte_offset + chunk.size // 2
+        else:
+            path = copy / "T/c/0/0/0"
+            place = path.stat().st_size // 2
+        data = bytearray(path.read_bytes())
+        data[place] ^= 255
+        path.write_bytes(data)
+        for command in ("check", name), ("info", name, "--verify"), ("check", folder / "in.nc", name):
+            variables = checked(*command, code=4, folder=tmp_path)
+            assert "wrong checksum" in variables["T"]["not_checked"] and "recover" not in variables["T"]["not_checked"]
+            assert variables["T"]["is_as_recorded"] is None and variables["U"]["is_as_recorded"] and variables["P"]["is_as_recorded"]
+        assert "T: " in run("check", name, code=4, folder=tmp_path)
+
+
+def store(folder, shape, chunk, codecs=("bytes",)):
+    """A store of one array with a record, without chunks."""
+    codecs = [{"name": name} if isinstance(name, str) else name[0] for name in codecs]
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0.0,
+        "codecs": codecs,
+        "attributes": {"pumice_bound": "abs 1", "pumice_data_checksum": "splitmix64-sum:0123456789abcdef"},
+    }
+    (folder / "x").mkdir(parents=True)
+    (folder / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
+    (folder / "x/zarr.json").write_text(json.dumps(document))
+    return folder
+
+
+def limited(limit, *arguments, folder):
+    """Exit code and errors of a command that ends within a minute, under a limit of the shell."""
+    command = ["sh", "-c", f'{limit}; exec pumice "$@"', "sh", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    return ended.returncode, ended.stderr
+
+
+def test_hostile_stores_end_with_an_error(tmp_path):
+    store(tmp_path / "large.zarr", [1 << 32], [1 << 32])
+    code, message = limited("ulimit -v 4194304", "check", "large.zarr", folder=tmp_path)
+    assert code == 7 and "the system has no memory" in message
+    store(tmp_path / "many.zarr", [10**12], [1])
+    code, message = limited("true", "check", "many.zarr", folder=tmp_path)
+    assert code == 7 and "so many chunks are missing" in message
+    (store(tmp_path / "pipe.zarr", [4], [4]) / "x/c").mkdir()
+    os.mkfifo(tmp_path / "pipe.zarr/x/c/0")
+    code, message = limited("true", "check", "pipe.zarr", folder=tmp_path)
+    assert code == 4 and "is not a file" in message
+    (store(tmp_path / "long.zarr", [4], [4]) / "x/c").mkdir()
+    for name in "x/c/0", "zarr.json":
+        os.truncate(os.open(tmp_path / "long.zarr" / name, os.O_CREAT | os.O_WRONLY), 1 << 40)
+        code, message = limited("true", "check", "long.zarr", folder=tmp_path)
+        assert code == 4 and "more than it can need" in message
+    store(tmp_path / "codecs.zarr", [4], [4], ("bytes", ["x"]))
+    code, message = limited("true", "check", "codecs.zarr", folder=tmp_path)
+    assert code == 3 and "codecs (bytes, x)" in message
 
 
 def test_codecs_that_are_not_read_are_named(folder, tmp_path):

@@ -199,7 +199,7 @@ impl Args {
         for bound in self.bounds.iter().flat_map(BoundArgs::bounds) {
             let (kind, value) = parts(bound);
             words.push(format!("--{kind}"));
-            words.extend(value.map(|value| format!("{value:e}")));
+            words.extend(value.map(text::exact));
         }
         words.extend(self.preset.into_iter().flat_map(|preset| ["--preset".into(), preset.to_string()]));
         words.extend(self.chunks.iter().flat_map(|chunks| ["--chunks".into(), chunks.to_string()]));
@@ -248,13 +248,17 @@ fn add_notes(args: &Args, input: &Input, catalog: &mut Catalog, outcomes: &[Outc
         let earlier = Record::of(&variable.dataset)?;
         if let (Some(outcome), Some(earlier)) = (outcomes.next(), earlier)
             && !args.dry_run
-            && !earlier.speaks_of(outcome.input_checksum)
         {
-            catalog.notes.push(format!(
-                "{}: rewritten since an earlier conversion ({}), whose record speaks of other values",
-                item.shown(),
-                earlier.bound
-            ));
+            let (name, bound) = (item.shown(), earlier.bound.as_str());
+            match earlier.speaks_of(outcome.input_checksum, plan.packing) {
+                Some(true) => {}
+                Some(false) => catalog.notes.push(format!(
+                    "{name}: rewritten since an earlier conversion ({bound}), whose record speaks of other values"
+                )),
+                None => catalog.notes.push(format!(
+                    "{name}: the record of an earlier conversion ({bound}) has no checksum, so its values may have changed"
+                )),
+            }
         }
         let n_values = variable.shape().iter().fold(1, |n: usize, extent| n.saturating_mul(*extent));
         if args.dry_run || n_values >= MANY_VALUES {

@@ -6,7 +6,7 @@ use std::path::Path;
 use pumice::ErrorKind;
 use serde::Serialize;
 
-use crate::convert::converted::{Converted, Recorded};
+use crate::convert::converted::{Converted, Found, Recorded};
 use crate::convert::record::Record;
 use crate::convert::source::Input;
 use crate::failure::{Failure, Result};
@@ -28,9 +28,9 @@ struct VariableReport {
 }
 
 /// What a look at the values found.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct ValuesReport {
-    /// Whether they are those that the record speaks of; null if they could not be read.
+    /// Whether they are those that the record speaks of; null if that is not known.
     is_as_recorded: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_checked: Option<String>,
@@ -39,6 +39,11 @@ struct ValuesReport {
     found_max_abs_error: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     n_mismatched_special: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_packed_alike: Option<bool>,
+    /// Why they could not be read.
+    #[serde(skip)]
+    unreadable: Option<Failure>,
 }
 
 /// What `--json` prints.
@@ -53,7 +58,7 @@ pub(crate) fn info(path: &Path, verify: bool, ui: &Ui) -> Result<()> {
     let converted = Converted::open(path).map_err(|e| e.at(path))?;
     let report = report(path, &converted, verify.then_some(None), ui)?;
     ui.report(&report, || describe(&report))?;
-    judge(&report)
+    judge(report)
 }
 
 /// Checks the records; with the original, the errors as well.
@@ -65,21 +70,16 @@ pub(crate) fn check(path: &Path, original: Option<&Path>, ui: &Ui) -> Result<()>
     let original = original.map(|original| converted.original(original).map_err(|e| e.at(original))).transpose()?;
     let report = report(path, &converted, Some(original.as_ref()), ui)?;
     ui.report(&report, || describe(&report))?;
-    judge(&report)
+    judge(report)
 }
 
 /// `original`: `None` only lists the records, `Some` reads the values.
 fn report(path: &Path, converted: &Converted, original: Option<Option<&Input>>, ui: &Ui) -> Result<Report> {
-    let mut total = 0;
-    if original.is_some() {
-        for recorded in converted.recorded() {
-            total += converted.n_bytes(recorded)?;
-        }
-    }
-    let bar = ui.bytes_bar(total, "reading");
+    let n_bytes = |recorded| if original.is_some() { converted.n_bytes(recorded) } else { 0 };
+    let bar = ui.bytes_bar(converted.recorded().iter().map(n_bytes).fold(0, u64::saturating_add), "reading");
     let mut variables = Vec::new();
     for recorded in converted.recorded() {
-        let values = original.map(|original| values(converted, recorded, original, &|n| bar.inc(n))).transpose()?;
+        let values = original.map(|original| values(converted, recorded, original, &|n| bar.inc(n)));
         let Record { bound, preset, version, date, max_abs_error, .. } = recorded.record.clone();
         let name = recorded.name.clone();
         variables.push(VariableReport { name, bound, preset, version, date, max_abs_error, values });
@@ -93,30 +93,31 @@ fn values(
     recorded: &Recorded,
     original: Option<&Input>,
     progress: &dyn Fn(u64),
-) -> Result<ValuesReport> {
+) -> ValuesReport {
     match converted.verify(recorded, original, progress) {
-        Ok(found) => Ok(ValuesReport {
-            is_as_recorded: Some(found.is_as_recorded),
-            not_checked: None,
-            found_max_abs_error: found.max_abs_error,
-            n_mismatched_special: found.max_abs_error.map(|_| found.n_mismatched_special),
-        }),
-        Err(failure) if failure.kind() == ErrorKind::Unsupported => Ok(ValuesReport {
-            is_as_recorded: None,
+        Ok(Found { is_as_recorded, compared }) => ValuesReport {
+            is_as_recorded,
+            not_checked: is_as_recorded.is_none().then(|| "the record has no checksum".into()),
+            found_max_abs_error: compared.as_ref().map(|compared| compared.max_abs_error),
+            n_mismatched_special: compared.as_ref().map(|compared| compared.n_mismatched_special),
+            is_packed_alike: compared.as_ref().map(|compared| compared.is_packed_alike),
+            unreadable: None,
+        },
+        Err(failure) => ValuesReport {
             not_checked: Some(failure.message()),
-            found_max_abs_error: None,
-            n_mismatched_special: None,
-        }),
-        Err(failure) => Err(failure.within(&recorded.name)),
+            unreadable: Some(failure.within(&recorded.name)),
+            ..ValuesReport::default()
+        },
     }
 }
 
 impl VariableReport {
     /// Whether the original shows that the record is wrong.
-    fn has_larger_error(&self) -> bool {
+    fn differs_from_original(&self) -> bool {
         self.values.as_ref().is_some_and(|values| {
             values.found_max_abs_error.is_some_and(|found| found > self.max_abs_error)
                 || values.n_mismatched_special.is_some_and(|n| n > 0)
+                || values.is_packed_alike == Some(false)
         })
     }
 
@@ -127,16 +128,19 @@ impl VariableReport {
     fn verdict(&self) -> String {
         match &self.values {
             None => String::new(),
-            Some(ValuesReport { not_checked: Some(why), .. }) => format!("not checked: {why}"),
             Some(_) if self.is_rewritten() => "rewritten since: the record speaks of others".into(),
-            Some(_) if self.has_larger_error() => "match the record, but not the original".into(),
+            Some(ValuesReport { is_as_recorded: Some(true), .. }) if self.differs_from_original() => {
+                "match the record, but not the original".into()
+            }
+            Some(_) if self.differs_from_original() => "do not match the original".into(),
+            Some(ValuesReport { not_checked: Some(why), .. }) => format!("not checked: {why}"),
             Some(_) => "match the record".into(),
         }
     }
 }
 
-/// Fails if a record is not true, or could not be checked.
-fn judge(report: &Report) -> Result<()> {
+/// Fails if a record is not true, or values could not be read.
+fn judge(report: Report) -> Result<()> {
     let names = |is: &dyn Fn(&VariableReport) -> bool| -> Option<String> {
         let names: Vec<&str> =
             report.variables.iter().filter(|variable| is(variable)).map(|variable| variable.name.as_str()).collect();
@@ -146,15 +150,19 @@ fn judge(report: &Report) -> Result<()> {
         let message = format!("rewritten since their conversion, so that their records speak of other values: {names}");
         return Err(Failure::new(ErrorKind::BoundBroken, message));
     }
-    if let Some(names) = names(&VariableReport::has_larger_error) {
-        let message = format!("larger errors than recorded, or changed NaN, infinite or fill values: {names}");
+    if let Some(names) = names(&VariableReport::differs_from_original) {
+        let message = format!(
+            "larger errors than recorded, changed NaN, infinite or fill values, or another scale_factor or add_offset: \
+             {names}"
+        );
         return Err(Failure::new(ErrorKind::BoundBroken, message).hint("is this the original that was converted?"));
     }
-    if let Some(names) = names(&|variable| variable.values.as_ref().is_some_and(|values| values.not_checked.is_some()))
-    {
-        return Err(Failure::new(ErrorKind::Unsupported, format!("not checked: {names}")));
+    let mut unreadable = report.variables.into_iter().filter_map(|variable| variable.values?.unreadable);
+    let Some(first) = unreadable.next() else { return Ok(()) };
+    match unreadable.count() {
+        0 => Err(first),
+        n => Err(first.hint(format!("{n} more could not be read"))),
     }
-    Ok(())
 }
 
 fn describe(report: &Report) -> String {

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) pointwise: Option<ErrorBound>,
     pub(crate) chunk_type: ChunkType,
     pub(crate) packing: Option<Packing>,
+    /// The fill values that attributes declare, where the user has named others instead.
+    pub(crate) replaced_fills: Option<Vec<f64>>,
 }
 
 /// One member of a group.
@@ -334,13 +336,17 @@ fn plan(dataset: &Dataset, dtype: DType, order: ByteOrder, treatment: Treatment)
             dataset.chunk_shape()?.filter(is_enough).unwrap_or_else(|| chunk_of(shape))
         }
     };
-    let fills = if treatment.fills.is_empty() { declared_fills(dataset)? } else { treatment.fills.clone() };
+    let declared = declared_fills(dataset)?;
+    let (fills, replaced_fills) = match treatment.fills.is_empty() {
+        true => (declared, None),
+        false => (treatment.fills.clone(), Some(declared)),
+    };
     let Treatment { preset, stable, .. } = treatment;
     let options = FilterOptions { bound: ErrorBound::Lossless, preset, stable, range: None, fills };
     let chunk_type = ChunkType { dtype, order, extents, fill: dataset.fill()?, shuffled: false };
     chunk_type.n_bytes().ok_or_else(|| Failure::invalid("the chunks are too large"))?;
     let Treatment { bounds, range, .. } = treatment;
-    Ok(Plan { bounds, range, shown_range: None, options, pointwise: None, chunk_type, packing })
+    Ok(Plan { bounds, range, shown_range: None, options, pointwise: None, chunk_type, packing, replaced_fills })
 }
 
 /// A chunk of about a million values, of whole rows and planes where possible.

@@ -8,7 +8,7 @@ use pumice::metrics::{Findings, Guarantee};
 use pumice::{DType, Element, with_dtype};
 use pumice_hdf5::files::{Group, Link};
 
-use super::catalog::{Catalog, check_depth, chunk_of, declared_fills};
+use super::catalog::{Catalog, check_depth, chunk_of, declared_fills, unprefixed};
 use super::netcdf4::NOT_A_COORDINATE;
 use super::packing::Packing;
 use super::record::{Checksum, Record};
@@ -53,17 +53,26 @@ pub(crate) struct Recorded {
     path: String,
     pub(crate) name: String,
     pub(crate) record: Record,
+    /// How its values are packed now.
+    packing: Option<Packing>,
     /// Index of the array in the store.
     at: usize,
 }
 
 /// What a look at the values of a variable found.
 pub(crate) struct Found {
-    /// Whether the values are those that the record speaks of.
-    pub(crate) is_as_recorded: bool,
-    /// Compared with the original: the largest error, and how many NaN, infinite and fill values changed.
-    pub(crate) max_abs_error: Option<f64>,
+    /// Whether the values are those that the record speaks of; `None` if it has no checksum.
+    pub(crate) is_as_recorded: Option<bool>,
+    pub(crate) compared: Option<Compared>,
+}
+
+/// What a comparison with the original found.
+pub(crate) struct Compared {
+    pub(crate) max_abs_error: f64,
+    /// How many NaN, infinite and fill values changed.
     pub(crate) n_mismatched_special: u64,
+    /// Whether readers unpack both in the same way.
+    pub(crate) is_packed_alike: bool,
 }
 
 impl Converted {
@@ -72,8 +81,9 @@ impl Converted {
         let values = if path.is_dir() {
             let arrays = store::arrays(path)?;
             for (at, array) in arrays.iter().enumerate() {
-                if let Some(record) = Record::of_json(&array.attributes()) {
-                    recorded.push(Recorded { path: array.path.clone(), name: array.path.clone(), record, at });
+                if let Some(record) = array.record()? {
+                    let (path, packing) = (array.path.clone(), array.packing()?);
+                    recorded.push(Recorded { name: path.clone(), path, record, packing, at });
                 }
             }
             Values::Zarr(arrays)
@@ -102,20 +112,16 @@ impl Converted {
         Ok(input)
     }
 
-    /// Size of the values of a variable, for progress.
-    pub(crate) fn n_bytes(&self, recorded: &Recorded) -> Result<u64> {
-        let (shape, size) = match &self.values {
-            Values::Hdf5(input) => {
-                let variable = input.variable(&recorded.path)?;
+    /// Size of the values of a variable, for progress; 0 if that is not known, which is an error when they are read.
+    pub(crate) fn n_bytes(&self, recorded: &Recorded) -> u64 {
+        let layout = match &self.values {
+            Values::Hdf5(input) => input.variable(&recorded.path).map(|variable| {
                 let size = variable.dataset.float_type().map_or(0, |(dtype, _)| dtype.size());
                 (variable.shape().to_vec(), size)
-            }
-            Values::Zarr(arrays) => match arrays[recorded.at].layout() {
-                Ok(layout) => (layout.shape, layout.dtype.size()),
-                Err(_) => (vec![0], 0),
-            },
+            }),
+            Values::Zarr(arrays) => arrays[recorded.at].layout().map(|layout| (layout.shape, layout.dtype.size())),
         };
-        Ok(shape.iter().fold(size as u64, |n, extent| n.saturating_mul(*extent as u64)))
+        layout.map_or(0, |(shape, size)| shape.iter().fold(size as u64, |n, extent| n.saturating_mul(*extent as u64)))
     }
 
     /// Reads all values of a variable, and compares them with the record, and with the original if there is one.
@@ -130,7 +136,9 @@ impl Converted {
                 let variable = input.variable(&recorded.path)?;
                 variable.dataset.require_filters()?;
                 // Other types are those of programs that have packed the values since.
-                let Some((dtype, _)) = variable.dataset.float_type() else { return Ok(Found::rewritten()) };
+                let Some((dtype, _)) = variable.dataset.float_type() else {
+                    return Ok(Found { is_as_recorded: Some(false), compared: None });
+                };
                 (dtype, variable.shape().to_vec())
             }
             Values::Zarr(arrays) => {
@@ -172,20 +180,15 @@ impl Converted {
             }
             Values::Hdf5(input) => for_each_box(&input.variable(&recorded.path)?, &mut use_box)?,
         }
-        Ok(Found {
-            is_as_recorded: recorded.record.speaks_of(checksum),
-            max_abs_error: original.map(|original| {
-                let error = findings.total.max_abs_error;
-                original.packing.map_or(error, |packing| packing.unpacked_error(error))
-            }),
-            n_mismatched_special: findings.total.n_mismatched_special,
-        })
-    }
-}
-
-impl Found {
-    fn rewritten() -> Self {
-        Self { is_as_recorded: false, max_abs_error: None, n_mismatched_special: 0 }
+        let compared = original.map(|original| {
+            let error = findings.total.max_abs_error;
+            Compared {
+                max_abs_error: original.packing.map_or(error, |packing| packing.unpacked_error(error)),
+                n_mismatched_special: findings.total.n_mismatched_special,
+                is_packed_alike: original.packing == recorded.packing,
+            }
+        });
+        Ok(Found { is_as_recorded: recorded.record.speaks_of(checksum, recorded.packing), compared })
     }
 }
 
@@ -212,7 +215,11 @@ fn original_of<'a>(input: &'a Input, recorded: &Recorded, dtype: DType, shape: &
     }
     variable.dataset.require_filters()?;
     let packing = Packing::of(&variable.dataset)?;
-    let fills = declared_fills(&variable.dataset)?.into_iter().chain(variable.dataset.fill()?).collect();
+    let mut fills = match &recorded.record.fills {
+        Some(fills) => fills.clone(),
+        None => declared_fills(&variable.dataset)?,
+    };
+    fills.extend(variable.dataset.fill()?);
     Ok(Original { variable, packing, fills })
 }
 
@@ -242,9 +249,12 @@ fn list(group: &Group, path: &str, seen: &mut HashSet<u64>, found: &mut Vec<Reco
         }
         if link == Link::Group {
             list(&group.group(&name)?, &format!("{path}{name}/"), seen, found)?;
-        } else if let Some(record) = Record::of(&group.at(&name)?)? {
-            let shown = format!("{path}{}", name.strip_prefix(NOT_A_COORDINATE).unwrap_or(&name));
-            found.push(Recorded { path: format!("{path}{name}"), name: shown, record, at: 0 });
+            continue;
+        }
+        let object = group.at(&name)?;
+        if let Some(record) = Record::of(&object)? {
+            let (shown, packing) = (format!("{path}{}", unprefixed(&name)), Packing::of(&object)?);
+            found.push(Recorded { path: format!("{path}{name}"), name: shown, record, packing, at: 0 });
         }
     }
     Ok(())

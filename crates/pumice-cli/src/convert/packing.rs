@@ -1,21 +1,28 @@
 //! Packed variables: the attributes `scale_factor` and `add_offset` say how readers compute the values that users see,
 //! `stored * scale_factor + add_offset`. Bounds refer to those.
 
-use pumice::{ErrorBound, Result};
+use pumice::ErrorBound;
 use pumice_hdf5::files::{Object, Value};
+
+use crate::failure::Result;
 
 /// How stored values become unpacked ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Packing {
-    scale: f64,
-    offset: f64,
+    pub(crate) scale: f64,
+    pub(crate) offset: f64,
 }
 
 impl Packing {
     /// The packing that the attributes of a variable declare, if they do.
     pub(crate) fn of(object: &Object) -> Result<Option<Self>> {
+        Self::of_values(|name| Ok(object.value(name)?))
+    }
+
+    /// The packing that attributes declare, which `value` gives by their names.
+    pub(crate) fn of_values(value: impl Fn(&str) -> Result<Option<Value>>) -> Result<Option<Self>> {
         let number = |name: &str| -> Result<Option<f64>> {
-            Ok(match object.value(name)? {
+            Ok(match value(name)? {
                 Some(Value::Floats(values)) if values.len() == 1 => Some(values[0]),
                 Some(Value::Integers(values)) if values.len() == 1 => Some(values[0] as f64),
                 _ => None,

@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 use pumice::backend::{Corner, for_each_run};
 use pumice::{Element, ErrorBound};
 use pumice_hdf5::files::{Object, Value};
-use serde_json::{Map, Value as Json};
 
 use super::catalog::Plan;
+use super::packing::Packing;
 use super::variable::Outcome;
 use crate::bounds::parts;
 use crate::failure::{Failure, Result};
+use crate::text::exact;
 
 const BOUND: &str = "pumice_bound";
 const PRESET: &str = "pumice_preset";
@@ -19,6 +20,8 @@ const VERSION: &str = "pumice_version";
 const DATE: &str = "pumice_date";
 const CHECKSUM: &str = "pumice_data_checksum";
 const MAX_ERROR: &str = "pumice_max_abs_error";
+const PACKING: &str = "pumice_packing";
+const FILLS: &str = "pumice_fill_values";
 
 /// The audit trail of the CF conventions: a global attribute to which every program adds a line, newest first.
 pub(crate) const HISTORY: &str = "history";
@@ -35,11 +38,17 @@ pub(crate) struct Checksum(u64);
 impl Checksum {
     const NAME: &str = "splitmix64-sum";
 
-    /// Adds the values of a box of an array of this shape.
+    /// Adds the values of a box of an array of this shape; what lies outside of the array does not count.
     pub(crate) fn add_box<T: Element>(&mut self, shape: &[usize], start: &[usize], extents: &[usize], values: &[T]) {
+        let inside =
+            shape.iter().zip(start).zip(extents).map(|((shape, start), n)| shape.saturating_sub(*start).min(*n));
+        let inside: Vec<usize> = inside.collect();
+        if inside.contains(&0) {
+            return;
+        }
         let origin = vec![0; extents.len()];
         let (array, part) = (Corner { shape, start }, Corner { shape: extents, start: &origin });
-        let added = for_each_run(array, part, extents, |at, from, n| {
+        let added = for_each_run(array, part, &inside, |at, from, n| {
             let hashes = values[from..from + n].iter().zip(at as u64..);
             self.0 = hashes.fold(self.0, |sum, (value, position)| {
                 sum.wrapping_add(splitmix64(splitmix64(position) ^ value.to_bits_u64()))
@@ -87,6 +96,10 @@ pub(crate) struct Record {
     pub(crate) max_abs_error: f64,
     /// `None` if the attribute is missing or of an unknown kind.
     pub(crate) checksum: Option<Checksum>,
+    /// How the values were packed; the bounds and the error are of unpacked ones.
+    pub(crate) packing: Option<Packing>,
+    /// The fill values that all conversions kept, if these were not those that the attributes of the variable declare.
+    pub(crate) fills: Option<Vec<f64>>,
 }
 
 impl Record {
@@ -94,51 +107,50 @@ impl Record {
 
     /// The record in the attributes of a dataset, if there is one.
     pub(crate) fn of(object: &Object) -> Result<Option<Self>> {
+        Self::of_values(|name| Ok(object.value(name)?))
+    }
+
+    /// The record in attributes that `value` gives by their names, if there is one.
+    pub(crate) fn of_values(value: impl Fn(&str) -> Result<Option<Value>>) -> Result<Option<Self>> {
         let text = |name: &str| -> Result<Option<String>> {
-            Ok(match object.value(name)? {
+            Ok(match value(name)? {
                 Some(Value::Texts(texts)) => texts.into_iter().next(),
                 _ => None,
             })
         };
-        let Some(bound) = text(BOUND)? else { return Ok(None) };
-        let max_abs_error = match object.value(MAX_ERROR)? {
-            Some(Value::Floats(errors)) => errors.first().copied(),
-            Some(Value::Integers(errors)) => errors.first().map(|error| *error as f64),
-            _ => None,
+        let numbers = |name: &str| -> Result<Option<Vec<f64>>> {
+            Ok(match value(name)? {
+                Some(Value::Floats(numbers)) => Some(numbers),
+                Some(Value::Integers(numbers)) => Some(numbers.into_iter().map(|number| number as f64).collect()),
+                _ => None,
+            })
         };
+        let Some(bound) = text(BOUND)? else { return Ok(None) };
         Ok(Some(Self {
             bound,
             preset: text(PRESET)?.unwrap_or_default(),
             version: text(VERSION)?.unwrap_or_default(),
             date: text(DATE)?.unwrap_or_default(),
-            max_abs_error: max_abs_error.unwrap_or(f64::NAN),
+            max_abs_error: numbers(MAX_ERROR)?.and_then(|errors| errors.first().copied()).unwrap_or(f64::NAN),
             checksum: text(CHECKSUM)?.and_then(|text| Checksum::parse(&text)),
+            packing: match numbers(PACKING)?.as_deref() {
+                Some(&[scale, offset]) => Some(Packing { scale, offset }),
+                _ => None,
+            },
+            fills: numbers(FILLS)?,
         }))
     }
 
-    /// The record in the attributes of a Zarr array, if there is one.
-    pub(crate) fn of_json(attributes: &Map<String, Json>) -> Option<Self> {
-        let text = |name: &str| attributes.get(name).and_then(Json::as_str).map(String::from);
-        let bound = text(BOUND)?;
-        Some(Self {
-            bound,
-            preset: text(PRESET).unwrap_or_default(),
-            version: text(VERSION).unwrap_or_default(),
-            date: text(DATE).unwrap_or_default(),
-            max_abs_error: attributes.get(MAX_ERROR).and_then(Json::as_f64).unwrap_or(f64::NAN),
-            checksum: text(CHECKSUM).and_then(|text| Checksum::parse(&text)),
-        })
-    }
-
     /// The record after a conversion. Errors add up only if the earlier record speaks of the values that were read.
-    /// `None` if there are no new errors, so that the earlier record still holds.
+    /// `None` if the earlier record still holds, as there are no new errors.
     pub(crate) fn after(plan: &Plan, outcome: &Outcome, earlier: Option<&Self>, date: &str) -> Option<Self> {
         let bound = described(plan);
         let is_lossless = plan.bounds == [ErrorBound::Lossless];
-        let (bound, earlier_error) = match earlier.filter(|earlier| !earlier.is_lossless()) {
-            Some(earlier) if earlier.speaks_of(outcome.input_checksum) => {
+        let earlier = earlier.filter(|earlier| !earlier.is_lossless());
+        let (bound, earlier_error) = match earlier {
+            Some(earlier) if earlier.speaks_of(outcome.input_checksum, plan.packing) == Some(true) => {
                 if is_lossless {
-                    return None;
+                    return earlier.extended(outcome.input_checksum, outcome.checksum);
                 }
                 (format!("{}, then {bound}", earlier.bound), earlier.max_abs_error)
             }
@@ -156,7 +168,14 @@ impl Record {
                 earlier => (earlier + outcome.max_abs_error).next_up(),
             },
             checksum: Some(outcome.checksum),
+            packing: plan.packing,
+            fills: kept_fills(plan, earlier),
         })
+    }
+
+    /// This record for an array that goes on with fill values, if it has another checksum than the stored values.
+    pub(crate) fn extended(&self, stored: Checksum, whole: Checksum) -> Option<Self> {
+        (self.checksum == Some(stored) && stored != whole).then(|| Self { checksum: Some(whole), ..self.clone() })
     }
 
     /// Whether Pumice has not changed any value.
@@ -164,9 +183,12 @@ impl Record {
         self.bound == parts(ErrorBound::Lossless).0
     }
 
-    /// Whether values with this checksum are those that the record speaks of.
-    pub(crate) fn speaks_of(&self, checksum: Checksum) -> bool {
-        self.checksum == Some(checksum)
+    /// Whether values with this checksum and packing are those that the record speaks of; `None` if it has no checksum.
+    pub(crate) fn speaks_of(&self, checksum: Checksum, packing: Option<Packing>) -> Option<bool> {
+        if self.packing != packing {
+            return Some(false);
+        }
+        self.checksum.map(|own| own == checksum)
     }
 
     /// The attributes that are strings.
@@ -175,19 +197,36 @@ impl Record {
         let fields = [(BOUND, &self.bound), (PRESET, &self.preset), (VERSION, &self.version), (DATE, &self.date)];
         fields.into_iter().map(|(name, text)| (name, text.clone())).chain(checksum)
     }
+
+    /// The attributes that are lists of numbers; `None` where there is none.
+    pub(crate) fn lists(&self) -> [(&'static str, Option<Vec<f64>>); 2] {
+        let packing = self.packing.map(|Packing { scale, offset }| vec![scale, offset]);
+        [(PACKING, packing), (FILLS, self.fills.clone())]
+    }
+}
+
+/// The fill values that this conversion and those before it kept, if they are not those that attributes declare.
+fn kept_fills(plan: &Plan, earlier: Option<&Record>) -> Option<Vec<f64>> {
+    let before = match earlier {
+        Some(earlier) => earlier.fills.as_ref().or(plan.replaced_fills.as_ref())?,
+        None => return plan.replaced_fills.is_some().then(|| plan.options.fills.clone()),
+    };
+    Some(before.iter().copied().filter(|fill| plan.options.fills.contains(fill)).collect())
 }
 
 /// The bounds of a conversion as text.
 fn described(plan: &Plan) -> String {
     let words = plan.bounds.iter().map(|bound| match (parts(*bound), plan.shown_range) {
         ((kind, Some(value)), Some((lo, hi))) if matches!(bound, ErrorBound::Rel(_)) => {
-            format!("{kind} {value:e} of the range {lo:e} to {hi:e}")
+            format!("{kind} {} of the range {} to {}", exact(value), exact(lo), exact(hi))
         }
-        ((kind, Some(value)), _) => format!("{kind} {value:e}"),
+        ((kind, Some(value)), _) => format!("{kind} {}", exact(value)),
         ((kind, None), _) => kind.into(),
     });
     let words = words.collect::<Vec<_>>().join(" and ");
-    if plan.packing.is_some() { format!("{words}, of unpacked values") } else { words }
+    // What is lossless is so for packed and unpacked values alike.
+    let is_lossless = plan.bounds == [ErrorBound::Lossless];
+    if plan.packing.is_some() && !is_lossless { format!("{words}, of unpacked values") } else { words }
 }
 
 /// The date of this conversion, in UTC.
@@ -239,6 +278,10 @@ mod tests {
             parts.add(sum);
         }
         assert_eq!(parts, whole(&values));
+        let mut longer = Checksum::default();
+        longer.add_box(&[4, 6], &[0, 0], &[5, 6], &[values.as_slice(), &[7.0; 6]].concat());
+        longer.add_box(&[4, 6], &[5, 0], &[1, 6], &[7.0_f32; 6]);
+        assert_eq!(parts, longer, "what lies outside does not count");
         assert_eq!(Checksum::parse(&parts.to_string()), Some(parts));
         assert_eq!(Checksum::parse("xxh3:0000000000000000"), None);
         let mut swapped = values.clone();

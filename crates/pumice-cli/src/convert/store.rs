@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use pumice::{DType, DecodeOptions, Element, ErrorKind};
+use pumice_hdf5::files::Value;
 use serde_json::{Map, Value as Json};
 
+use super::packing::Packing;
+use super::record::Record;
 use super::variable::{chunk_starts, copy_corner, extents_within, filled};
 use crate::failure::{Failure, Result, io_context};
 
@@ -75,8 +78,23 @@ fn list(folder: &Path, path: String, depth: usize, found: &mut Vec<Array>) -> Re
 }
 
 impl Array {
-    pub(crate) fn attributes(&self) -> Map<String, Json> {
-        self.document.get("attributes").and_then(Json::as_object).cloned().unwrap_or_default()
+    /// An attribute of text or numbers, if there is one of this name.
+    fn value(&self, name: &str) -> Option<Value> {
+        let value = self.document.get("attributes")?.get(name)?;
+        match value {
+            Json::String(text) => Some(Value::Texts(vec![text.clone()])),
+            Json::Array(list) => list.iter().map(Json::as_f64).collect::<Option<_>>().map(Value::Floats),
+            value => value.as_f64().map(|number| Value::Floats(vec![number])),
+        }
+    }
+
+    /// What a conversion recorded, if one did.
+    pub(crate) fn record(&self) -> Result<Option<Record>> {
+        Record::of_values(|name| Ok(self.value(name)))
+    }
+
+    pub(crate) fn packing(&self) -> Result<Option<Packing>> {
+        Packing::of_values(|name| Ok(self.value(name)))
     }
 
     /// How its values are stored; an error says what is unknown.

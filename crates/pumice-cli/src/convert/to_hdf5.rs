@@ -79,7 +79,16 @@ pub(crate) fn write(input: &Input, catalog: &mut Catalog, path: &Path, work: &Wo
             && let Some(record) = Record::after(plan, outcome, Record::of(&source.at(&path)?)?.as_ref(), work.date)
         {
             record.texts().try_for_each(|(name, text)| copy.set_text(name, &text))?;
-            copy.set_number(Record::MAX_ERROR, ElementType::Float(DType::F64), &record.max_abs_error.to_le_bytes())?;
+            let number = ElementType::Float(DType::F64);
+            copy.set_number(Record::MAX_ERROR, number, &record.max_abs_error.to_le_bytes())?;
+            for (name, list) in record.lists() {
+                match list {
+                    Some(list) => {
+                        copy.set_values(name, number, &list.into_iter().flat_map(f64::to_le_bytes).collect::<Vec<_>>())?
+                    }
+                    None => copy.remove_attribute(name)?,
+                }
+            }
         }
     }
     target.finish()?;

@@ -10,13 +10,13 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pumice::{DType, ErrorBound, ErrorKind, Stable};
+use pumice::{DType, ErrorBound, ErrorKind, Real, Stable, with_dtype};
 use pumice_hdf5::files::{Dataset, ElementType, Integer, Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::catalog::{Catalog, Kind, Plan, chunk_of};
 use super::netcdf4::{AXES, ID, RESERVED, dimension_ids, is_scale};
-use super::record::{self, HISTORY, Record};
+use super::record::{self, Checksum, HISTORY, Record};
 use super::source::{Input, Variable};
 use super::variable::{self, Outcome, chunk_starts, copy_corner, extents_within, filled};
 use crate::bounds::parts;
@@ -196,8 +196,7 @@ impl Store<'_> {
         let outcome = variable::compress(variable, plan, work.threads, &|n| work.progress(n), write)?;
         let mut attributes = self.attributes(dataset, path)?;
         if let Some(record) = Record::after(plan, &outcome, Record::of(dataset)?.as_ref(), work.date) {
-            attributes.extend(record.texts().map(|(name, text)| (name.into(), json!(text))));
-            attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
+            set_record(&mut attributes, &record);
         }
         let codecs = json!([{ "name": "pumice", "configuration": configuration(plan) }]);
         let fill = number(plan.chunk_type.fill.unwrap_or(0.0));
@@ -258,18 +257,41 @@ impl Store<'_> {
         };
         let shape = variable.shape();
         let chunk = dataset.chunk_shape()?.unwrap_or_else(|| chunk_of(shape));
+        let (mut stored, mut whole) = (Checksum::default(), Checksum::default());
         for start in chunk_starts(shape, &chunk) {
             let extents = extents_within(shape, &chunk, &start);
             let bytes = variable.read_bytes(element, &start, &extents)?;
+            if let ElementType::Float(dtype) = element {
+                with_dtype!(dtype, T => {
+                    let mut values = filled(T::default(), extents.iter().product())?;
+                    T::copy_from_le_bytes(&bytes, &mut values);
+                    stored.add_box(dataset.shape(), &start, &extents, &values);
+                    whole.add_box(shape, &start, &extents, &values);
+                });
+            }
             let mut padded = filled(0, chunk.iter().product::<usize>() * size)?;
             copy_corner(&bytes, &extents, &mut padded, &chunk, &extents, size);
             self.chunk(path, &chunk, &start, &gzipped(&padded)?)?;
         }
         let codecs = json!([{ "name": "bytes", "configuration": { "endian": "little" } }, gzip()]);
         let fill = if dtype.starts_with("float") { number(dataset.fill()?.unwrap_or(0.0)) } else { json!(0) };
-        let attributes = self.attributes(dataset, path)?;
+        let mut attributes = self.attributes(dataset, path)?;
+        if let Some(record) = Record::of(dataset)?.and_then(|record| record.extended(stored, whole)) {
+            set_record(&mut attributes, &record);
+        }
         self.array(path, &Array { variable, dtype, chunk: &chunk, fill, codecs, attributes })?;
         Ok(true)
+    }
+}
+
+fn set_record(attributes: &mut Map<String, Json>, record: &Record) {
+    attributes.extend(record.texts().map(|(name, text)| (name.into(), json!(text))));
+    attributes.insert(Record::MAX_ERROR.into(), number(record.max_abs_error));
+    for (name, list) in record.lists() {
+        match list {
+            Some(list) => _ = attributes.insert(name.into(), list.into_iter().map(number).collect()),
+            None => _ = attributes.remove(name),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) stored_bytes: u64,
     /// Of unpacked values, if they are packed.
     pub(crate) max_abs_error: f64,
-    /// Of the values that were read, and of those that readers of the result get.
+    /// Of the values that the input stores, and of those that readers of the result get.
     pub(crate) input_checksum: Checksum,
     pub(crate) checksum: Checksum,
     /// What was taken for a fill value in some chunk, each once.
@@ -184,7 +184,7 @@ fn compress_chunks(
     progress: &dyn Fn(u64),
     mut write: impl FnMut(&[usize], &[u8]) -> Result<()>,
 ) -> Result<Outcome> {
-    let chunk = Chunk { shape: variable.shape(), plan };
+    let chunk = Chunk { shape: variable.shape(), stored: variable.dataset.shape(), plan };
     let mut outcome = Outcome::default();
     for starts in starts.chunks(threads.max(1)) {
         let coded = with_dtype!(plan.chunk_type.dtype, T => {
@@ -293,6 +293,8 @@ struct Coded {
 /// What all chunks of a variable have in common.
 struct Chunk<'a> {
     shape: &'a [usize],
+    /// The shape of what the input stores, which may be smaller.
+    stored: &'a [usize],
     plan: &'a Plan,
 }
 
@@ -334,7 +336,7 @@ impl Chunk<'_> {
                 .hint("this is a bug in pumice or a fault of the machine: please report it with the input"));
         }
         let (mut input_checksum, mut checksum) = (Checksum::default(), Checksum::default());
-        input_checksum.add_box(self.shape, start, &extents, &values);
+        input_checksum.add_box(self.stored, start, &extents, values);
         checksum.add_box(self.shape, start, &extents, &restored);
         let (raw_bytes, max_abs_error) = (bytes.len() as u64, found.max_abs_error);
         Ok(Coded { stream, raw_bytes, max_abs_error, input_checksum, checksum, fills: info.fills })
