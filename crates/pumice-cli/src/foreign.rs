@@ -6,6 +6,8 @@ use pumice::ErrorKind;
 
 use crate::failure::Failure;
 use crate::input::PUMICE_MAGIC;
+#[cfg(feature = "hdf5")]
+use crate::npy;
 
 /// Bytes at the start of a file that tell its format.
 pub(crate) const HEAD_BYTES: usize = 8;
@@ -22,11 +24,41 @@ pub(crate) fn refuse(path: &Path, head: &[u8]) -> Option<Failure> {
             "take an array out of it: python -c \"import numpy; a = numpy.load('{name}'); print(a.files); \
              numpy.save('OUT.npy', a[a.files[0]])\""
         )),
-        [0x89, b'H', b'D', b'F', ..] => failure("an HDF5 or NetCDF-4 file").hint(convert),
+        _ if is_hdf5(head) => failure("an HDF5 or NetCDF-4 file").hint(convert),
         [b'C', b'D', b'F', 1 | 2 | 5, ..] => failure("a NetCDF file").hint(convert),
         _ => return None,
     };
     Some(failure)
+}
+
+/// The error for the input of a conversion that HDF5 has refused: says what the file is, where its first bytes tell.
+#[cfg(feature = "hdf5")]
+pub(crate) fn refuse_conversion(path: &Path, head: &[u8], refused: Failure) -> Failure {
+    let name = path.display();
+    let failure = |what: &str| Failure::new(ErrorKind::Unsupported, format!("{name} is {what}, not HDF5 or NetCDF"));
+    let compress = format!("`pumice compress {name} -o OUT.pum` takes a single array, raw or .npy");
+    match head {
+        [] => failure("empty"),
+        _ if head.starts_with(PUMICE_MAGIC) => failure("a Pumice file: it is compressed already")
+            .hint(format!("`pumice decompress {name} -o OUT.npy` restores the array")),
+        _ if head.starts_with(npy::MAGIC) => failure("a .npy file").hint(compress),
+        _ if is_hdf5(head) => refused,
+        _ => refused.hint(compress),
+    }
+}
+
+/// The error for a folder as the input of a conversion.
+#[cfg(feature = "hdf5")]
+pub(crate) fn refuse_folder_conversion(path: &Path) -> Failure {
+    if is_zarr(path) {
+        Failure::new(ErrorKind::Unsupported, format!("{} is a Zarr store, which can be an output only", path.display()))
+    } else {
+        refuse_folder(path)
+    }
+}
+
+fn is_hdf5(head: &[u8]) -> bool {
+    head.starts_with(&[0x89, b'H', b'D', b'F'])
 }
 
 /// The error for a folder.

@@ -531,7 +531,8 @@ def test_mistakes_are_explained_and_leave_nothing(source, tmp_path):
     (tmp_path / "classic.nc").write_bytes(b"CDF\x01" + bytes(10))
     assert "the header ends too early" in convert(tmp_path / "classic.nc", tmp_path / "x.nc", code=5)
     (tmp_path / "text.nc").write_text("hello")
-    assert "text.nc" in convert(tmp_path / "text.nc", tmp_path / "x.nc", code=6)
+    message = convert(tmp_path / "text.nc", tmp_path / "x.nc", code=6)
+    assert "text.nc" in message and "signature" in message and "`pumice compress" in message
     assert "both input and output" in convert("in.nc", "in.nc", code=2, folder=source)
     assert "no.nc" in convert("no.nc", tmp_path / "x.nc", code=6, folder=source)
     message = convert("in.nc", tmp_path / "x.nc", code=3, folder=source, PUMICE_LIBHDF5="/nowhere.so")
@@ -752,6 +753,31 @@ def test_damage_that_other_filters_find_is_damage(tmp_path):
         file.create_dataset("x", data=waves(200, 200), chunks=(200, 200), fletcher32=True)
     damage_chunk(tmp_path / "in.h5", "x")
     assert "filter returned failure during read" in convert("in.h5", "out.h5", "--abs", "1", code=4, folder=tmp_path)
+
+
+def test_inputs_below_the_output_are_kept(source, tmp_path):
+    convert(source / "in.nc", tmp_path / "s.zarr")
+    for name in "in.nc", "fields.toml":
+        shutil.copy(source / name, tmp_path / "s.zarr" / name)
+    for arguments in ("s.zarr/in.nc", "s.zarr"), (source / "in.nc", "s.zarr", "--config", "s.zarr/fields.toml"):
+        assert "is inside of s.zarr, which would be replaced" in convert(*arguments, code=2, folder=tmp_path)
+    assert (tmp_path / "s.zarr/in.nc").exists()
+
+
+def test_what_is_no_file_is_refused(source, tmp_path):
+    assert "- is no file" in convert(source / "in.nc", "-", code=2, folder=tmp_path)
+    assert "/dev/null is no file" in convert(source / "in.nc", "/dev/null", code=2, folder=tmp_path)
+    assert "- is no file" in convert("-", "out.nc", code=2, folder=tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is no file" in convert("pipe", "out.nc", code=2, folder=tmp_path)
+    convert(source / "in.nc", tmp_path / "s.zarr")
+    assert "can be an output only" in convert("s.zarr", "out.nc", code=3, folder=tmp_path)
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    pumice.save(tmp_path / "x.pum", np.zeros(100, "f4"), abs=1)
+    (tmp_path / "empty").write_bytes(b"")
+    for name, expected in ("x.npy", "`pumice compress"), ("x.pum", "`pumice decompress"), ("empty", "empty is empty"):
+        assert expected in convert(name, "out.nc", code=3, folder=tmp_path)
+    assert not (tmp_path / "out.nc").exists() and not (tmp_path / "-").exists()
 
 
 def test_deep_groups_are_refused(tmp_path):

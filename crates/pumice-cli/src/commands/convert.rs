@@ -20,6 +20,7 @@ use crate::convert::variable::{self, Outcome};
 use crate::convert::{to_hdf5, to_zarr};
 use crate::failure::{Failure, Result};
 use crate::foreign;
+use crate::input;
 use crate::output;
 use crate::parse;
 use crate::text::{self, Table};
@@ -60,7 +61,7 @@ Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP, mut_group("BoundArgs", |bounds| bounds.required(false)))]
 pub(crate) struct Args {
-    /// The file: HDF5 or NetCDF, including classic NetCDF
+    /// The file: HDF5 or NetCDF, including classic NetCDF; not a pipe
     input: PathBuf,
 
     /// The result: a Zarr store of format 3 if its name ends with .zarr, otherwise HDF5 (.nc, .h5). An existing file or
@@ -160,7 +161,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
     let rules = Rules::load(args.config.as_deref(), args.others())?;
     let date = record::date()?;
-    output::refuse_same_file(&args.input, &args.output)?;
+    for path in [&args.input].into_iter().chain(&args.config) {
+        output::refuse_same_file(path, &args.output)?;
+        refuse_inside(path, &args.output)?;
+    }
+    refuse_streams(args)?;
     let mut input = Input::open(&args.input)?;
     let mut catalog = Catalog::of(&input, &rules).map_err(|e| e.at(&args.input))?;
     if args.is_zarr() {
@@ -173,14 +178,62 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
         n => n.min(cores),
     };
     resolve(args, &input, &mut catalog, threads, ui)?;
-    let outcomes = if args.dry_run {
-        estimates(&input, &catalog, threads, ui)?
+    let (outcomes, written) = if args.dry_run {
+        (estimates(&input, &catalog, threads, ui)?, None)
     } else {
-        write(args, &input, &mut catalog, &date, threads, ui)?
+        let (outcomes, written) = write(args, &input, &mut catalog, &date, threads, ui)?;
+        (outcomes, Some(written))
     };
     add_notes(args, &input, &mut catalog, &outcomes, threads)?;
-    let report = report(args, &input, catalog, &outcomes, start.elapsed().as_secs_f64())?;
+    let mut report = report(args, &input, catalog, &outcomes)?;
+    // The last thing that can fail: with an error there is no output.
+    if let Some(written) = written {
+        written.commit()?;
+        report.output_bytes = file_bytes(&args.output).unwrap_or(report.output_bytes);
+    }
+    report.seconds = start.elapsed().as_secs_f64();
     ui.summary(&report, false, || describe(&report))
+}
+
+/// A result that gets its name when it is committed.
+enum Written {
+    File(AtomicFile),
+    Store(AtomicFolder),
+}
+
+impl Written {
+    fn commit(self) -> pumice::Result<()> {
+        match self {
+            Written::File(file) => file.commit(),
+            Written::Store(store) => store.commit(),
+        }
+    }
+}
+
+/// A store is replaced with everything that is in it.
+fn refuse_inside(input: &Path, output: &Path) -> Result<()> {
+    match (input.canonicalize(), output.canonicalize()) {
+        (Ok(inner), Ok(outer)) if inner.starts_with(&outer) => {
+            let message = format!("{} is inside of {}, which would be replaced", input.display(), output.display());
+            Err(Failure::invalid(message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// HDF5 reads and writes at any offset.
+fn refuse_streams(args: &Args) -> Result<()> {
+    let refused = |path: &Path, hint: &str| {
+        let message = format!("{} is no file: this command reads and writes at any offset", path.display());
+        Err(Failure::invalid(message).hint(hint))
+    };
+    if input::is_stream(&args.input) {
+        return refused(&args.input, "save the input to a file first");
+    }
+    if output::is_stream(&args.output) {
+        return refused(&args.output, "name a file or a Zarr store; --dry-run only estimates sizes");
+    }
+    Ok(())
 }
 
 impl Args {
@@ -303,7 +356,7 @@ fn estimates(input: &Input, catalog: &Catalog, threads: usize, ui: &Ui) -> Resul
     Ok(outcomes)
 }
 
-/// Writes under a temporary name, and renames when all is written.
+/// Writes under a temporary name.
 fn write(
     args: &Args,
     input: &Input,
@@ -311,25 +364,23 @@ fn write(
     date: &str,
     threads: usize,
     ui: &Ui,
-) -> Result<Vec<Outcome>> {
+) -> Result<(Vec<Outcome>, Written)> {
     let bar = ui.bytes_bar(total_bytes(input, catalog)?, "converting");
     let work = Work { threads, date, history: args.history(date), bar: &bar, done: Cell::new(0) };
     let path = &args.output;
-    let outcomes = if args.is_zarr() {
+    let written = if args.is_zarr() {
         check_replaceable(path)?;
         let store = AtomicFolder::create(path).map_err(|e| e.context("cannot write"))?;
         let outcomes = to_zarr::write(input, catalog, store.temporary_path(), &work)?;
-        store.commit()?;
-        outcomes
+        (outcomes, Written::Store(store))
     } else {
         // libhdf5 writes to a path.
         let file = AtomicFile::create_named(path).map_err(|e| e.context("cannot write"))?;
         let outcomes = to_hdf5::write(input, catalog, file.temporary_path(), &work)?;
-        file.commit()?;
-        outcomes
+        (outcomes, Written::File(file))
     };
     bar.finish_and_clear();
-    Ok(outcomes)
+    Ok(written)
 }
 
 /// Refuses to replace a folder that is not a Zarr store: it may hold anything.
@@ -342,7 +393,7 @@ fn check_replaceable(path: &Path) -> Result<()> {
     Err(Failure::invalid(message).hint("remove it first, or write to another name"))
 }
 
-fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], seconds: f64) -> Result<Report> {
+fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome]) -> Result<Report> {
     let (mut variables, mut n_kept, mut kept_bytes) = (Vec::new(), 0, 0);
     for item in &catalog.items {
         match &item.kind {
@@ -372,7 +423,6 @@ fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], se
         }
     }
     let expected = kept_bytes + variables.iter().map(|variable| variable.compressed_bytes).sum::<u64>();
-    let size = |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
     Ok(Report {
         input: args.input.display().to_string(),
         output: args.output.display().to_string(),
@@ -382,10 +432,14 @@ fn report(args: &Args, input: &Input, catalog: Catalog, outcomes: &[Outcome], se
         kept_bytes,
         left_out: catalog.left_out,
         notes: catalog.notes,
-        input_bytes: size(&args.input).unwrap_or(0),
-        output_bytes: size(&args.output).filter(|_| !args.dry_run).unwrap_or(expected),
-        seconds,
+        input_bytes: file_bytes(&args.input).unwrap_or(0),
+        output_bytes: expected,
+        seconds: 0.0,
     })
+}
+
+fn file_bytes(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
 }
 
 fn describe(report: &Report) -> String {

@@ -16,6 +16,7 @@ use super::netcdf4::{AXES, ID, PROPERTIES, Structure, dimension_ids, is_scale, s
 use super::record::HISTORY;
 use super::variable::{copy_corner, filled};
 use crate::failure::{Failure, Result, io_context};
+use crate::foreign;
 
 pub(crate) struct Input {
     /// Groups, datasets and attributes.
@@ -29,11 +30,14 @@ pub(crate) struct Input {
 
 impl Input {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let mut magic = Vec::new();
+        let mut head = Vec::new();
+        if path.is_dir() {
+            return Err(foreign::refuse_folder_conversion(path));
+        }
         let file = File::open(path).map_err(io_context("read", path))?;
-        (&file).take(4).read_to_end(&mut magic).map_err(io_context("read", path))?;
-        if !is_classic(&magic) {
-            let root = Group::open_file(path)?;
+        (&file).take(foreign::HEAD_BYTES as u64).read_to_end(&mut head).map_err(io_context("read", path))?;
+        if !is_classic(&head) {
+            let root = Group::open_file(path).map_err(|e| foreign::refuse_conversion(path, &head, e.into()))?;
             return Ok(Self { root, classic: None, left_out: Vec::new(), extended: HashMap::new() });
         }
         let classic = Classic::open(file).map_err(|e| Failure::from(e).at(path))?;
