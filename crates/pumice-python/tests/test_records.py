@@ -142,6 +142,13 @@ def test_rewritten_values_are_noticed(folder, tmp_path, name, change):
     assert "rewritten" not in run("info", copy, folder=tmp_path)
 
 
+def test_a_file_that_cannot_be_opened_is_named_once(folder, tmp_path):
+    (tmp_path / "short.nc").write_bytes((folder / "out.nc").read_bytes()[:10_000])
+    for arguments in ("info", "short.nc"), ("check", "short.nc"), ("check", "short.nc", folder / "out.nc"):
+        message = run(*arguments, code=6, folder=tmp_path)
+        assert message.count("short.nc") == 1 and "truncated file" in message
+
+
 def test_a_larger_error_than_recorded_is_noticed(folder, tmp_path):
     shutil.copy(folder / "out.nc", tmp_path / "out.nc")
     with netCDF4.Dataset(tmp_path / "out.nc", "a") as file:

@@ -55,7 +55,7 @@ struct Report {
 
 /// Lists the records, and checks them if asked.
 pub(crate) fn info(path: &Path, verify: bool, ui: &Ui) -> Result<()> {
-    let converted = Converted::open(path).map_err(|e| e.at(path))?;
+    let converted = Converted::open(path)?;
     let report = report(path, &converted, verify.then_some(None), ui)?;
     ui.report(&report, || describe(&report))?;
     judge(report)
@@ -63,11 +63,11 @@ pub(crate) fn info(path: &Path, verify: bool, ui: &Ui) -> Result<()> {
 
 /// Checks the records; with the original, the errors as well.
 pub(crate) fn check(path: &Path, original: Option<&Path>, ui: &Ui) -> Result<()> {
-    let converted = Converted::open(path).map_err(|e| e.at(path))?;
+    let converted = Converted::open(path)?;
     if converted.recorded().is_empty() {
         return Err(Failure::invalid(format!("{}: no variable has a record of `pumice convert`", path.display())));
     }
-    let original = original.map(|original| converted.original(original).map_err(|e| e.at(original))).transpose()?;
+    let original = original.map(|original| converted.original(original)).transpose()?;
     let report = report(path, &converted, Some(original.as_ref()), ui)?;
     ui.report(&report, || describe(&report))?;
     judge(report)

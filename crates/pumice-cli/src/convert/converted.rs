@@ -90,7 +90,7 @@ impl Converted {
         } else {
             let input = Input::open(path)?;
             let mut seen = HashSet::from([input.root.reference(".")?]);
-            list(&input.root, "", &mut seen, &mut recorded)?;
+            list(&input.root, "", &mut seen, &mut recorded).map_err(|e| e.at(path))?;
             Values::Hdf5(Box::new(input))
         };
         Ok(Self { values, recorded })
@@ -106,7 +106,7 @@ impl Converted {
         let mut input = Input::open(path)?;
         if matches!(self.values, Values::Zarr(_)) {
             let others = Treatment::new(Vec::new());
-            let catalog = Catalog::of(&input, &Rules::load(None, others)?)?;
+            let catalog = Catalog::of(&input, &Rules::load(None, others)?).map_err(|e| e.at(path))?;
             input.extend(&catalog)?;
         }
         Ok(input)
