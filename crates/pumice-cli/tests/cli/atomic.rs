@@ -199,6 +199,30 @@ fn an_output_that_cannot_be_written_is_an_input_output_error() {
     assert!(sandbox.fails("compress . -o x.pum --abs 1", 6).contains("directory"));
 }
 
+/// Where others may put links, the system does not follow those of other users: `fs.protected_symlinks`.
+#[cfg(target_os = "linux")]
+#[test]
+fn links_that_the_system_does_not_follow_are_an_error() {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_1000.f32", &smooth(&[1000]));
+    std::fs::create_dir(sandbox.path("shared")).unwrap();
+    std::fs::set_permissions(sandbox.path("shared"), PermissionsExt::from_mode(0o1777)).unwrap();
+    sandbox.write("victim", b"the old file");
+    for target in ["victim", "absent"] {
+        let link = sandbox.path("shared/link.pum");
+        symlink(sandbox.path(target), &link).unwrap();
+        if lchown(&link, Some(65534), None).is_err() || std::fs::read(&link).is_ok() {
+            eprintln!("skipped: not the superuser, or fs.protected_symlinks is off");
+            return;
+        }
+        assert!(sandbox.fails("compress x_1000.f32 -o shared/link.pum --abs 1", 6).contains("denied"));
+        std::fs::remove_file(link).unwrap();
+    }
+    assert_eq!(sandbox.read("victim"), b"the old file");
+    assert_eq!(sandbox.files(), ["shared", "victim", "x_1000.f32"]);
+}
+
 #[test]
 fn verified_output_replaces_the_old_file_and_leaves_nothing_else() {
     let sandbox = Sandbox::new();

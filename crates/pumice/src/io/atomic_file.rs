@@ -357,7 +357,15 @@ impl Target {
 fn followed(mut path: PathBuf) -> io::Result<PathBuf> {
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
-            Ok(link) => path = path.parent().unwrap_or(Path::new("")).join(link),
+            Ok(link) => {
+                // The system may forbid to follow a link of another user, even to nothing (`fs.protected_symlinks`).
+                if let Err(e) = fs::metadata(&path)
+                    && e.kind() == io::ErrorKind::PermissionDenied
+                {
+                    return Err(e);
+                }
+                path = path.parent().unwrap_or(Path::new("")).join(link);
+            }
             // Not a link, or nothing; what else is wrong shows later.
             Err(_) => return Ok(path),
         }
