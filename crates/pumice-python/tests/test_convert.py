@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -398,6 +399,25 @@ def test_killed_while_writing_leaves_the_old_file_or_the_new_one(source, convert
                 assert (tmp_path / name).stat().st_size in (3, complete)
             else:
                 assert not (tmp_path / name).exists() or (tmp_path / name / "zarr.json").exists()
+        # The next process removes what is left.
+        convert("in.nc", tmp_path / name, *arguments[2:], folder=source)
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_signals_while_writing_leave_the_old_result_or_the_new_one(source, tmp_path, name):
+    arguments = ["in.nc", tmp_path / name, "--config", "fields.toml", "--quiet"]
+    convert(*arguments, folder=source)
+    start = time.monotonic()
+    convert(*arguments, folder=source)
+    duration = time.monotonic() - start
+    for trial in range(10):
+        program = subprocess.Popen(["pumice", "convert", *map(str, arguments)], cwd=source)
+        time.sleep(duration * (0.3 + 0.07 * trial))
+        program.send_signal((signal.SIGTERM, signal.SIGHUP)[trial % 2])
+        assert program.wait() in (0, -signal.SIGTERM, -signal.SIGHUP)
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+    pumice_command("info", tmp_path / name)
 
 
 def test_an_existing_output_is_replaced(source, tmp_path):

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempDir};
 
-use super::temporary::{self, Listed};
+use super::temporary::{self, Listed, NEW, OLD};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Set to `1` to give files a temporary name at once, as where the file system has no unnamed files.
@@ -245,7 +245,7 @@ impl Seek for AtomicFile {
 /// ```
 #[derive(Debug)]
 pub struct AtomicFolder {
-    /// Holds the folder, and at last the one that it has replaced.
+    /// Holds the folder, and at last the one that it replaces.
     outer: TempDir,
     _listed: Listed,
     folder: PathBuf,
@@ -263,7 +263,7 @@ impl AtomicFolder {
             )));
         }
         let (outer, listed) = temporary::folder(&target.folder).map_err(|e| target.at(e))?;
-        let folder = outer.path().join("new");
+        let folder = outer.path().join(NEW);
         fs::create_dir(&folder).map_err(|e| target.at(e))?;
         Ok(Self { outer, _listed: listed, folder, target })
     }
@@ -274,8 +274,11 @@ impl AtomicFolder {
     }
 
     /// Makes its files durable, gives the folder its target's name, and removes the folder that had it.
-    pub fn commit(self) -> Result<()> {
-        let replace = || {
+    ///
+    /// Where the system cannot exchange names (macOS, NFS), the old folder is moved out of the way first. If the process
+    /// is killed between these two steps, the next one on this machine that writes to the parent puts it back.
+    pub fn commit(mut self) -> Result<()> {
+        let mut replace = || {
             sync_file_system(&self.folder)?;
             temporary::uninterrupted(|| self.replace())?;
             self.target.sync_folder()
@@ -283,7 +286,7 @@ impl AtomicFolder {
         replace().map_err(|e| self.target.at(e))
     }
 
-    fn replace(&self) -> io::Result<()> {
+    fn replace(&mut self) -> io::Result<()> {
         let path = &self.target.path;
         if !path.exists() {
             return fs::rename(&self.folder, path);
@@ -291,14 +294,25 @@ impl AtomicFolder {
         #[cfg(target_os = "linux")]
         {
             use rustix::fs::{CWD, RenameFlags, renameat_with};
-            // Some file systems cannot exchange names.
             if renameat_with(CWD, &self.folder, CWD, path, RenameFlags::EXCHANGE).is_ok() {
                 return Ok(());
             }
         }
-        let old = self.outer.path().join("old");
+        self.replace_in_two_steps()
+    }
+
+    fn replace_in_two_steps(&mut self) -> io::Result<()> {
+        let path = &self.target.path;
+        let old = self.outer.path().join(OLD);
+        fs::create_dir(&old)?;
+        let old = old.join(path.file_name().unwrap_or_default());
         fs::rename(path, &old)?;
-        fs::rename(&self.folder, path).inspect_err(|_| drop(fs::rename(&old, path)))
+        fs::rename(&self.folder, path).inspect_err(|_| {
+            if fs::rename(&old, path).is_err() {
+                // Now the only copy is there.
+                self.outer.disable_cleanup(true);
+            }
+        })
     }
 }
 
@@ -371,4 +385,29 @@ fn followed(mut path: PathBuf) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other("too many symbolic links"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_replaced_where_names_cannot_be_exchanged() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("store");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("old"), b"values").unwrap();
+        let mut folder = AtomicFolder::create(&path).unwrap();
+        fs::write(folder.temporary_path().join("new"), b"values").unwrap();
+        folder.replace_in_two_steps().unwrap();
+        drop(folder);
+        assert!(path.join("new").is_file() && !path.join("old").exists());
+        // The new folder is gone: the old one stays.
+        let mut folder = AtomicFolder::create(&path).unwrap();
+        fs::remove_dir(folder.temporary_path()).unwrap();
+        folder.replace_in_two_steps().unwrap_err();
+        drop(folder);
+        assert!(path.join("new").is_file());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
 }

@@ -17,6 +17,13 @@ use crate::io::checksum;
 const PREFIX: &str = ".pumice-";
 const SUFFIX: &str = ".tmp";
 
+/// In a temporary folder: what is written, and a folder with what it replaces, under the name to which that belongs.
+pub(super) const NEW: &str = "new";
+pub(super) const OLD: &str = "old";
+
+/// How often a name is cleared that another thread uses again: it needs about as long for that.
+const MAX_CLEARINGS: usize = 1000;
+
 /// The names that exist now; kept only if the program asked for it, so that no lock is held when another process is
 /// forked.
 static NAMES: OnceLock<Mutex<Vec<PathBuf>>> = OnceLock::new();
@@ -41,6 +48,7 @@ impl UnfinishedFiles {
     pub fn discard_all(self) {
         let Some(names) = NAMES.get() else { return };
         let names = lock(names);
+        names.iter().for_each(|path| occupy(path));
         names.iter().for_each(|path| remove(path));
         std::mem::forget(names);
     }
@@ -60,8 +68,59 @@ fn with_names<R>(change: impl FnOnce(&mut Vec<PathBuf>) -> R) -> R {
 
 /// Removes a file or folder. Nobody is left to be told if that fails.
 fn remove(path: &Path) {
-    let is_folder = path.symlink_metadata().is_ok_and(|m| m.is_dir());
-    let _ = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    if put_back(path) {
+        let _ = if is_folder(path) { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    }
+}
+
+fn is_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|m| m.is_dir())
+}
+
+/// Puts back what was to be replaced, if it was moved away and the new folder did not get its name. False if that fails,
+/// or the name is in use, or another user made the temporary folder: it must stay then, as it holds the only copy.
+fn put_back(temporary: &Path) -> bool {
+    if !is_folder(&temporary.join(NEW)) {
+        return true;
+    }
+    let mut moved = match fs::read_dir(temporary.join(OLD)) {
+        Ok(moved) => moved,
+        Err(e) => return e.kind() == io::ErrorKind::NotFound,
+    };
+    let folder = temporary.parent().unwrap_or(Path::new(""));
+    is_ours(temporary)
+        && moved.all(|old| {
+            old.is_ok_and(|old| {
+                let name = folder.join(old.file_name());
+                name.symlink_metadata().is_err() && fs::rename(old.path(), name).is_ok()
+            })
+        })
+}
+
+/// Whether a path belongs to this user: in the folder of another one, links may lead anywhere.
+#[cfg(target_os = "linux")]
+fn is_ours(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    path.symlink_metadata().is_ok_and(|m| m.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Elsewhere, only folders of this process are looked at.
+#[cfg(not(target_os = "linux"))]
+fn is_ours(_: &Path) -> bool {
+    true
+}
+
+/// Removes a file or folder and gives its name to the other of both, so that threads that still write fail. They would
+/// make it again otherwise.
+fn occupy(path: &Path) {
+    let was_folder = is_folder(path);
+    for _ in 0..MAX_CLEARINGS {
+        remove(path);
+        let occupied = if was_folder { File::create_new(path).map(drop) } else { fs::create_dir(path) };
+        if !occupied.is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists) {
+            return;
+        }
+    }
 }
 
 /// An entry of the list of names, which is deleted with it.
@@ -136,7 +195,7 @@ fn prefix() -> String {
 /// folder once.
 ///
 /// A name from another machine, from before the machine was started, or from another container says nothing about the
-/// processes here, so such a file stays. So does one that is locked.
+/// processes here, so such a file stays. So does one that is locked. A folder that was to be replaced gets its name back.
 pub(super) fn sweep(folder: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if !lock(&SWEPT).insert(folder.into()) {
@@ -272,6 +331,67 @@ mod tests {
         let mut expected: Vec<String> = kept.into_iter().chain([locked_name]).collect();
         expected.sort();
         assert_eq!(names(folder.path()), expected);
+    }
+
+    /// What a process leaves that was killed while it replaced `store`, before or after the new folder got its name.
+    fn replacement(folder: &Path, has_new: bool) -> PathBuf {
+        let temporary = folder.join(name_of(ended()));
+        fs::create_dir_all(temporary.join(OLD).join("store/a")).unwrap();
+        if has_new {
+            fs::create_dir_all(temporary.join(NEW).join("b")).unwrap();
+        }
+        temporary
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
+    fn a_folder_whose_replacement_was_interrupted_gets_its_name_back() {
+        let folder = tempfile::tempdir().unwrap();
+        replacement(folder.path(), true);
+        sweep(folder.path());
+        assert_eq!(names(folder.path()), ["store"]);
+        assert_eq!(names(&folder.path().join("store")), ["a"]);
+        // After the commit, it does not come back even if someone has removed its successor.
+        let folder = tempfile::tempdir().unwrap();
+        replacement(folder.path(), false);
+        sweep(folder.path());
+        assert_eq!(names(folder.path()), [""; 0]);
+        // Another user made the folder.
+        let folder = tempfile::tempdir().unwrap();
+        let temporary = replacement(folder.path(), true);
+        if std::os::unix::fs::chown(&temporary, Some(65534), None).is_ok() {
+            sweep(folder.path());
+            assert!(temporary.join(OLD).join("store").exists());
+        }
+        // Another folder has the name by now.
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("store")).unwrap();
+        let temporary = replacement(folder.path(), true);
+        sweep(folder.path());
+        assert_eq!(names(&temporary.join(OLD).join("store")), ["a"]);
+        assert_eq!(names(&folder.path().join("store")), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_that_threads_still_use_is_cleared() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("temporary");
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                (0..).find(|i| {
+                    let inner = path.join(format!("{NEW}/{}", i % 50));
+                    fs::create_dir_all(&inner).and_then(|()| fs::write(inner.join("chunk"), b"values")).is_err()
+                        && path.is_file()
+                })
+            });
+            while !path.join(NEW).join("40").is_dir() {
+                std::thread::yield_now();
+            }
+            occupy(&path);
+            assert!(writer.join().unwrap().is_some());
+        });
+        remove(&path);
+        assert_eq!(names(folder.path()), [""; 0]);
     }
 
     #[test]
