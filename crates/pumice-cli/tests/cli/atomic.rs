@@ -112,6 +112,40 @@ fn signals_end_the_program_as_they_should_and_leave_nothing() {
     }
 }
 
+/// As in a container: signals that the program does not handle cannot end it there.
+#[cfg(target_os = "linux")]
+#[test]
+fn signals_end_the_first_process_of_a_container() {
+    use std::io::Write;
+    let sandbox = Sandbox::new();
+    let unshare = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    if !Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status().is_ok_and(|s| s.success()) {
+        eprintln!("skipped: namespaces are not available here");
+        return;
+    }
+    let line = "compress - -o x.pum --dtype f32 --shape 1000,100,50 --abs 1e-3 --one-pass";
+    let mut command = Command::new("unshare");
+    command.args(unshare).args(["env", "--default-signal", env!("CARGO_BIN_EXE_pumice")]).args(line.split(' '));
+    command.current_dir(sandbox.path("")).env(NAMED, "1").stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&[0; 160_000]).unwrap();
+    wait_for_output(&sandbox, &mut child, "1");
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let first = std::fs::read_to_string(children).unwrap();
+    assert!(Command::new("kill").args(["-s", "TERM", first.trim()]).status().unwrap().success());
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            child.kill().unwrap();
+            panic!("the program goes on");
+        }
+        sleep(Duration::from_millis(10));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert!(sandbox.files().is_empty(), "{:?}", sandbox.files());
+}
+
 /// As after `nohup`, and for `INT` in the background of a script.
 #[cfg(unix)]
 #[test]
