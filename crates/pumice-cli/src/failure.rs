@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use pumice::{Error, ErrorKind};
 
+use crate::ui;
+
 /// `std::result::Result` with a [`Failure`].
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
@@ -64,9 +66,9 @@ impl Failure {
         if self.is_closed_pipe() {
             return ExitCode::from(CLOSED_PIPE);
         }
-        eprintln!("error: {}", self.error);
+        ui::note(&format!("error: {}\n", self.error));
         for hint in &self.hints {
-            eprintln!("hint: {hint}");
+            ui::note(&format!("hint: {hint}\n"));
         }
         ExitCode::from(self.kind().code())
     }

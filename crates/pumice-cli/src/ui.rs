@@ -36,8 +36,7 @@ impl Ui {
             return Ok(());
         }
         if stdout_taken {
-            let text = if self.json { to_json(report) } else { text() };
-            eprint!("{text}");
+            note(&if self.json { to_json(report) } else { text() });
             return Ok(());
         }
         self.report(report, text)
@@ -68,6 +67,11 @@ impl Ui {
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_message(what)
     }
+}
+
+/// Writes to standard error. Nobody is left to be told if that fails.
+pub(crate) fn note(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 fn to_json(report: &impl Serialize) -> String {
