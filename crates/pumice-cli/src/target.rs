@@ -65,9 +65,14 @@ impl Report {
     }
 
     pub(crate) fn text(&self) -> String {
-        let passes = if self.passes == 1 { "1 pass".into() } else { format!("{} passes", self.passes) };
+        let figure = figure(self.kind, self.achieved);
+        let passes = match self.passes {
+            0 => return format!("target: {figure}, as all values are stored without loss\n"),
+            1 => "1 pass".into(),
+            n => format!("{n} passes"),
+        };
         let note = if self.is_close { "" } else { "; nothing closer to it was found" };
-        format!("target: {}, found in {passes}{note}\n", figure(self.kind, self.achieved))
+        format!("target: {figure}, found in {passes}{note}\n")
     }
 }
 

@@ -63,10 +63,10 @@ fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// `12.3x`.
+/// `12.3x`; an array without values has no ratio.
 pub(crate) fn ratio(value: f64) -> String {
     let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    if value.is_finite() { format!("{value:.decimals$}x") } else { "-".into() }
+    if value.is_finite() && value > 0.0 { format!("{value:.decimals$}x") } else { "-".into() }
 }
 
 /// A share of a limit in percent, rounded down: it reads 100 only where the limit is reached.

@@ -464,7 +464,11 @@ fn describe(report: &Report, bound: &str) -> String {
         [] => String::new(),
         _ => format!("fill values: {}\n", text::fills(&report.fills, report.dtype)),
     };
-    let target = report.target.as_ref().map_or(String::new(), target::Report::text);
+    let target = match &report.target {
+        Some(_) if report.raw_bytes == 0 => "target: met, as there are no values\n".into(),
+        Some(target) => target.text(),
+        None => String::new(),
+    };
     format!(
         "{}: {} {}, {} -> {} ({})\nbound: {bound}{verified}; {}, {}\n{fills}{target}{}",
         report.output,

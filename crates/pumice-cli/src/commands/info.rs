@@ -113,13 +113,17 @@ fn bits_per_value(info: &Info) -> f64 {
 }
 
 fn describe(args: &Args, info: &Info) -> String {
+    let mut size = text::ratio(ratio(info));
+    if info.raw_bytes > 0 {
+        size += &format!(", {} bits per value", text::number(bits_per_value(info), 3));
+    }
     let mut facts = vec![
         ("file", args.file.display().to_string()),
         ("array", format!("{} {}", text::shape(&info.shape), info.dtype)),
         ("bound", bounds::describe(&info.bounds, info.abs_bound)),
         ("preset", info.preset.name().into()),
         ("size", format!("{} -> {}", text::bytes(info.raw_bytes), text::bytes(info.compressed_bytes))),
-        ("ratio", format!("{}, {} bits per value", text::ratio(ratio(info)), text::number(bits_per_value(info), 3))),
+        ("ratio", size),
         ("chunks", format!("{} of {}", info.n_chunks, text::shape(&info.chunk_shape))),
         ("format", format!("version {}", info.version)),
     ];

@@ -73,6 +73,20 @@ fn unreachable_ratios_are_reported() {
     assert!(text.contains("lossless") && text.contains("nothing closer"), "{text}");
 }
 
+/// There is nothing to search for, and nothing to say about it.
+#[test]
+fn arrays_without_values_or_of_one_value_meet_any_target() {
+    let sandbox = Sandbox::new();
+    sandbox.write("empty.f32", b"");
+    let text = sandbox.run("compress empty.f32 -o x.pum --shape 0,5 --ratio 5");
+    assert!(text.contains("target: met") && text.contains("(-)") && !text.contains("nothing closer"), "{text}");
+    let info = sandbox.run("info x.pum");
+    assert!(!info.contains("0.00x") && !info.contains("inf"), "{info}");
+    sandbox.write_f32("c_9000.f32", &[2.5; 9000]);
+    let text = sandbox.run("compress c_9000.f32 -o x.pum --psnr 60");
+    assert!(text.contains("without loss") && !text.contains("pass"), "{text}");
+}
+
 #[test]
 fn streams_are_stored_until_the_bound_is_found() {
     let (sandbox, values) = with_file();
