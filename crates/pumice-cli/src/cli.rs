@@ -165,7 +165,7 @@ impl BoundArgs {
     }
 }
 
-/// Whether a path means standard input or output. `/dev/stdout` may be a file, but is not to be replaced.
+/// Whether a path means standard input or output.
 pub(crate) fn is_stdio(path: &Path) -> bool {
-    path.as_os_str() == "-" || path.as_os_str() == "/dev/stdout"
+    path.as_os_str() == "-"
 }

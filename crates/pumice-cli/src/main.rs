@@ -1,9 +1,9 @@
 //! The program `pumice`: parses the arguments, runs one command, and turns its result into an exit code.
 //!
 //! Each command has its own file under `commands/`. They share `input.rs` and `layout.rs`, which open and describe
-//! input files, `output.rs`, which writes results, `signals.rs`, which removes temporary files, `device.rs`, which chooses CPU or GPU, `compare.rs`, which checks
-//! bounds, `convert/`, which compresses the variables of HDF5 and NetCDF files, and `ui.rs`, which prints reports and
-//! progress. Exit codes are those of `pumice::ErrorKind`.
+//! input files, `output.rs`, which writes results, `signals.rs`, which removes temporary files, `device.rs`, which
+//! chooses CPU or GPU, `compare.rs`, which checks bounds, `convert/`, which compresses the variables of HDF5 and NetCDF
+//! files, and `ui.rs`, which prints reports and progress. Exit codes are those of `pumice::ErrorKind`.
 
 mod bounds;
 mod cli;
@@ -11,6 +11,7 @@ mod commands;
 mod compare;
 #[cfg(feature = "hdf5")]
 mod convert;
+mod descriptor;
 mod device;
 mod failure;
 mod foreign;

@@ -8,42 +8,71 @@ use std::path::{Path, PathBuf};
 use pumice::{AtomicFile, Element};
 
 use crate::cli::is_stdio;
+use crate::descriptor;
 use crate::failure::{Failure, Result};
 use crate::layout::Layout;
 use crate::npy;
 
 /// Large enough to make the cost of system calls negligible.
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 1 << 18;
 
 /// An output that is written from start to end.
 pub(crate) struct Output {
     sink: Sink,
     path: PathBuf,
+    pieces: Pieces,
 }
 
 enum Sink {
     Stdout(BufWriter<Stdout>),
-    /// A pipe or a device: written directly, as there is no file to replace.
+    /// A pipe, a device, or what the caller has opened: written directly, as there is no file to replace.
     Stream(BufWriter<File>),
     File(BufWriter<AtomicFile>),
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(out) => out.write(bytes),
+            Self::Stream(out) => out.write(bytes),
+            Self::File(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(out) => out.flush(),
+            Self::Stream(out) => out.flush(),
+            Self::File(out) => out.flush(),
+        }
+    }
 }
 
 impl Output {
     /// `-` is standard output, which must not be a terminal.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let sink = if is_special(path) {
-            let file = File::options().write(true).open(path).map_err(|e| at(path, &e))?;
-            Sink::Stream(BufWriter::with_capacity(BUFFER_BYTES, file))
-        } else if !is_stdio(path) {
-            Sink::File(BufWriter::with_capacity(BUFFER_BYTES, create_file(path)?))
-        } else if io::stdout().is_terminal() {
-            return Err(
-                Failure::invalid("binary data would go to the terminal").hint("name a file with -o, or pipe into one")
-            );
-        } else {
+        let sink = if is_stdout(path) {
+            if io::stdout().is_terminal() {
+                return Err(Failure::invalid("binary data would go to the terminal")
+                    .hint("name a file with -o, or pipe into one"));
+            }
             Sink::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout()))
+        } else if is_stream(path) {
+            let file = match descriptor::number(path) {
+                Some(number) => descriptor::open(number),
+                None => File::options().write(true).open(path),
+            };
+            Sink::Stream(BufWriter::with_capacity(BUFFER_BYTES, file.map_err(|e| at(path, &e))?))
+        } else {
+            Sink::File(BufWriter::with_capacity(BUFFER_BYTES, create_file(path)?))
         };
-        Ok(Self { sink, path: path.into() })
+        Ok(Self { sink, path: path.into(), pieces: Pieces::new() })
+    }
+
+    /// Writes values as a raw file has them.
+    pub(crate) fn write_values<T: Element>(&mut self, values: &[T]) -> io::Result<()> {
+        let written = self.pieces.for_each(values, |bytes| self.sink.write_all(bytes));
+        written.map_err(|e| at(&self.path, &e))
     }
 
     /// Flushes the buffer; returns the path under which the file can be read before it is committed.
@@ -80,33 +109,24 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.sink {
-            Sink::Stdout(out) => out.write(bytes),
-            Sink::Stream(out) => out.write(bytes),
-            Sink::File(out) => out.write(bytes),
-        };
-        written.map_err(|e| at(&self.path, &e))
+        self.sink.write(bytes).map_err(|e| at(&self.path, &e))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = match &mut self.sink {
-            Sink::Stdout(out) => out.flush(),
-            Sink::Stream(out) => out.flush(),
-            Sink::File(out) => out.flush(),
-        };
-        flushed.map_err(|e| at(&self.path, &e))
+        self.sink.flush().map_err(|e| at(&self.path, &e))
     }
 }
 
 /// Whether a path must be written in order: standard output, a pipe, a device, or an open file by its number, which the
 /// shell wants to be written and not to be replaced.
 pub(crate) fn is_stream(path: &Path) -> bool {
-    is_stdio(path) || is_special(path)
+    let is_special = || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
+    is_stdio(path) || descriptor::number(path).is_some() || is_special()
 }
 
-fn is_special(path: &Path) -> bool {
-    let is_number = ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.starts_with(folder));
-    is_number || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
+/// Whether a path is standard output, by any of its names.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    is_stdio(path) || descriptor::number(path) == Some(1)
 }
 
 /// Prefixes an error with its file. The kind stays, so that a closed pipe is still recognised.
@@ -121,6 +141,9 @@ pub(crate) fn create_file(path: &Path) -> Result<AtomicFile> {
 
 /// Fails if input and output are the same file.
 pub(crate) fn refuse_same_file(input: &Path, output: &Path) -> Result<()> {
+    if is_stdio(input) || is_stdio(output) {
+        return Ok(());
+    }
     match (input.canonicalize(), output.canonicalize()) {
         (Ok(a), Ok(b)) if a == b => Err(Failure::invalid(format!("{} is both input and output", input.display()))),
         _ => Ok(()),
@@ -143,7 +166,7 @@ pub(crate) struct ArrayFile {
     file: AtomicFile,
     data_offset: u64,
     shape: Vec<usize>,
-    bytes: Vec<u8>,
+    pieces: Pieces,
 }
 
 impl ArrayFile {
@@ -161,28 +184,64 @@ impl ArrayFile {
             file,
             data_offset: header.len() as u64,
             shape: layout.shape.clone(),
-            bytes: Vec::new(),
+            pieces: Pieces::new(),
         })
     }
 
     /// Writes the values of one box.
     pub(crate) fn write_box<T: Element>(&mut self, region: &[Range<usize>], values: &[T]) -> pumice::Result<()> {
-        self.bytes.clear();
-        T::extend_le_bytes(values, &mut self.bytes);
-        let size = T::DTYPE.size();
-        let run_bytes = run_length(&self.shape, region) * size;
-        if self.bytes.is_empty() {
-            return Ok(());
-        }
-        for (run, start) in self.bytes.chunks_exact(run_bytes).zip(run_starts(&self.shape, region)) {
-            self.file.write_all_at(run, self.data_offset + start * size as u64).map_err(|e| at(&self.path, &e))?;
-        }
-        Ok(())
+        let write = |bytes: &mut [u8], offset| self.file.write_all_at(bytes, self.data_offset + offset);
+        Ok(self.pieces.for_each_of_box(&self.shape, region, values, write).map_err(|e| at(&self.path, &e))?)
     }
 
     /// Moves the file to its final name.
     pub(crate) fn commit(self) -> pumice::Result<()> {
         self.file.commit()
+    }
+}
+
+/// Turns values into little-endian bytes, a piece at a time. It needs no further memory, of which there may be little
+/// once the values are there.
+pub(crate) struct Pieces(Vec<u8>);
+
+impl Pieces {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Calls `write` with the bytes of each piece.
+    fn for_each<T: Element, E>(
+        &mut self,
+        values: &[T],
+        mut write: impl FnMut(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        values.chunks(BUFFER_BYTES / size_of::<T>()).try_for_each(|piece| {
+            self.0.clear();
+            T::extend_le_bytes(piece, &mut self.0);
+            write(&mut self.0)
+        })
+    }
+
+    /// Calls `write` with the bytes of each piece of a box, and their offset in an array of this shape.
+    pub(crate) fn for_each_of_box<T: Element, E>(
+        &mut self,
+        shape: &[usize],
+        region: &[Range<usize>],
+        values: &[T],
+        mut write: impl FnMut(&mut [u8], u64) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        for (run, start) in values.chunks_exact(run_length(shape, region)).zip(run_starts(shape, region)) {
+            let mut offset = start * size_of::<T>() as u64;
+            self.for_each(run, |bytes| {
+                write(bytes, offset)?;
+                offset += bytes.len() as u64;
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Preset, Stable, S
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
-use crate::cli::{BoundArgs, LayoutArgs, WorkerArgs, is_stdio};
+use crate::cli::{BoundArgs, LayoutArgs, WorkerArgs};
 use crate::compare;
 use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
 use crate::failure::{Failure, Result, io_context};
@@ -224,7 +224,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let (layout, backend, outcome) = compress(args, ui)?;
     let report = report(args, layout, &backend, &outcome, start.elapsed().as_secs_f64());
     let bound = bounds::describe(&args.bound.bounds(), outcome.abs_bound);
-    ui.summary(&report, is_stdio(&args.output), || describe(&report, &bound))
+    ui.summary(&report, output::is_stdout(&args.output), || describe(&report, &bound))
 }
 
 fn compress(args: &Args, ui: &Ui) -> Result<(Layout, Backend, Outcome)> {

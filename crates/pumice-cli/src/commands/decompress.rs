@@ -15,7 +15,7 @@ use std::time::Instant;
 use pumice::{Config, DecodeOptions, Element, ErrorBound, ErrorKind, Info, ReadAt, Reader, StreamReader, with_dtype};
 use serde::Serialize;
 
-use crate::cli::{WorkerArgs, is_stdio};
+use crate::cli::WorkerArgs;
 use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
 use crate::failure::{Failure, Result};
 use crate::input;
@@ -25,9 +25,6 @@ use crate::region;
 use crate::target;
 use crate::text;
 use crate::ui::Ui;
-
-/// Values converted to bytes at a time.
-const BLOCK: usize = 1 << 20;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -136,7 +133,7 @@ fn summarise(
         device: backend.report(),
         seconds: start.elapsed().as_secs_f64(),
     };
-    ui.summary(&report, is_stdio(&args.output), || describe(&report))
+    ui.summary(&report, output::is_stdout(&args.output), || describe(&report))
 }
 
 fn backend(args: &Args, info: &Info, layout: &Layout) -> Result<Backend> {
@@ -178,7 +175,7 @@ fn write_by_device<T: DeviceElement>(
     };
     let array = array.map_err(device::advise)?;
     out.write_all(&output::header_for(&args.output, layout))?;
-    array.data.chunks(BLOCK).try_for_each(|values| write_values(&mut out, values))?;
+    out.write_values(&array.data)?;
     out.commit()
 }
 
@@ -207,7 +204,7 @@ fn write_by_cpu<T: Element>(
     let region = region.unwrap_or(&whole);
     for block in row_blocks(reader.info(), region) {
         let values = reader.read_region::<T>(&block)?.data;
-        write_values(&mut out, &values)?;
+        out.write_values(&values)?;
         bar.inc(size_of_val(values.as_slice()) as u64);
     }
     bar.finish_and_clear();
@@ -228,7 +225,7 @@ fn write_stream<T: Element>(stream: StreamReader<Box<dyn Read>>, args: &Args, ui
     let mut failed = Ok(());
     let restored = stream.for_each_rows::<T>(|values| {
         bar.inc(size_of_val(values) as u64);
-        failed = values.chunks(BLOCK).try_for_each(|values| write_values(&mut out, values));
+        failed = out.write_values(values);
         if failed.is_err() { Err(pumice::Error::new(ErrorKind::Io, "the output cannot be written")) } else { Ok(()) }
     });
     failed?;
@@ -240,12 +237,6 @@ fn write_stream<T: Element>(stream: StreamReader<Box<dyn Read>>, args: &Args, ui
     }
     out.commit()?;
     Ok(info)
-}
-
-fn write_values<T: Element>(out: &mut Output, values: &[T]) -> Result<()> {
-    let mut bytes = Vec::new();
-    T::extend_le_bytes(values, &mut bytes);
-    out.write_all(&bytes).map_err(Failure::from)
 }
 
 /// Cuts the region along the slowest axis at the ends of bands of chunks, so that each chunk is decoded once and memory

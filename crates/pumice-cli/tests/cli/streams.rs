@@ -227,8 +227,20 @@ fn devices_and_open_files_are_written_to() {
         assert!(output.status.success(), "{script}: {}", stderr(&output));
     };
     // A file that the shell opened is written to where the shell has got to.
-    shell("(printf head; pumice decompress x.pum -o /dev/stdout --quiet) > z");
-    assert_eq!(sandbox.read("z"), [b"head", &sandbox.read("y.f32")[..]].concat());
+    let expected = [b"head", &sandbox.read("y.f32")[..]].concat();
+    std::os::unix::fs::symlink("/dev/stdout", sandbox.path("link")).unwrap();
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "-"] {
+        // The summary does not go into the data.
+        shell(&format!("(printf head; pumice decompress x.pum -o {name}) > z 2> summary"));
+        assert!(sandbox.read("z") == expected, "{name}");
+        assert!(!sandbox.read("summary").is_empty(), "{name}");
+    }
+    shell("exec 3> z; printf head >&3; pumice decompress x.pum -o /dev/fd/3");
+    assert!(sandbox.read("z") == expected);
+    shell("printf head > z; pumice decompress x.pum -o /proc/self/fd/3 3>> z");
+    assert!(sandbox.read("z") == expected);
+    // What the program opens itself is not meant.
+    assert!(sandbox.fails("decompress x.pum -o /dev/fd/99", 6).contains("/dev/fd/99"));
     shell("pumice decompress x.pum -o >(cat > z) --quiet && sleep 0.2");
     shell("pumice decompress <(cat x.pum) -o z.f32 && cmp z.f32 y.f32");
     shell("pumice check x_20x30.f32 <(cat x.pum)");
