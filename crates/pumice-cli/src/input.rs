@@ -1,7 +1,7 @@
 //! Input arrays: files that can be read at any offset, and streams that can be read once.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Cursor, Read, Seek};
+use std::io::{self, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use pumice::{DecodeOptions, Element, ErrorKind, FileSource, Reader, with_dtype};
@@ -15,8 +15,8 @@ use crate::npy::{self, Order};
 /// First bytes of every Pumice file.
 pub(crate) const PUMICE_MAGIC: &[u8; 4] = b"PUM\x1a";
 
-/// Bytes that are copied to a temporary file at a time.
-const COPY_BYTES: usize = 1 << 20;
+/// Bytes of values that are brought into C order at a time.
+const BLOCK_BYTES: usize = 32 << 20;
 
 /// An array in a file: raw or `.npy`.
 pub(crate) struct Input {
@@ -113,24 +113,39 @@ impl Input {
     pub(crate) fn read<T: Element>(&self) -> Result<Vec<T>> {
         use pumice::Source;
         let n = self.layout.n_values().unwrap_or(0);
-        let mut values: Vec<T> = Vec::new();
-        values.try_reserve_exact(n).map_err(|_| {
-            let message = format!("{}: the system has no memory for {n} values", self.path.display());
-            Failure::new(ErrorKind::LimitExceeded, message)
-        })?;
-        values.resize(n, T::default());
+        let mut values: Vec<T> = zeros(n).map_err(|failure| failure.at(&self.path))?;
         let start = vec![0; self.layout.shape.len()];
         self.source()?.read_box(&start, &self.layout.shape, &mut values)?;
         Ok(values)
     }
 }
 
+/// So many zeros; an error if the system has not enough memory.
+pub(crate) fn zeros<T: Default + Copy>(n: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(n).map_err(|_| {
+        Failure::new(ErrorKind::LimitExceeded, format!("the system has no memory for {n} x {} bytes", size_of::<T>()))
+    })?;
+    values.resize(n, T::default());
+    Ok(values)
+}
+
+/// An unnamed temporary file.
+pub(crate) fn temporary_file(folder: &Path) -> Result<File> {
+    tempfile::tempfile_in(folder).map_err(io_context("create a temporary file in", folder))
+}
+
 /// A copy of an array as raw files have it, little-endian and in C order, in an unnamed temporary file.
 fn plain(file: &File, data_offset: u64, layout: &Layout, order: Order, folder: &Path) -> Result<File> {
-    let copy = tempfile::tempfile_in(folder).map_err(io_context("create a temporary file in", folder))?;
-    let mut out = BufWriter::with_capacity(COPY_BYTES, copy);
-    with_dtype!(layout.dtype, T => npy::write_plain::<T>(file, data_offset, layout, order, &mut out))?;
-    Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?)
+    let mut copy = temporary_file(folder)?;
+    let write = |bytes: &[u8], offset| {
+        let written = copy.seek(io::SeekFrom::Start(offset)).and_then(|_| copy.write_all(bytes));
+        written.map_err(io_context("write a temporary file in", folder))
+    };
+    with_dtype!(layout.dtype, T => {
+        npy::for_each_plain::<T>((file, data_offset), layout, order, BLOCK_BYTES, write)
+    })?;
+    Ok(copy)
 }
 
 /// The layout of a `.npy` file, with the shape of the arguments if they have one.
@@ -195,7 +210,7 @@ pub(crate) fn open_or_spool(path: &Path) -> Result<File> {
         return open_file(path);
     }
     let folder = std::env::temp_dir();
-    let mut file = tempfile::tempfile_in(&folder).map_err(io_context("create a temporary file in", &folder))?;
+    let mut file = temporary_file(&folder)?;
     io::copy(&mut open_stream(path)?, &mut file).map_err(io_context("copy to a temporary file", path))?;
     file.rewind()?;
     Ok(file)

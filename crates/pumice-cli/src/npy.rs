@@ -2,21 +2,21 @@
 //! byte order, in C or Fortran order. For other types, the error says how to convert them.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
+use std::ops::Range;
 
 use pumice::{DType, Element, ErrorKind, FileSource, Source};
 
 use crate::failure::{Failure, Result};
+use crate::input::zeros;
 use crate::layout::Layout;
+use crate::output::Pieces;
 
 /// First bytes of every `.npy` file.
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 /// Larger headers are damaged; NumPy itself refuses those above 10 kB.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-
-/// Bytes of values that are brought into C order at a time.
-const BLOCK_BYTES: usize = 128 << 20;
 
 /// NumPy leaves room for the rows of an array to become so many digits.
 const GROWTH_DIGITS: usize = 21;
@@ -91,13 +91,14 @@ pub(crate) fn header_bytes(layout: &Layout) -> Vec<u8> {
     out
 }
 
-/// Writes the values, which start at an offset of `file`, as a raw file has them. The layout is that of the header.
-pub(crate) fn write_plain<T: Element>(
-    file: &File,
-    data_offset: u64,
+/// Calls `write` with the values, which start at an offset of `file`, as a raw file has them: bytes, and their offset
+/// there. The layout is that of the header. Blocks of so many bytes are brought into order at a time.
+pub(crate) fn for_each_plain<T: Element>(
+    (file, data_offset): (&File, u64),
     layout: &Layout,
     order: Order,
-    out: &mut impl Write,
+    block_bytes: usize,
+    mut write: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
     // In Fortran order, the file is the transposed array in C order.
     let shape = &layout.shape;
@@ -105,60 +106,67 @@ pub(crate) fn write_plain<T: Element>(
         if order.fortran { extents.iter().rev().copied().collect() } else { extents.to_vec() }
     };
     let source = FileSource::new(file.try_clone()?, data_offset, &in_file(shape), layout.dtype)?;
-    let (mut values, mut bytes) = (Vec::new(), Vec::new());
-    for (start, extents) in blocks(shape, BLOCK_BYTES / size_of::<T>()) {
-        values.resize(extents.iter().product(), T::default());
-        source.read_box(&in_file(&start), &in_file(&extents), &mut values)?;
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let block = block(shape, block_bytes / size_of::<T>(), order.fortran);
+    let n_values = block.iter().product();
+    let mut values: Vec<T> = zeros(n_values)?;
+    let mut turned: Vec<T> = zeros(if order.fortran { n_values } else { 0 })?;
+    let mut pieces = Pieces::new();
+    for region in regions(shape, &block) {
+        let start: Vec<usize> = region.iter().map(|range| range.start).collect();
+        let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+        let n_values = extents.iter().product();
+        source.read_box(&in_file(&start), &in_file(&extents), &mut values[..n_values])?;
         if order.fortran {
-            values = transposed(&values, &extents);
+            transpose(&values[..n_values], &extents, &mut turned);
+            std::mem::swap(&mut values, &mut turned);
         }
-        bytes.clear();
-        T::extend_le_bytes(&values, &mut bytes);
-        if order.big_endian {
-            bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
-        }
-        out.write_all(&bytes)?;
+        pieces.for_each_of_box(shape, &region, &values[..n_values], |bytes, offset| {
+            if order.big_endian {
+                bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
+            }
+            write(bytes, offset)
+        })?;
     }
     Ok(())
 }
 
-/// Cuts an array into boxes of at most so many values (but at least one row of the last axis), which follow each other
-/// in C order. Each is given by its start and its extents.
-fn blocks(shape: &[usize], most: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
-    if shape.contains(&0) {
-        return Vec::new();
-    }
-    // The axis that is cut: those behind it are whole, those before it have one position each.
-    let inner = |axis: usize| shape[axis + 1..].iter().fold(1, |n: usize, extent| n.saturating_mul(*extent));
-    let Some(axis) = (0..shape.len()).find(|&axis| inner(axis) <= most) else { return vec![(vec![], vec![])] };
-    let step = (most / inner(axis)).max(1);
-    let n_heads: usize = shape[..axis].iter().product();
-    let mut blocks = Vec::new();
-    for head in 0..n_heads {
-        for first in (0..shape[axis]).step_by(step) {
-            let mut start = pumice::metrics::position(head, &shape[..axis]);
-            start.resize(shape.len(), 0);
-            start[axis] = first;
-            let mut extents = shape.to_vec();
-            extents[..axis].fill(1);
-            extents[axis] = step.min(shape[axis] - first);
-            blocks.push((start, extents));
-        }
-    }
-    blocks
+/// Extents of the blocks in which an array is brought into order, at most so many values. From Fortran order, runs in the
+/// file and runs in the result are about as long as each other.
+fn block(shape: &[usize], most: usize, fortran: bool) -> Vec<usize> {
+    let mut block = vec![1; shape.len()];
+    let mut grow = |axis: usize, most: usize| {
+        let others = block.iter().product::<usize>() / block[axis];
+        block[axis] = shape[axis].min((most / others).max(block[axis]));
+        block[axis] == shape[axis]
+    };
+    // The last axes make runs in C order, the first ones runs in Fortran order.
+    let _ = (0..shape.len()).rev().all(|axis| grow(axis, if fortran { most.isqrt() } else { most }));
+    let _ = (0..shape.len()).all(|axis| grow(axis, most));
+    block
+}
+
+/// The blocks of an array; those at its ends are smaller.
+fn regions(shape: &[usize], block: &[usize]) -> impl Iterator<Item = Vec<Range<usize>>> {
+    let counts: Vec<usize> = shape.iter().zip(block).map(|(extent, step)| extent.div_ceil(*step)).collect();
+    (0..counts.iter().product()).map(move |i| {
+        let at = pumice::metrics::position(i, &counts).into_iter();
+        at.zip(shape.iter().zip(block)).map(|(i, (extent, step))| i * step..(i * step + step).min(*extent)).collect()
+    })
 }
 
 /// The array of these extents in C order, given in Fortran order.
-fn transposed<T: Copy>(values: &[T], extents: &[usize]) -> Vec<T> {
+fn transpose<T: Copy>(values: &[T], extents: &[usize], out: &mut [T]) {
     let mut strides = vec![1; extents.len()];
     for axis in 1..extents.len() {
         strides[axis] = strides[axis - 1] * extents[axis - 1];
     }
     let mut position = vec![0; extents.len()];
     let mut at = 0;
-    let mut out = Vec::with_capacity(values.len());
-    for _ in 0..values.len() {
-        out.push(values[at]);
+    for value in &mut out[..values.len()] {
+        *value = values[at];
         for axis in (0..extents.len()).rev() {
             position[axis] += 1;
             at += strides[axis];
@@ -169,7 +177,6 @@ fn transposed<T: Copy>(values: &[T], extents: &[usize]) -> Vec<T> {
             position[axis] = 0;
         }
     }
-    out
 }
 
 fn parse_dictionary(text: &str) -> Result<(Layout, Order)> {
@@ -230,6 +237,8 @@ fn damaged() -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Header> {
@@ -286,30 +295,49 @@ mod tests {
     }
 
     #[test]
-    fn blocks_follow_each_other_in_c_order() {
-        let shape = [3, 4, 5];
-        for most in [1, 7, 10, 25, 100] {
-            let mut positions = Vec::new();
-            for (start, extents) in blocks(&shape, most) {
-                let n: usize = extents.iter().product();
-                assert!(n <= most);
-                for i in 0..n {
-                    let inside = pumice::metrics::position(i, &extents);
-                    positions.push(start.iter().zip(inside).map(|(s, i)| s + i).collect::<Vec<_>>());
+    fn blocks_cover_the_array_with_long_runs_in_both_orders() {
+        for shape in [&[3, 4, 5][..], &[60], &[2, 30], &[30, 2], &[1, 1, 7, 2]] {
+            for (most, fortran) in [1, 4, 7, 25, 100].into_iter().flat_map(|most| [(most, true), (most, false)]) {
+                let block = block(shape, most, fortran);
+                let mut positions = Vec::new();
+                for region in regions(shape, &block) {
+                    let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+                    let n: usize = extents.iter().product();
+                    assert!(n <= most);
+                    positions.extend((0..n).map(|i| {
+                        let inside = pumice::metrics::position(i, &extents);
+                        region.iter().zip(inside).map(|(range, i)| range.start + i).collect::<Vec<_>>()
+                    }));
                 }
+                positions.sort();
+                let n = shape.iter().product();
+                assert!(positions.into_iter().eq((0..n).map(|i| pumice::metrics::position(i, shape))), "{block:?}");
             }
-            let expected: Vec<_> = (0..60).map(|i| pumice::metrics::position(i, &shape)).collect();
-            assert_eq!(positions, expected, "{most}");
         }
-        assert_eq!(blocks(&[0, 3], 10), []);
-        assert_eq!(blocks(&[], 10), [(vec![], vec![])]);
+        assert_eq!(block(&[1000, 5000, 5000], 1 << 22, true), [1000, 2, 2048]);
+        assert_eq!(block(&[1000, 5000, 5000], 1 << 22, false), [1, 838, 5000]);
+        assert_eq!(regions(&[], &[]).collect::<Vec<_>>(), [vec![]]);
     }
 
     #[test]
     fn fortran_order_is_undone() {
-        // The array [[0, 1, 2], [3, 4, 5]].
-        assert_eq!(transposed(&[0, 3, 1, 4, 2, 5], &[2, 3]), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(transposed(&[7], &[]), [7]);
+        // Element (i, j, k) is the (i + 3 j + 12 k)th of the file.
+        let layout = Layout { dtype: DType::F32, shape: vec![3, 4, 5] };
+        let position = |at: usize| (at / 20, at / 5 % 4, at % 5);
+        let expected: Vec<f32> = (0..60).map(position).map(|(i, j, k)| (i + 3 * j + 12 * k) as f32).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        (0..60).for_each(|i| file.write_all(&(i as f32).to_be_bytes()).unwrap());
+        for block_bytes in [4, 30, 64, 100, 1000] {
+            let mut found = vec![0; 240];
+            let order = Order { big_endian: true, fortran: true };
+            let write = |bytes: &[u8], offset: u64| {
+                found[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            };
+            for_each_plain::<f32>((&file, 0), &layout, order, block_bytes, write).unwrap();
+            let expected: Vec<u8> = expected.iter().flat_map(|value| value.to_le_bytes()).collect();
+            assert_eq!(found, expected, "{block_bytes}");
+        }
     }
 
     #[test]

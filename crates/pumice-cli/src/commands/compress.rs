@@ -17,7 +17,7 @@ use crate::bounds::{self, BoundReport};
 use crate::cli::{BoundArgs, LayoutArgs, WorkerArgs};
 use crate::compare;
 use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
-use crate::failure::{Failure, Result, io_context};
+use crate::failure::{Failure, Result};
 use crate::input::{self, Input, Stream, is_stream};
 use crate::layout::Layout;
 use crate::output::{self, Output};
@@ -359,8 +359,8 @@ fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui
     let bar = ui.bytes_bar(n_bytes, "compressing");
     let mut writer = Writer::<T, _>::new(Output::create(&args.output)?, row_shape, config)?;
     let block_bytes = (STREAM_BLOCK / row_bytes.max(1)).max(1) * row_bytes;
-    let mut bytes = vec![0; block_bytes.min(n_bytes as usize)];
-    let mut values = vec![T::default(); bytes.len() / size_of::<T>()];
+    let mut bytes: Vec<u8> = input::zeros(block_bytes.min(n_bytes as usize))?;
+    let mut values: Vec<T> = input::zeros(bytes.len() / size_of::<T>())?;
     let mut left = n_bytes;
     while left > 0 {
         let n = block_bytes.min(left as usize);
@@ -390,7 +390,7 @@ fn spool_directory(output: &Path) -> PathBuf {
 
 /// Stores a stream in an unnamed file in `directory`, so that it can be read twice.
 pub(crate) fn spool(stream: &mut Stream, name: &Path, directory: &Path, ui: &Ui) -> Result<Input> {
-    let file = tempfile::tempfile_in(directory).map_err(io_context("create a temporary file in", directory))?;
+    let file = input::temporary_file(directory)?;
     let (n_bytes, _) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "reading");
     let mut writer = BufWriter::with_capacity(STREAM_BLOCK, file);

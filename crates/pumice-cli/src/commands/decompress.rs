@@ -165,7 +165,7 @@ fn write_by_device<T: DeviceElement>(
     let n_bytes = file.len()?;
     let n_bytes = usize::try_from(n_bytes)
         .map_err(|_| Failure::new(ErrorKind::LimitExceeded, format!("{n_bytes} bytes are too many for memory")))?;
-    let mut bytes = vec![0; n_bytes];
+    let mut bytes: Vec<u8> = input::zeros(n_bytes)?;
     file.read_exact_at(&mut bytes, 0)?;
     let (free, _) = cuda.memory().map_err(device::advise)?;
     let options = DecodeOptions::new().threads(args.workers.threads).max_bytes(free);
