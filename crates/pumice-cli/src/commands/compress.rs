@@ -361,18 +361,23 @@ fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui
     let block_bytes = (STREAM_BLOCK / row_bytes.max(1)).max(1) * row_bytes;
     let mut bytes: Vec<u8> = input::zeros(block_bytes.min(n_bytes as usize))?;
     let mut values: Vec<T> = input::zeros(bytes.len() / size_of::<T>())?;
+    // A stream has masks for these even if they turn out to be absent.
+    let mut absent: Vec<T> = args.fill.iter().chain([&f64::NAN]).map(|fill| T::from_f64(*fill)).collect();
+    let is_same = |a: T, b: T| a.to_f64() == b.to_f64() || (a.to_f64().is_nan() && b.to_f64().is_nan());
     let mut left = n_bytes;
     while left > 0 {
         let n = block_bytes.min(left as usize);
         stream.bytes.read_exact(&mut bytes[..n]).map_err(|e| too_short(e, n_bytes))?;
         let values = &mut values[..n / size_of::<T>()];
         T::copy_from_le_bytes(&bytes[..n], values);
+        absent.retain(|fill| !values.iter().any(|value| is_same(*value, *fill)));
         writer.write_rows(values)?;
         left -= n as u64;
         bar.inc(n as u64);
     }
     expect_end(&mut stream.bytes, n_bytes)?;
-    let (out, summary) = writer.finish()?;
+    let (out, mut summary) = writer.finish()?;
+    summary.fills.retain(|fill| !absent.iter().any(|absent| is_same(T::from_f64(*fill), *absent)));
     bar.finish_and_clear();
     out.commit()?;
     Ok(summary.into())

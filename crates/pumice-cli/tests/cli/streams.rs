@@ -87,6 +87,64 @@ fn a_closed_pipe_is_no_error() {
     assert_ne!(output.status.code(), Some(101), "no panic");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_standard_error_changes_no_exit_code() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_100.f32", &smooth(&[100]));
+    for (line, code) in [("info nope", 6), ("compress x_100.f32 -o - --abs 1", 0)] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec '{}' {line} 2> /dev/full", env!("CARGO_BIN_EXE_pumice"))]);
+        let status = command.current_dir(sandbox.path("")).stdout(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{line}");
+    }
+}
+
+#[test]
+fn a_file_named_as_standard_input_is_another_one() {
+    let sandbox = Sandbox::new();
+    sandbox.write("-", b"a file");
+    let values = smooth(&[100]);
+    let stream = piped(&sandbox, "compress - -o - --shape 100 --dtype f32 --abs 1e-3 -q", bytes_of(&values));
+    let restored = piped(&sandbox, "decompress - -o - -q", stream);
+    assert!(max_error(&values, &f32_values(&restored)) <= 1e-3);
+}
+
+/// What is missing from the data is not called a fill value of it.
+#[test]
+fn one_pass_names_the_fill_values_that_occur() {
+    let sandbox = Sandbox::new();
+    let mut values = smooth(&[100, 50]);
+    let line = "compress - -o x.pum --shape 100,50 --dtype f32 --abs 1e-3 --one-pass --fill 1e20 --json";
+    let fills = |values: &[f32]| -> serde_json::Value {
+        let report: serde_json::Value = serde_json::from_slice(&piped(&sandbox, line, bytes_of(values))).unwrap();
+        report["fills"].clone()
+    };
+    assert_eq!(fills(&values), serde_json::json!([]));
+    values[4000] = f32::NAN;
+    assert_eq!(fills(&values), serde_json::json!(["nan"]));
+    values[10] = 1e20;
+    assert_eq!(fills(&values).as_array().unwrap().len(), 2);
+}
+
+/// Any limit: an error, or enough memory. The values of the only chunk are not copied as a whole.
+#[cfg(target_os = "linux")]
+#[test]
+fn little_memory_never_aborts_decompression() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_4000000.f32", &smooth(&[4_000_000]));
+    sandbox.run("compress x_4000000.f32 -o x.pum --abs 1e-3 --preset fast --chunk 4000000");
+    for output in ["y.f32", "- --region 1:-1"] {
+        for mib in (40..100).step_by(3) {
+            let script = format!("ulimit -v {}; exec \"$0\" decompress x.pum -o {output} --threads 1", mib << 10);
+            let mut command = Command::new("sh");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_pumice")]).current_dir(sandbox.path(""));
+            let output = command.output().unwrap();
+            assert!([Some(0), Some(7)].contains(&output.status.code()), "{mib} MiB: {}", stderr(&output));
+        }
+    }
+}
+
 /// Renaming over a pipe or a device would delete it.
 #[cfg(unix)]
 #[test]
