@@ -5,7 +5,7 @@ use std::path::Path;
 use pumice::ErrorKind;
 
 use crate::failure::Failure;
-use crate::input::PUMICE_MAGIC;
+use crate::input::{self, PUMICE_MAGIC};
 #[cfg(feature = "hdf5")]
 use crate::npy;
 
@@ -14,21 +14,43 @@ pub(crate) const HEAD_BYTES: usize = 8;
 
 /// The error for a file that starts with these bytes, if they are those of another format.
 pub(crate) fn refuse(path: &Path, head: &[u8]) -> Option<Failure> {
-    let name = path.display();
-    let failure = |what: &str| Failure::new(ErrorKind::Unsupported, format!("{name} is {what}, not an array"));
-    let convert = format!("`pumice convert {name} OUT.nc` compresses its variables, each with its own bound");
-    let failure = match head {
-        _ if head.starts_with(PUMICE_MAGIC) => failure("a Pumice file: it is compressed already")
-            .hint(format!("`pumice decompress {name} -o OUT.npy` restores the array, to compress it in another way")),
-        [b'P', b'K', 3 | 5, 4 | 6, ..] => failure("a .npz file, or another .zip archive").hint(format!(
-            "take an array out of it: python -c \"import numpy; a = numpy.load('{name}'); print(a.files); \
-             numpy.save('OUT.npy', a[a.files[0]])\""
-        )),
-        _ if is_hdf5(head) => failure("an HDF5 or NetCDF-4 file").hint(convert),
-        [b'C', b'D', b'F', 1 | 2 | 5, ..] => failure("a NetCDF file").hint(convert),
+    // Other programs, and `convert`, cannot read a pipe.
+    let (name, saved) = match input::is_stream(path) {
+        true => ("FILE".into(), "save it to a FILE; then "),
+        false => (path.display().to_string(), ""),
+    };
+    let (what, hint) = match head {
+        _ if head.starts_with(PUMICE_MAGIC) => (
+            "compressed by pumice already",
+            format!("`pumice decompress {} -o OUT.npy` restores the array, to compress it anew", path.display()),
+        ),
+        [b'P', b'K', 3 | 5, 4 | 6, ..] => (
+            "a .npz file, or another .zip archive, not an array",
+            format!(
+                "{saved}take an array out of it: python -c \"import numpy; a = numpy.load('{name}'); print(a.files); \
+                 numpy.save('OUT.npy', a[a.files[0]])\""
+            ),
+        ),
+        _ if is_hdf5_or_netcdf(head) => (
+            "an HDF5 or NetCDF file, not an array",
+            format!("{saved}`pumice convert {name} OUT.nc` compresses its variables, each with its own bound"),
+        ),
         _ => return None,
     };
-    Some(failure)
+    Some(Failure::new(ErrorKind::Unsupported, format!("{} is {what}", input::shown(path))).hint(hint))
+}
+
+/// The hint for a file that starts with these bytes, which are not those of a compressed one.
+pub(crate) fn not_compressed(head: &[u8]) -> &'static str {
+    if is_hdf5_or_netcdf(head) {
+        "it is an HDF5 or NetCDF file: `pumice info`, `check` and `convert` read those, but not from a pipe"
+    } else {
+        "this does not look like a file written by `pumice compress`"
+    }
+}
+
+fn is_hdf5_or_netcdf(head: &[u8]) -> bool {
+    matches!(head, [0x89, b'H', b'D', b'F', ..] | [b'C', b'D', b'F', 1 | 2 | 5, ..])
 }
 
 /// The error for the input of a conversion that HDF5 has refused: says what the file is, where its first bytes tell.
@@ -57,6 +79,7 @@ pub(crate) fn refuse_folder_conversion(path: &Path) -> Failure {
     }
 }
 
+#[cfg(feature = "hdf5")]
 fn is_hdf5(head: &[u8]) -> bool {
     head.starts_with(&[0x89, b'H', b'D', b'F'])
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use pumice::{DecodeOptions, Element, ErrorKind, FileSource, Reader, with_dtype};
+use pumice::{DecodeOptions, Element, ErrorKind, FileSource, Reader, StreamReader, with_dtype};
 
 use crate::cli::{LayoutArgs, is_stdio};
 use crate::failure::{Failure, Result, io_context};
@@ -211,9 +211,22 @@ pub(crate) fn open_or_spool(path: &Path) -> Result<File> {
     }
     let folder = std::env::temp_dir();
     let mut file = temporary_file(&folder)?;
-    io::copy(&mut open_stream(path)?, &mut file).map_err(io_context("copy to a temporary file", path))?;
+    io::copy(&mut open_stream(path)?, &mut file).map_err(copy_failed(path, &folder))?;
     file.rewind()?;
     Ok(file)
+}
+
+/// The error if a stream cannot be copied to a temporary file.
+pub(crate) fn copy_failed(path: &Path, folder: &Path) -> impl Fn(io::Error) -> Failure {
+    move |e| {
+        let message = format!("cannot copy {} to a temporary file in {}: {e}", shown(path), folder.display());
+        Failure::new(ErrorKind::Io, message)
+    }
+}
+
+/// How messages name an input.
+pub(crate) fn shown(path: &Path) -> String {
+    if is_stdio(path) { "standard input".into() } else { path.display().to_string() }
 }
 
 /// Whether a path must be read in order: standard input, a pipe, a device.
@@ -239,11 +252,31 @@ pub(crate) fn open_reader(path: &Path, threads: usize) -> Result<Reader<File>> {
 }
 
 /// As [`open_reader`], for a file that is open.
-pub(crate) fn reader_of(file: File, path: &Path, threads: usize) -> Result<Reader<File>> {
-    Reader::new(file, DecodeOptions::new().threads(threads)).map_err(|e| damage_hint(e.into(), path))
+pub(crate) fn reader_of(mut file: File, path: &Path, threads: usize) -> Result<Reader<File>> {
+    let head = head_of(&mut file, foreign::HEAD_BYTES).and_then(|head| file.rewind().map(|()| head));
+    let head = head.map_err(io_context("read", path))?;
+    Reader::new(file, DecodeOptions::new().threads(threads)).map_err(|e| opening_hint(e.into(), path, &head))
 }
 
-/// Adds the file name and a hint to an error in the contents of a file; other errors already name their file.
+/// Opens a compressed stream that can be read only once.
+pub(crate) fn open_stream_reader(path: &Path, threads: usize) -> Result<StreamReader<Box<dyn Read>>> {
+    let mut input = open_stream(path)?;
+    let head = head_of(&mut input, foreign::HEAD_BYTES).map_err(io_context("read", path))?;
+    let bytes: Box<dyn Read> = Box::new(Cursor::new(head.clone()).chain(input));
+    StreamReader::new(bytes, DecodeOptions::new().threads(threads)).map_err(|e| opening_hint(e.into(), path, &head))
+}
+
+/// As [`damage_hint`], for a file that starts with these bytes and may not be a compressed one.
+fn opening_hint(failure: Failure, path: &Path, head: &[u8]) -> Failure {
+    match failure.kind() {
+        ErrorKind::Corrupt | ErrorKind::Truncated if !head.starts_with(PUMICE_MAGIC) => {
+            failure.at(path).hint(foreign::not_compressed(head))
+        }
+        _ => damage_hint(failure, path),
+    }
+}
+
+/// Adds the file name and a hint to an error in the contents of a compressed file; other errors already name their file.
 pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
     if matches!(failure.kind(), ErrorKind::Io | ErrorKind::InvalidArgument) {
         return failure;
@@ -257,13 +290,9 @@ pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
             _ => failure,
         };
     }
-    let has_magic = open_file(path).and_then(|mut file| is_pumice(&mut file, path)).unwrap_or(false);
     match failure.kind() {
-        ErrorKind::Corrupt | ErrorKind::Truncated if has_magic => {
-            failure.hint(format!("`pumice recover {} -o OUT` saves the chunks that are intact", path.display()))
-        }
         ErrorKind::Corrupt | ErrorKind::Truncated => {
-            failure.hint("this does not look like a file written by `pumice compress`")
+            failure.hint(format!("`pumice recover {} -o OUT` saves the chunks that are intact", path.display()))
         }
         ErrorKind::Unsupported => failure.hint("a newer release of pumice may read it"),
         _ => failure,

@@ -5,12 +5,16 @@
 //! a file gives; with `--one-pass` it is compressed while it arrives. A device compresses the whole array at once, so
 //! memory holds all of it.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pumice::metrics::Guarantee;
-use pumice::{Achieved, Config, Element, ErrorBound, ErrorKind, Preset, Stable, Summary, Writer, with_dtype};
+use pumice::{
+    Achieved, Config, DecodeOptions, Element, ErrorBound, ErrorKind, Preset, Reader, Stable, Summary, Writer,
+    with_dtype,
+};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
@@ -26,6 +30,9 @@ use crate::region;
 use crate::target;
 use crate::text;
 use crate::ui::{self, Ui};
+
+/// The hint where verification fails.
+const FAULT: &str = "this is a bug in pumice or a fault of the machine: please report it with the input";
 
 /// Bytes read from a stream at a time; at least one row is read.
 const STREAM_BLOCK: usize = 4 << 20;
@@ -337,7 +344,9 @@ fn write_by_device<T: DeviceElement>(input: &Input, out: &mut Output, config: &C
 
 /// Compares the restored values with the input.
 fn verify<T: Element>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Result<()> {
-    let reader = input::open_reader(written, args.workers.threads)?;
+    let options = DecodeOptions::new().threads(args.workers.threads);
+    let reader = File::open(written).map_err(pumice::Error::from).and_then(|file| Reader::new(file, options));
+    let reader = reader.map_err(|e| Failure::from(e).at(&args.output).hint(FAULT))?;
     let guarantee = Guarantee::of(reader.info());
     let bar = ui.bytes_bar(input.n_bytes(), "verifying");
     let findings = compare::with_reader::<T, _>(&input.source()?, &reader, &guarantee, &bar)?;
@@ -349,8 +358,7 @@ fn verify<T: Element>(input: &Input, written: &Path, args: &Args, ui: &Ui) -> Re
     let total = &findings.total;
     let found = format!("largest error {:e}, {} times the bound", total.max_abs_error, total.max_error_over_bound);
     let found = target.map_or(found.clone(), |target| format!("{found}, {}", target.text()));
-    Err(Failure::new(ErrorKind::BoundBroken, format!("verification failed ({found}); nothing was written"))
-        .hint("this is a bug in pumice or a fault of the machine: please report it with the input"))
+    Err(Failure::new(ErrorKind::BoundBroken, format!("verification failed ({found}); nothing was written")).hint(FAULT))
 }
 
 fn from_stream<T: Element>(stream: &mut Stream, args: &Args, config: &Config, ui: &Ui) -> Result<Outcome> {
@@ -399,7 +407,9 @@ pub(crate) fn spool(stream: &mut Stream, name: &Path, directory: &Path, ui: &Ui)
     let (n_bytes, _) = stream_sizes(&stream.layout)?;
     let bar = ui.bytes_bar(n_bytes, "reading");
     let mut writer = BufWriter::with_capacity(STREAM_BLOCK, file);
-    let copied = io::copy(&mut bar.wrap_read((&mut stream.bytes).take(n_bytes)), &mut writer)?;
+    let copied = io::copy(&mut bar.wrap_read((&mut stream.bytes).take(n_bytes)), &mut writer);
+    let copied = copied.and_then(|copied| writer.flush().map(|()| copied));
+    let copied = copied.map_err(input::copy_failed(name, directory))?;
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     bar.finish_and_clear();
     if copied < n_bytes {

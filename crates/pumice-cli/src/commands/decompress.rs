@@ -82,11 +82,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let has_all = args.region.is_none() && matches!(args.device, DeviceArg::Cpu);
     let wants_shape = output::is_npy(&args.output) && output::is_stream(&args.output);
     if input::is_stream(&args.input) && has_all && !wants_shape {
-        let stream =
-            StreamReader::new(input::open_stream(&args.input)?, DecodeOptions::new().threads(args.workers.threads));
-        let restored = stream
-            .map_err(Failure::from)
-            .and_then(|stream| with_dtype!(stream.dtype(), T => write_stream::<T>(stream, args, ui)));
+        let stream = input::open_stream_reader(&args.input, args.workers.threads)?;
+        let restored = with_dtype!(stream.dtype(), T => write_stream::<T>(stream, args, ui));
         let info = restored.map_err(|failure| input::damage_hint(failure, &args.input))?;
         let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
         return summarise(args, &info, layout, &Backend::Cpu { reason: None }, None, start, ui);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pumice::{DecodeOptions, Info, StreamReader};
+use pumice::{Info, StreamReader};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport, RegionReport};
@@ -69,8 +69,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
             .hint("`pumice check ORIGINAL FILE` compares a compressed file with its original"));
     }
     let info = if input::is_stream(&args.file) {
-        let stream = StreamReader::new(input::open_stream(&args.file)?, DecodeOptions::new().threads(1));
-        stream.and_then(StreamReader::skip).map_err(|e| input::damage_hint(e.into(), &args.file))?
+        let stream = input::open_stream_reader(&args.file, 1)?;
+        StreamReader::skip(stream).map_err(|e| input::damage_hint(e.into(), &args.file))?
     } else {
         input::open_reader(&args.file, 1)?.info().clone()
     };

@@ -186,6 +186,18 @@ fn a_file_that_may_not_grow_is_an_input_output_error() {
     }
 }
 
+/// A stream that is kept in a temporary file: the message says where that is.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_copy_of_a_stream_that_may_not_grow_is_named() {
+    let sandbox = Sandbox::new();
+    let script = "ulimit -f 8; exec \"$0\" compress - -o x.pum --abs 1 --shape 100000 --dtype f32 < /dev/zero";
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", script, env!("CARGO_BIN_EXE_pumice")]).current_dir(sandbox.path("")).output();
+    let message = stderr(&output.unwrap());
+    assert!(message.contains("copy standard input to a temporary file in ."), "{message}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_an_input_output_error() {
@@ -211,28 +223,6 @@ fn a_link_is_followed_even_if_it_dangles() {
     assert!(sandbox.fails("compress x_1000.f32 -o data --abs 1", 2).contains("not a regular file"));
 }
 
-#[test]
-fn a_failed_command_leaves_the_old_file() {
-    let sandbox = Sandbox::new();
-    sandbox.write("x.pum", b"the old file");
-    let output = sandbox
-        .command("compress - -o x.pum --shape 1000,1000 --dtype f32 --abs 1")
-        .write_stdin(vec![0u8; 3_000_000])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(5));
-    assert_eq!(sandbox.read("x.pum"), b"the old file");
-    assert_eq!(sandbox.files(), ["x.pum"]);
-}
-
-#[test]
-fn an_output_that_cannot_be_written_is_an_input_output_error() {
-    let sandbox = Sandbox::new();
-    sandbox.write_f32("x_10.f32", &smooth(&[10]));
-    assert!(sandbox.fails("compress x_10.f32 -o no/such/place.pum --abs 1", 6).contains("no/such/place.pum"));
-    assert!(sandbox.fails("compress . -o x.pum --abs 1", 6).contains("directory"));
-}
-
 /// Where others may put links, the system does not follow those of other users: `fs.protected_symlinks`.
 #[cfg(target_os = "linux")]
 #[test]
@@ -255,6 +245,28 @@ fn links_that_the_system_does_not_follow_are_an_error() {
     }
     assert_eq!(sandbox.read("victim"), b"the old file");
     assert_eq!(sandbox.files(), ["shared", "victim", "x_1000.f32"]);
+}
+
+#[test]
+fn a_failed_command_leaves_the_old_file() {
+    let sandbox = Sandbox::new();
+    sandbox.write("x.pum", b"the old file");
+    let output = sandbox
+        .command("compress - -o x.pum --shape 1000,1000 --dtype f32 --abs 1")
+        .write_stdin(vec![0u8; 3_000_000])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(sandbox.read("x.pum"), b"the old file");
+    assert_eq!(sandbox.files(), ["x.pum"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_input_output_error() {
+    let sandbox = Sandbox::new();
+    sandbox.write_f32("x_10.f32", &smooth(&[10]));
+    assert!(sandbox.fails("compress x_10.f32 -o no/such/place.pum --abs 1", 6).contains("no/such/place.pum"));
+    assert!(sandbox.fails("compress . -o x.pum --abs 1", 6).contains("directory"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Inputs that are not raw little-endian values in C order: other `.npy` files, and files of other formats.
 
 use crate::round_trip::npy;
-use crate::sandbox::{Sandbox, smooth};
+use crate::sandbox::{Sandbox, smooth, stderr};
 
 #[test]
 fn npy_files_of_any_byte_order_and_axis_order_are_the_same_array() {
@@ -51,16 +51,27 @@ fn files_of_other_formats_say_what_to_use() {
     sandbox.write("x.npz", b"PK\x03\x04 and more");
     sandbox.write("x.h5", b"\x89HDF\r\n\x1a\n and more");
     sandbox.write("x.nc", b"CDF\x05 and more");
-    for (name, hint) in [
-        ("x.pum", "pumice decompress x.pum"),
-        ("x.npz", "numpy.load('x.npz')"),
-        ("x.h5", "pumice convert x.h5"),
-        ("x.nc", "pumice convert x.nc"),
+    for (name, hint, hint_for_pipe) in [
+        ("x.pum", "pumice decompress x.pum", "pumice decompress -"),
+        ("x.npz", "numpy.load('x.npz')", "numpy.load('FILE')"),
+        ("x.h5", "pumice convert x.h5", "pumice convert FILE"),
+        ("x.nc", "pumice convert x.nc", "pumice convert FILE"),
     ] {
         let message = sandbox.fails(&format!("compress {name} -o y.pum --abs 1"), 3);
         assert!(message.contains(hint), "{message}");
         let stream = sandbox.command("compress - -o y.pum --abs 1").write_stdin(sandbox.read(name)).output().unwrap();
         assert_eq!(stream.status.code(), Some(3), "{name}");
+        let message = stderr(&stream);
+        assert!(message.contains("standard input") && message.contains(hint_for_pipe), "{message}");
+    }
+    // What is to be decompressed.
+    for (name, hint) in [("x.h5", "not from a pipe"), ("x.npz", "does not look like")] {
+        for line in ["info -", "decompress - -o y.f32", "decompress - -o y.f32 --region 0:1"] {
+            let output = sandbox.command(line).write_stdin(sandbox.read(name)).output().unwrap();
+            assert_eq!(output.status.code(), Some(4), "{line} {name}");
+            let message = stderr(&output);
+            assert!(message.contains(hint) && !message.contains("recover"), "{message}");
+        }
     }
     std::fs::create_dir(sandbox.path("x.zarr")).unwrap();
     sandbox.write("x.zarr/zarr.json", b"{}");
