@@ -1,6 +1,8 @@
 //! The two checksums of docs/format.md: XXH3 of small parts, and `payload_hash`, a hash of block hashes that any
 //! number of threads (or a GPU) can compute block by block.
 
+use std::hash::Hasher;
+
 use twox_hash::XxHash3_64;
 
 /// Bytes per independently hashed block of a payload.
@@ -18,16 +20,48 @@ pub(crate) fn payload_hash(payload: &[u8]) -> u64 {
 
 /// `payload_hash` of a payload of whose first blocks only the hashes are at hand; `rest` are the bytes behind them.
 pub(crate) fn payload_hash_of(first: &[u64], rest: &[u8]) -> u64 {
-    match first {
-        [] if (1..=BLOCK_BYTES).contains(&rest.len()) => return xxh3(rest),
-        [only] if rest.is_empty() => return *only,
-        _ => {}
+    let mut hasher = PayloadHasher::default();
+    first.iter().for_each(|hash| hasher.add_block(*hash));
+    hasher.add(rest);
+    hasher.finish()
+}
+
+/// Computes `payload_hash` of a payload that comes in parts.
+#[derive(Default)]
+pub(crate) struct PayloadHasher {
+    n_blocks: u64,
+    /// That of the first block, until there is another one.
+    only: u64,
+    of_hashes: Option<XxHash3_64>,
+}
+
+impl PayloadHasher {
+    /// Adds the next part: whole blocks, unless it is the last one.
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        part.chunks(BLOCK_BYTES).for_each(|block| self.add_block(xxh3(block)));
     }
-    let mut hashes = Vec::with_capacity((first.len() + rest.len().div_ceil(BLOCK_BYTES)) * 8);
-    for hash in first.iter().copied().chain(rest.chunks(BLOCK_BYTES).map(xxh3)) {
-        hashes.extend_from_slice(&hash.to_le_bytes());
+
+    fn add_block(&mut self, hash: u64) {
+        if self.n_blocks == 0 {
+            self.only = hash;
+        } else {
+            let of_hashes = self.of_hashes.get_or_insert_with(|| {
+                let mut of_hashes = XxHash3_64::new();
+                of_hashes.write(&self.only.to_le_bytes());
+                of_hashes
+            });
+            of_hashes.write(&hash.to_le_bytes());
+        }
+        self.n_blocks += 1;
     }
-    xxh3(&hashes)
+
+    pub(crate) fn finish(self) -> u64 {
+        match self.of_hashes {
+            Some(of_hashes) => of_hashes.finish(),
+            None if self.n_blocks == 1 => self.only,
+            None => xxh3(&[]),
+        }
+    }
 }
 
 #[cfg(test)]
