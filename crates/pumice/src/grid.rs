@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::exec::{no_memory, reserve};
+use crate::exec::{self, no_memory, reserve};
 
 /// The product of `shape` in bytes; `None` from 2^63 on. Any extent of zero makes it zero, whatever the others are.
 pub(crate) fn checked_bytes(shape: &[usize], value_bytes: usize) -> Option<u64> {
@@ -218,6 +218,11 @@ impl Grid {
         }
     }
 
+    /// Memory that a grid of so many segments takes, with lists of them that are made from it.
+    pub(crate) fn list_bytes(n_segments: usize) -> u64 {
+        n_segments as u64 * 4 * size_of::<Segment>() as u64
+    }
+
     /// The grid of an array of rank 1 or more, all extents at least 1, whose segments have these rows.
     pub(crate) fn new(shape: &[usize], chunk_shape: &[usize], segment_rows: &[usize]) -> Result<Self> {
         let n_chunks = count_chunks(&shape[1..], chunk_shape, segment_rows)
@@ -225,6 +230,7 @@ impl Grid {
         let counts: Vec<usize> = shape.iter().zip(chunk_shape).skip(1).map(|(&n, &c)| n.div_ceil(c)).collect();
         let chunks_per_row = counts.iter().map(|&n| n as u64).product();
         let (mut first_row, mut first_id) = (0, 0);
+        exec::check_memory(Self::list_bytes(segment_rows.len()))?;
         let mut segments = Vec::new();
         reserve(&mut segments, segment_rows.len())?;
         for &rows in segment_rows {
