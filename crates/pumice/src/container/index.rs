@@ -72,9 +72,40 @@ impl Index {
         let header_copy = bytes.take(header_bytes)?.to_vec();
         let covered = &all[..all.len() - bytes.len()];
         if bytes.u64()? != checksum::xxh3(covered) {
-            return Err(Error::corrupt("wrong checksum of the index; `pumice recover` finds the chunks without it"));
+            return Err(wrong_checksum());
         }
         Ok(Self { segments, frame_bytes, header_copy })
+    }
+
+    /// Size of the intact index at the front of `bytes`, and of the lists that [`Self::read_from`] makes of it. Takes no
+    /// memory, and refuses early what cannot be an index. [`ErrorKind::Truncated`] if more bytes are needed to tell.
+    ///
+    /// [`ErrorKind::Truncated`]: crate::ErrorKind::Truncated
+    pub(crate) fn measure(bytes: &[u8]) -> Result<(usize, u64)> {
+        let mut rest = Bytes::new(bytes);
+        let marker = rest.array()?;
+        if !Self::MARKERS.contains(&marker) {
+            return Err(Error::corrupt("no marker where the index should start"));
+        }
+        let mut n_numbers = 0;
+        for least in [1, frame::MIN_HEADER_BYTES as u64] {
+            let n = varint::read_from(&mut rest)?;
+            for _ in 0..n {
+                if varint::read_from(&mut rest)? < least {
+                    return Err(Error::corrupt("the index has a segment without rows or a frame without a header"));
+                }
+            }
+            n_numbers += n;
+        }
+        if marker == MARKER {
+            let header_bytes = header::peek_header_bytes(rest.rest())?;
+            rest.take(header_bytes)?;
+        }
+        let covered = &bytes[..bytes.len() - rest.len()];
+        if rest.u64()? != checksum::xxh3(covered) {
+            return Err(wrong_checksum());
+        }
+        Ok((bytes.len() - rest.len(), n_numbers * size_of::<u64>() as u64))
     }
 
     /// The header of the stream, if the index has an intact copy of it.
@@ -111,6 +142,10 @@ const FREE_LIST_BYTES: u64 = 1 << 20;
 fn check_lists(n_segments: usize, n_chunks: usize, max_bytes: u64) -> Result<()> {
     let bytes = SEGMENT_BYTES * n_segments as u64 + CHUNK_BYTES * n_chunks as u64;
     check_limit(bytes.saturating_sub(FREE_LIST_BYTES), max_bytes)
+}
+
+fn wrong_checksum() -> Error {
+    Error::corrupt("wrong checksum of the index; `pumice recover` finds the chunks without it")
 }
 
 /// A count of items that take at least one byte each.

@@ -3,6 +3,7 @@
 //!
 //! No byte is trusted, and memory is allocated only within what the stream's own size and the caller's limit allow.
 
+mod lists;
 mod salvage;
 mod stream;
 

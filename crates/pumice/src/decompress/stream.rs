@@ -5,21 +5,24 @@
 use std::io::Read;
 use std::ops::Range;
 
+use super::lists::Lists;
 use super::{DecodeOptions, FREE_BYTES, Info, Slot, scatter};
 use crate::codec::{CodecId, Element, Layers};
+use crate::container::Layout;
 use crate::container::frame::{self, FrameHeader, Identity, MAX_HEADER_BYTES};
 use crate::container::header::{self, Header};
 use crate::container::index::{Footer, Index};
-use crate::container::{FrameSpan, Layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::parallel::Workers;
-use crate::exec::reserve;
-use crate::grid::{Block, Grid};
+use crate::exec::{reserve, scratch};
+use crate::grid::{self, Block, Grid};
 use crate::io::{Bytes, check_limit, to_usize, varint};
 use crate::num::DType;
 
 /// Frames per worker that are read before they are decoded together.
 const FRAMES_PER_WORKER: usize = 2;
+/// The least that a buffer for bytes grows by, if so many are wanted.
+const MIN_READ_BYTES: usize = 1 << 16;
 
 /// A stream that is decoded while it arrives.
 ///
@@ -51,6 +54,9 @@ pub struct StreamReader<R> {
     /// Rows of each band of chunks that share them, and sizes of frames: what the index must say.
     bands: Vec<usize>,
     frame_bytes: Vec<u64>,
+    /// The most bytes that these can take in the index.
+    listed_bytes: usize,
+    lists: Lists,
 }
 
 /// What the next frame must hold.
@@ -82,8 +88,19 @@ impl<R: Read> StreamReader<R> {
         input.consume(header_bytes);
         let workers = Workers::new(options.threads)?;
         let next = Position { chunk_id: 0, row: 0, band: None, column: 0 };
-        let (bands, frame_bytes) = (Vec::new(), Vec::new());
-        Ok(Self { input, header, header_bytes, workers, max_bytes: options.max_bytes, next, bands, frame_bytes })
+        let max_bytes = options.max_bytes;
+        Ok(Self {
+            input,
+            header,
+            header_bytes,
+            workers,
+            max_bytes,
+            next,
+            bands: Vec::new(),
+            frame_bytes: Vec::new(),
+            listed_bytes: 0,
+            lists: Lists::new(max_bytes),
+        })
     }
 
     /// The element type.
@@ -104,8 +121,14 @@ impl<R: Read> StreamReader<R> {
 
     /// Decodes all chunks, some of them in parallel, and calls `f` with the region and the values of each, in order.
     /// Needs memory for two chunks per thread.
-    pub fn for_each_chunk<T: Element>(
+    pub fn for_each_chunk<T: Element>(self, f: impl FnMut(&[Range<usize>], &[T]) -> Result<()>) -> Result<Info> {
+        self.decode(false, f)
+    }
+
+    /// [`Self::for_each_chunk`]; `joins_rows` says whether `f` keeps a band of chunks that do not span the rows.
+    fn decode<T: Element>(
         mut self,
+        joins_rows: bool,
         mut f: impl FnMut(&[Range<usize>], &[T]) -> Result<()>,
     ) -> Result<Info> {
         if T::DTYPE != self.header.dtype {
@@ -120,21 +143,37 @@ impl<R: Read> StreamReader<R> {
         let available = self.max_bytes.saturating_add(FREE_BYTES);
         let mut slots: Vec<(Announced, Slot<T>)> = Vec::new();
         let mut spare: Vec<Slot<T>> = Vec::new();
+        // The largest band so far, and what threads keep of chunks that they decoded at the same time.
+        let (mut band_bytes, mut kept_bytes) = (0u64, 0u64);
         loop {
-            let mut needed = 0u64;
+            let (mut of_slots, mut needed) = (0u64, 0u64);
             while slots.len() < most
                 && let Some(frame) = self.announced()?
             {
                 let value_bytes = frame.block.n_values() as u64 * size_of::<T>() as u64;
+                band_bytes = band_bytes.max(if joins_rows { self.band_bytes::<T>() } else { 0 });
+                // What the caller gets counts in full.
+                let of_caller = value_bytes.max(band_bytes);
+                check_limit(frame.frame_bytes.saturating_sub(FREE_BYTES).max(of_caller), self.max_bytes)?;
                 let work = params.decode_bytes(frame.frame_bytes, &frame.block.extents, frame.layers, &self.workers);
-                let all = needed.saturating_add(value_bytes).saturating_add(frame.frame_bytes).saturating_add(work);
+                let kept = self.workers.count() as u64 * work.min(scratch::MAX_KEPT_BYTES as u64);
+                let kept = if slots.is_empty() { kept_bytes } else { kept_bytes.max(kept) };
+                let fixed = sum([self.lists.bytes(), band_bytes, kept, of_slots]);
+                let mut slot = spare.pop().unwrap_or_default();
+                let mut of_slot = sum([slot.n_bytes(value_bytes, frame.frame_bytes), work]);
+                let mut all = sum(spare.iter().map(|slot| slot.n_bytes(0, 0)).chain([fixed, of_slot]));
+                if all > available {
+                    // Buffers that were made for larger chunks.
+                    spare.clear();
+                    slot = Slot::default();
+                    of_slot = sum([slot.n_bytes(value_bytes, frame.frame_bytes), work]);
+                    all = sum([fixed, of_slot]);
+                }
                 if all > available && !slots.is_empty() {
                     break;
                 }
-                // The values of a chunk are what the caller gets.
-                check_limit(all.saturating_sub(FREE_BYTES).max(value_bytes), self.max_bytes)?;
-                needed = all;
-                let mut slot = spare.pop().unwrap_or_default();
+                check_limit(all.saturating_sub(FREE_BYTES), self.max_bytes)?;
+                (of_slots, needed, kept_bytes) = (sum([of_slots, of_slot]), all, kept);
                 self.read_frame(&frame, &mut slot.bytes)?;
                 slots.push((frame, slot));
             }
@@ -142,14 +181,16 @@ impl<R: Read> StreamReader<R> {
                 return self.finish();
             }
             let inner = self.workers.for_items(slots.len() as u64);
+            // A single one is decoded on this thread, so that other threads keep nothing of it.
+            let outer = if slots.len() == 1 { &Workers::Serial } else { &self.workers };
             let left = available.saturating_sub(needed) / slots.len() as u64;
-            self.workers.for_each(&mut slots, |_, (frame, slot)| {
+            outer.for_each(&mut slots, |_, (frame, slot)| {
                 let mut decode = || {
                     let (frame_header, payload) = frame::open(&slot.bytes, &self.header, &frame.identity)?;
                     let n = frame.block.n_values();
-                    if n > slot.values.len() {
-                        let more = n - slot.values.len();
-                        reserve(&mut slot.values, more)?;
+                    if n > slot.values.capacity() {
+                        slot.values = Vec::new();
+                        reserve(&mut slot.values, n)?;
                     }
                     slot.values.resize(n, T::default());
                     if n == 0 {
@@ -169,13 +210,18 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
+    /// Size of the values of the band that the next chunk is in; 0 where this chunk is all of it.
+    fn band_bytes<T>(&self) -> u64 {
+        let band = self.next.band.as_ref().filter(|band| band.n_chunks() > 1);
+        band.map_or(0, |band| grid::n_values(band.shape()) as u64 * size_of::<T>() as u64)
+    }
+
     /// As [`Self::for_each_chunk`], but calls `f` with whole rows: all values of the array, in order. Where chunks do
     /// not span the rows, needs memory for a band of them.
     pub fn for_each_rows<T: Element>(self, mut f: impl FnMut(&[T]) -> Result<()>) -> Result<Info> {
         let row_shape = self.row_shape().unwrap_or(&[]).to_vec();
-        let max_bytes = self.max_bytes;
         let mut rows = Vec::new();
-        self.for_each_chunk::<T>(|region, values| {
+        self.decode::<T>(true, |region, values| {
             let Some((band, within)) = region.split_first() else { return f(values) };
             if within.iter().zip(&row_shape).all(|(range, &n)| *range == (0..n)) {
                 return f(values);
@@ -185,9 +231,10 @@ impl<R: Read> StreamReader<R> {
             let whole = Block { start, extents };
             let n = whole.n_values();
             if rows.len() != n {
-                check_limit(n as u64 * size_of::<T>() as u64, max_bytes)?;
-                let more = n.saturating_sub(rows.len());
-                reserve(&mut rows, more)?;
+                if n > rows.capacity() {
+                    rows = Vec::new();
+                    reserve(&mut rows, n)?;
+                }
                 rows.resize(n, T::default());
             }
             let block = Block {
@@ -270,14 +317,14 @@ impl<R: Read> StreamReader<R> {
     fn read_frame(&mut self, frame: &Announced, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.clear();
         self.input.read(frame.frame_bytes, bytes).map_err(|e| in_chunk(e, frame.identity.chunk_id))?;
-        let listed = size_of_val(self.frame_bytes.as_slice()) + size_of_val(self.bands.as_slice());
-        check_limit(listed as u64, self.max_bytes)?;
-        self.frame_bytes.push(frame.frame_bytes);
+        self.lists.push(&mut self.frame_bytes, frame.frame_bytes)?;
+        self.listed_bytes += varint::size(frame.frame_bytes);
         self.next.chunk_id += 1;
         self.next.column += 1;
         if self.next.band.as_ref().is_some_and(|band| band.n_chunks() == self.next.column) {
             let rows = frame.block.extents[0];
-            self.bands.push(rows);
+            self.lists.push(&mut self.bands, rows)?;
+            self.listed_bytes += varint::size(rows as u64);
             self.next = Position { chunk_id: self.next.chunk_id, row: self.next.row + rows, band: None, column: 0 };
         }
         Ok(())
@@ -286,9 +333,10 @@ impl<R: Read> StreamReader<R> {
     /// Checks what follows the frames, and returns the metadata.
     fn finish(mut self) -> Result<Info> {
         let index_offset = self.input.offset;
-        // Nothing valid is longer: the index has a number per band and per frame, three more, and a copy of the header.
-        let n_numbers = self.bands.len() + self.frame_bytes.len() + 3;
-        let most = n_numbers * varint::MAX_BYTES + Index::MAX_FIXED_BYTES + self.header_bytes + Footer::BYTES;
+        // Nothing valid is longer: the index has the size of each frame, segments of one band or more, and a copy of the
+        // header.
+        let most = self.listed_bytes + Index::MAX_FIXED_BYTES + self.header_bytes + Footer::BYTES;
+        self.lists.take(most as u64 + 1)?;
         let tail = self.input.peek(most + 1)?;
         let grid = if self.header.single_chunk {
             if !tail.is_empty() {
@@ -296,6 +344,11 @@ impl<R: Read> StreamReader<R> {
             }
             Grid::whole(&self.header.full_shape(&[])?)
         } else {
+            let (_, index_list_bytes) = Index::measure(tail).map_err(|e| match e.kind() {
+                ErrorKind::Truncated if tail.len() > most => Error::corrupt("the index lists more than the stream has"),
+                _ => e,
+            })?;
+            self.lists.take(index_list_bytes)?;
             let mut rest = Bytes::new(tail);
             let index = Index::read_from(&mut rest, self.max_bytes)?;
             index.check(&self.header)?;
@@ -310,19 +363,27 @@ impl<R: Read> StreamReader<R> {
                 return Err(Error::corrupt("the index does not list the chunks that are in the stream"));
             }
             let shape = self.header.full_shape(&index.segments)?;
+            self.lists.take(Grid::list_bytes(index.segments.len()))?;
             Grid::new(&shape, &self.header.chunk_shape, &index.segments)?
         };
         let compressed_bytes = index_offset + tail.len() as u64;
-        let mut frames = Vec::new();
-        reserve(&mut frames, self.frame_bytes.len())?;
-        let mut offset = self.header_bytes as u64;
-        for frame_bytes in self.frame_bytes {
-            frames.push(FrameSpan { offset, frame_bytes });
-            offset += frame_bytes;
-        }
-        let layout = Layout { header: self.header, header_bytes: self.header_bytes, grid, frames };
+        // Where the frames are is of no use any more.
+        let layout = Layout { header: self.header, header_bytes: self.header_bytes, grid, frames: Vec::new() };
         Info::new(&layout, compressed_bytes)
     }
+}
+
+impl<T> Slot<T> {
+    /// Memory for a chunk of this size, with what is there already.
+    fn n_bytes(&self, value_bytes: u64, frame_bytes: u64) -> u64 {
+        let of_values = (self.values.capacity() * size_of::<T>()) as u64;
+        sum([of_values.max(value_bytes), (self.bytes.capacity() as u64).max(frame_bytes)])
+    }
+}
+
+/// Sizes that a stream claims may add up to more than any memory.
+fn sum(sizes: impl IntoIterator<Item = u64>) -> u64 {
+    sizes.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Bytes that come once, with those that were looked at but not used yet.
@@ -337,10 +398,8 @@ struct Input<R> {
 impl<R: Read> Input<R> {
     /// The next `n` bytes, or all that are left.
     fn peek(&mut self, n: usize) -> Result<&[u8]> {
-        if self.ahead.len() < n {
-            let more = (n - self.ahead.len()) as u64;
-            (&mut self.inner).take(more).read_to_end(&mut self.ahead)?;
-        }
+        let more = n.saturating_sub(self.ahead.len());
+        append(&mut self.inner, more, &mut self.ahead)?;
         Ok(&self.ahead[..n.min(self.ahead.len())])
     }
 
@@ -349,15 +408,32 @@ impl<R: Read> Input<R> {
         self.offset += n as u64;
     }
 
-    /// Appends the next `n` bytes. Memory grows as they arrive, whatever `n` is.
+    /// Appends the next `n` bytes.
     fn read(&mut self, n: u64, out: &mut Vec<u8>) -> Result<()> {
-        let start = out.len();
-        let n_ahead = usize::try_from(n).unwrap_or(usize::MAX).min(self.ahead.len());
+        let n = to_usize(n)?;
+        let n_ahead = n.min(self.ahead.len());
+        reserve(out, n_ahead)?;
         out.extend_from_slice(&self.ahead[..n_ahead]);
         self.consume(n_ahead);
-        self.offset += (&mut self.inner).take(n - n_ahead as u64).read_to_end(out)? as u64;
-        if ((out.len() - start) as u64) < n { Err(Error::truncated("the stream ends within it")) } else { Ok(()) }
+        let n_read = append(&mut self.inner, n - n_ahead, out)?;
+        self.offset += n_read as u64;
+        if n_ahead + n_read < n { Err(Error::truncated("the stream ends within it")) } else { Ok(()) }
     }
+}
+
+/// Appends the next `n` bytes, or all that are left, and returns how many. Memory grows as they arrive, whatever `n` is.
+fn append(input: &mut impl Read, n: usize, out: &mut Vec<u8>) -> Result<usize> {
+    let mut n_read = 0;
+    while n_read < n {
+        let room = (out.capacity() - out.len()).max(out.len()).max(MIN_READ_BYTES).min(n - n_read);
+        reserve(out, room)?;
+        let found = input.take(room as u64).read_to_end(out)?;
+        n_read += found;
+        if found < room {
+            break;
+        }
+    }
+    Ok(n_read)
 }
 
 fn in_chunk(error: Error, id: u64) -> Error {

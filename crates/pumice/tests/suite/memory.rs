@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// The most memory in use at a time while `f` runs, beyond what was before.
-fn peak<R>(f: impl FnOnce() -> R) -> (usize, R) {
+pub(crate) fn peak<R>(f: impl FnOnce() -> R) -> (usize, R) {
     let before = IN_USE.get();
     PEAK.set(before);
     let result = f();

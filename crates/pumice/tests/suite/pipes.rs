@@ -8,6 +8,8 @@ use pumice_testkit::check;
 use pumice_testkit::fields::Field;
 use pumice_testkit::golden::Folder;
 
+use crate::memory;
+
 /// Bytes that come in small parts, as from a pipe.
 struct Trickle<'a>(&'a [u8]);
 
@@ -168,4 +170,70 @@ fn memory_stays_within_the_limit() {
     let error =
         StreamReader::new((&forged[..]).chain(io::repeat(0)), DecodeOptions::new()).unwrap().skip().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::LimitExceeded | ErrorKind::Corrupt), "{error}");
+}
+
+/// A lossless stream whose rows are cut into chunks of these columns, and their values.
+fn columns(rows: usize, n_columns: usize, chunk_columns: usize) -> Vec<u8> {
+    let mut rng = pumice_testkit::Rng::new(1);
+    let values: Vec<f32> = (0..rows * n_columns).map(|_| f32::from_bits(rng.bits() as u32)).collect();
+    let config = Config::new(ErrorBound::Lossless).chunk_shape(&[rows, chunk_columns]).threads(1);
+    pumice::compress(&values, &[rows, n_columns], &config).unwrap()
+}
+
+/// Buffers that a large chunk left behind count while small ones are decoded, and so does the band of rows.
+#[test]
+fn buffers_that_are_kept_count_towards_the_limit() {
+    const MIB: usize = 1 << 20;
+    // Chunks of 12 MiB and of 3 MiB, in turn; their frames are as large.
+    let bytes = columns(512, 6144 + 1536, 6144);
+    let twice = {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pum");
+        std::fs::write(&path, &bytes).unwrap();
+        let values = pumice::decompress::<f32>(&bytes).unwrap().data;
+        let mut writer = FileWriter::append(&path, 1).unwrap();
+        writer.write_rows(&values).unwrap();
+        writer.write_rows(&values).unwrap();
+        writer.finish().unwrap();
+        std::fs::read(&path).unwrap()
+    };
+    let options = |mib: usize| DecodeOptions::new().threads(1).max_bytes((mib * MIB) as u64);
+    // 24 MiB for a large one with its frame, 6 for a small one; 16 do not count.
+    let (peak, result) = memory::peak(|| open(&twice, options(15)).unwrap().for_each_chunk::<f32>(|_, _| Ok(())));
+    result.unwrap();
+    assert!(peak < 32 * MIB, "{peak} bytes");
+    // The band takes 15 MiB.
+    let read = |mib| memory::peak(|| open(&twice, options(mib)).unwrap().for_each_rows::<f32>(|_| Ok(())));
+    let (peak, result) = read(24);
+    result.unwrap();
+    assert!(peak < 41 * MIB, "{peak} bytes");
+    let (peak, result) = read(20);
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::LimitExceeded);
+    assert!(peak < 37 * MIB, "{peak} bytes");
+}
+
+/// Sizes are added up before anything bounds them.
+#[test]
+fn claims_of_any_size_are_refused() {
+    for config in [Config::new(ErrorBound::Lossless), Config::new(ErrorBound::Abs(0.1))] {
+        let stream = pumice::compress(&[1f32; 100], &[100], &config).unwrap();
+        for payload_bytes in [1 << 20, 1 << 40, 1 << 62, u64::MAX - 100, u64::MAX - 20, u64::MAX] {
+            let mut forged = stream[..usize::from(u16::from_le_bytes([stream[6], stream[7]])) + 6].to_vec();
+            let mut rest = payload_bytes;
+            while rest >= 0x80 {
+                forged.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            forged.push(rest as u8);
+            forged.extend([0; 100]);
+            for max_bytes in [1 << 20, 16 << 30] {
+                let stream = open(&forged, DecodeOptions::new().threads(1).max_bytes(max_bytes)).unwrap();
+                let kind = stream.for_each_chunk::<f32>(|_, _| Ok(())).unwrap_err().kind();
+                assert!(
+                    matches!(kind, ErrorKind::LimitExceeded | ErrorKind::Corrupt | ErrorKind::Truncated),
+                    "{payload_bytes}: {kind:?}"
+                );
+            }
+        }
+    }
 }
