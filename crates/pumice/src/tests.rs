@@ -281,7 +281,7 @@ fn salvage_without_one_chunk() {
     let check = |bytes: &[u8]| {
         let salvage = salvage(bytes, DecodeOptions::new()).unwrap();
         assert_eq!(salvage.info().shape, [11, 7, 5]);
-        assert_eq!(salvage.lost(), [(7, lost.clone())]);
+        assert!(salvage.lost().eq([(7, lost.clone())]));
         assert_eq!(salvage.intact().len() as u64, n - 1);
         let array = salvage.read(f32::NAN).unwrap();
         for (i, (x, y)) in data.iter().zip(&array.data).enumerate() {
@@ -320,7 +320,7 @@ fn salvage_without_index() {
     // A cut within chunk 5.
     let salvaged = salvage(&bytes[..end(5) - 1], DecodeOptions::new().threads(1)).unwrap();
     assert_eq!(salvaged.info().shape, [9, 6, 4]);
-    assert_eq!(salvaged.lost(), [(5, vec![6..9, 0..6, 2..4])].map(|(id, r)| (id, r.to_vec())));
+    assert!(salvaged.lost().eq([(5, vec![6..9, 0..6, 2..4])]));
     let array = salvaged.read(-1f32).unwrap();
     assert_eq!(array.data[..6 * 24], data[..6 * 24]);
     assert_eq!(array.data[8 * 24 + 23], -1.0);
@@ -500,7 +500,7 @@ fn salvage_of_concatenated_streams() {
         assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("several streams"), "{error}");
         for i in 0..2 {
             let salvaged = salvage_stream(&file[..], i, DecodeOptions::new().threads(1)).unwrap();
-            assert_eq!((salvaged.n_streams(), salvaged.lost().len()), (2, 0));
+            assert_eq!((salvaged.n_streams(), salvaged.lost().count()), (2, 0));
         }
     }
     // The seam is damaged: the header of the second, the index of the first, or both. Values of the one are never taken
@@ -535,7 +535,7 @@ fn salvage_of_segments_without_index() {
         ids.iter().for_each(|&id| bytes[frames[id].offset as usize] ^= 1);
         let salvaged = salvage(&bytes[..], DecodeOptions::new().threads(1)).unwrap();
         let array = salvaged.read(f32::NAN).unwrap();
-        let lost = salvaged.lost();
+        let lost: Vec<_> = salvaged.lost().collect();
         for (i, (x, y)) in data.iter().zip(&array.data).enumerate() {
             let at = [i / 35, i / 5 % 7, i % 5];
             let is_lost = lost.iter().filter(|(_, r)| r.iter().zip(at).all(|(r, i)| r.contains(&i))).count();
@@ -596,7 +596,7 @@ fn forged_identities_do_no_harm() {
             container::index::Footer { index_offset, index_bytes }.write_to(&mut forged);
             let reader = Reader::new(&forged[..], DecodeOptions::new().threads(1)).unwrap();
             assert_eq!(reader.read_chunk::<f32>(id).unwrap_err().kind(), ErrorKind::Corrupt);
-            assert_eq!(salvage(&forged[..], DecodeOptions::new().threads(1)).unwrap().lost().len(), 1);
+            assert_eq!(salvage(&forged[..], DecodeOptions::new().threads(1)).unwrap().lost().count(), 1);
         }
     }
 }

@@ -364,12 +364,15 @@ impl<R: ReadAt> Reader<R> {
     /// Ids of all chunks that can be decoded.
     pub(crate) fn decodable<T: Element>(&self) -> Result<Vec<u64>> {
         let params = self.layout.header.stream_params::<T>();
-        let mut ids = Vec::new();
         // Ids without a frame may be those of chunks that nobody knows.
-        let is_there = |id: &u64| {
-            self.layout.frames[*id as usize].frame_bytes > 0 && container::check_frames(&self.layout, &[*id]).is_ok()
-        };
-        let found: Vec<u64> = (0..self.n_chunks()).filter(is_there).collect();
+        let has_frame = |id: &u64| self.layout.frames[*id as usize].frame_bytes > 0;
+        let n_frames = (0..self.n_chunks()).filter(has_frame).count();
+        check_limit((n_frames as u64 * CHUNK_BYTES).saturating_sub(FREE_BYTES), self.max_bytes)?;
+        let (mut found, mut ids) = (Vec::new(), Vec::new());
+        reserve(&mut found, n_frames)?;
+        reserve(&mut ids, n_frames)?;
+        let is_large_enough = |id: &u64| container::check_frames(&self.layout, &[*id]).is_ok();
+        found.extend((0..self.n_chunks()).filter(|id| has_frame(id) && is_large_enough(id)));
         let shares =
             self.shares::<T>(&found, &Workers::Serial, true, Allowance { max_bytes: self.max_bytes, taken: 0 })?;
         let work = |i: usize, (slot, ok): &mut (Slot<T>, bool)| {

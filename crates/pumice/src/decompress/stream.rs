@@ -350,7 +350,7 @@ impl<R: Read> StreamReader<R> {
             })?;
             self.lists.take(index_list_bytes)?;
             let mut rest = Bytes::new(tail);
-            let index = Index::read_from(&mut rest, self.max_bytes)?;
+            let index = Index::read_from(&mut rest, u64::MAX)?; // its lists were counted
             index.check(&self.header)?;
             let index_bytes = (tail.len() - rest.len()) as u64;
             let footer = Footer::read_from(&mut rest, index_offset + tail.len() as u64)?;

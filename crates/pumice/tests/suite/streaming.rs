@@ -304,7 +304,7 @@ fn salvage_finds_all_chunks_but_the_damaged_one() {
             let salvage = pumice::salvage(bytes, DecodeOptions::new()).unwrap();
             assert_eq!(salvage.info().shape, SHAPE);
             assert_eq!(salvage.intact().len(), 3);
-            let lost = salvage.lost();
+            let lost: Vec<_> = salvage.lost().collect();
             let [(_, region)] = &lost[..] else { panic!("{lost:?}") };
             let array = salvage.read(f32::NAN).unwrap();
             for (i, (x, y)) in whole.data.iter().zip(&array.data).enumerate() {
