@@ -33,7 +33,7 @@ pub const TARGETS: [Target; 13] = [
     },
     Target {
         name: "container",
-        about: "whole streams with repaired checksums: reader and salvage",
+        about: "whole streams with repaired checksums: reader, pipe and salvage",
         run: targets::container,
         seeds: seeds::container,
     },

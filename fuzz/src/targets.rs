@@ -6,8 +6,8 @@ use std::ops::Range;
 use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
-    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Info, Preset, Reader, Real, Salvage, Stable, Writer,
-    metrics, with_dtype,
+    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Info, Preset, Reader, Real, Salvage, Stable,
+    StreamReader, Writer, metrics, with_dtype,
 };
 use pumice_testkit::check;
 
@@ -384,7 +384,7 @@ fn check_bound<T: Element>(values: &[T], restored: &[T], info: &Info, asked: Err
     }
 }
 
-/// Opens, reads and salvages a stream in every way, and compares the answers.
+/// Opens, reads and salvages a stream in every way, from a pipe as well, and compares the answers.
 fn examine(bytes: &[u8]) {
     let options = DecodeOptions::new().threads(1).max_bytes(MAX_BYTES);
     match Reader::new(bytes, options.clone()) {
@@ -394,7 +394,31 @@ fn examine(bytes: &[u8]) {
         }
         Err(error) => check_error(&error),
     }
+    match StreamReader::new(bytes, options.clone()) {
+        Ok(stream) => with_dtype!(stream.dtype(), T => read_in_order::<T>(stream, bytes, &options)),
+        Err(error) => check_error(&error),
+    }
     salvage(bytes, options);
+}
+
+/// What a pipe gives is what the file gives.
+fn read_in_order<T: Element>(stream: StreamReader<&[u8]>, bytes: &[u8], options: &DecodeOptions) {
+    let mut values: Vec<T> = Vec::new();
+    let add = |rows: &[T]| {
+        values.extend_from_slice(rows);
+        Ok(())
+    };
+    match stream.for_each_rows(add) {
+        Ok(info) => {
+            check_info(&info, bytes.len());
+            // All rows together may be above the limit.
+            match Reader::new(bytes, options.clone()).and_then(|reader| reader.read::<T>()) {
+                Ok(array) => assert!(same(&array.data, &values)),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}"),
+            }
+        }
+        Err(error) => check_error(&error),
+    }
 }
 
 fn check_info(info: &Info, stream_bytes: usize) {
@@ -446,7 +470,7 @@ fn read<T: Element>(reader: &Reader<&[u8]>, bytes: &[u8], options: &DecodeOption
     }
 
     let salvaged = pumice::salvage(bytes, options.clone()).expect("it was read before");
-    assert!(salvaged.lost().is_empty());
+    assert!(salvaged.lost().next().is_none());
     assert!(same(&whole.data, &salvaged.read(T::default()).expect("it was read before").data));
 }
 
@@ -460,7 +484,7 @@ fn salvage(bytes: &[u8], options: DecodeOptions) {
                 // Saturating: an extent of 0 may stand behind huge ones.
                 let volume =
                     |region: &[Range<usize>]| region.iter().fold(1, |n: u64, r| n.saturating_mul(r.len() as u64));
-                let mut covered: u64 = salvaged.lost().iter().map(|(_, region)| volume(region)).sum();
+                let mut covered: u64 = salvaged.lost().map(|(_, region)| volume(&region)).sum();
                 let add = |region: &[Range<usize>], n: usize| {
                     assert_eq!(volume(region), n as u64);
                     covered += n as u64;
