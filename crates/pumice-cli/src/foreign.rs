@@ -101,3 +101,23 @@ pub(crate) fn refuse_folder(path: &Path) -> Failure {
 pub(crate) fn is_zarr(path: &Path) -> bool {
     ["zarr.json", ".zgroup", ".zarray"].iter().any(|name| path.join(name).is_file())
 }
+
+/// The error for an HDF5 file that is to be recovered: its chunks are streams of their own.
+pub(crate) fn refuse_to_recover_hdf5(path: &Path) -> Failure {
+    let name = path.display();
+    Failure::new(ErrorKind::Unsupported, format!("{name} is an HDF5 or NetCDF-4 file, each chunk of which is a stream"))
+        .hint("read its chunks one by one, and leave out those that are errors: docs/hdf5.md, \"Damaged chunks\"")
+}
+
+/// The error for a folder that is to be recovered.
+pub(crate) fn refuse_to_recover_folder(path: &Path) -> Failure {
+    let name = path.display();
+    if !is_zarr(path) {
+        return Failure::new(ErrorKind::Io, format!("{name} is a directory"));
+    }
+    Failure::new(ErrorKind::Unsupported, format!("{name} is a Zarr store, each chunk of which is a file of its own"))
+        .hint(
+            "remove the files of chunks that are errors, and Zarr reads the fill value in their places; \
+             `pumice recover` saves what is intact of such a file: docs/hdf5.md, \"Damaged chunks\"",
+        )
+}

@@ -240,6 +240,22 @@ pub(crate) fn is_pumice(file: &mut File, path: &Path) -> Result<bool> {
     Ok(head.map_err(io_context("read", path))? == PUMICE_MAGIC)
 }
 
+/// Whether a file is in HDF5: its signature is at the start, or behind a block of the user's, at 512 bytes or a power of two
+/// times that. Leaves its position at the start.
+pub(crate) fn is_hdf5(file: &mut File, path: &Path) -> Result<bool> {
+    const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
+    let n_bytes = file.metadata().map_err(io_context("read", path))?.len();
+    let doubled = std::iter::successors(Some(512u64), |offset| offset.checked_mul(2));
+    for offset in std::iter::once(0).chain(doubled).take_while(|offset| *offset < n_bytes) {
+        let head = file.seek(io::SeekFrom::Start(offset)).and_then(|_| head_of(file, SIGNATURE.len()));
+        if head.map_err(io_context("read", path))? == SIGNATURE {
+            return Ok(true);
+        }
+    }
+    file.rewind().map_err(io_context("read", path))?;
+    Ok(false)
+}
+
 /// Whether a file starts with these bytes.
 #[cfg(feature = "hdf5")]
 pub(crate) fn has_magic(path: &Path, magic: &[u8]) -> Result<bool> {
@@ -285,7 +301,7 @@ pub(crate) fn damage_hint(failure: Failure, path: &Path) -> Failure {
     if is_stream(path) {
         return match failure.kind() {
             ErrorKind::Corrupt | ErrorKind::Truncated => {
-                failure.hint("`pumice recover` saves the chunks that are intact, from a file")
+                failure.hint("`pumice recover` saves the chunks that are intact, from a pipe as well")
             }
             _ => failure,
         };

@@ -1,6 +1,6 @@
 //! Prints reports to standard output (text, or JSON with `--json`) and progress to standard error.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Serialize, Serializer};
@@ -20,9 +20,15 @@ impl Ui {
 
     /// Shows the result of a command; `--quiet` does not hide it.
     pub(crate) fn report(&self, report: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-        let text = if self.json { to_json(report) } else { text() };
-        io::stdout().lock().write_all(text.as_bytes())?;
-        Ok(())
+        let mut out = BufWriter::new(io::stdout().lock());
+        match self.json {
+            true => {
+                serde_json::to_writer_pretty(&mut out, report).map_err(io::Error::from)?;
+                out.write_all(b"\n")?;
+            }
+            false => out.write_all(text().as_bytes())?,
+        }
+        Ok(out.flush()?)
     }
 
     /// Shows a summary of a command that writes output; on standard error if the data goes to standard output.

@@ -1,13 +1,15 @@
 //! `pumice recover`: restores the intact chunks of a damaged file and lists the lost ones.
 
+use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use pumice::{DecodeOptions, Element, ErrorKind, Info, ReadAt, Salvage, with_dtype};
-use serde::Serialize;
+use pumice::{DecodeOptions, Element, ErrorKind, Salvage, with_dtype};
+use serde::{Serialize, Serializer};
 
 use crate::cli::WorkerArgs;
 use crate::failure::{Failure, Result};
+use crate::foreign;
 use crate::input;
 use crate::layout::Layout;
 use crate::output::{self, ArrayFile};
@@ -17,6 +19,8 @@ use crate::ui::{self, Ui};
 
 /// Longer lists of lost chunks are cut in the text report; JSON has them all.
 const MAX_LISTED: usize = 20;
+/// Values that are written at a time in place of lost ones.
+const SLICE_VALUES: usize = 1 << 18;
 
 /// Save the intact chunks of a damaged file
 ///
@@ -25,7 +29,7 @@ const MAX_LISTED: usize = 20;
 /// takes its place. The exit code is 4 if no chunk is intact.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The damaged file
+    /// The damaged file, or - for standard input
     input: PathBuf,
 
     /// The array, raw or .npy by its extension
@@ -46,7 +50,7 @@ pub(crate) struct Args {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     input: String,
     output: String,
     /// Which stream of the file was saved, from 1 on, and how many there are.
@@ -57,13 +61,18 @@ struct Report {
     n_chunks: u64,
     n_intact: u64,
     n_lost: u64,
+    /// How many of the intact chunks may be those of another stream.
+    n_uncertain: u64,
     lost_values: u64,
     lost_percent: f64,
     /// False if more may be lost after the last chunk that was found.
     end_known: bool,
     #[serde(serialize_with = "ui::any_number")]
     missing: f64,
-    lost: Vec<Lost>,
+    #[serde(serialize_with = "all_uncertain")]
+    uncertain: &'a Salvage<File>,
+    #[serde(serialize_with = "all_lost")]
+    lost: &'a Salvage<File>,
 }
 
 /// One lost chunk.
@@ -74,45 +83,68 @@ struct Lost {
     values: u64,
 }
 
+/// A forged file can lose more chunks than a list has room for.
+fn lost(salvage: &Salvage<File>) -> impl Iterator<Item = Lost> {
+    salvage.lost().map(|(chunk, region)| Lost { chunk, region: text::region(&region), values: volume(&region) as u64 })
+}
+
+fn all_lost<S: Serializer>(salvage: &Salvage<File>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(lost(salvage))
+}
+
+fn all_uncertain<S: Serializer>(salvage: &Salvage<File>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(salvage.uncertain())
+}
+
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     output::refuse_same_file(&args.input, &args.output)?;
-    let file = input::open_file(&args.input)?;
+    let file = open(&args.input)?;
     let options = DecodeOptions::new().threads(args.workers.threads);
     let salvage = pumice::salvage_stream(file, args.stream as usize - 1, options).map_err(|e| {
-        let is_stream = e.kind() != ErrorKind::InvalidArgument;
+        let is_damage = matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Truncated);
         let failure = Failure::from(e).at(&args.input);
-        match is_stream {
+        match is_damage {
             true => {
                 failure.hint("recovery needs the header of the stream or its copy in the index; nothing was written")
             }
             false => failure,
         }
     })?;
-    let info = salvage.info();
-    let lost = salvage.lost();
-    if salvage.intact().is_empty() && !lost.is_empty() {
-        let message =
-            format!("{}: none of the {} chunks is intact; nothing was written", args.input.display(), lost.len());
+    if salvage.intact().is_empty() && salvage.lost().next().is_some() {
+        let n = salvage.lost().count();
+        let message = format!("{}: none of the {n} chunks is intact; nothing was written", args.input.display());
         return Err(Failure::new(ErrorKind::Corrupt, message));
     }
+    let info = salvage.info();
     let layout = Layout { dtype: info.dtype, shape: info.shape.clone() };
-    with_dtype!(info.dtype, T => write::<T, _>(&salvage, args, &layout, ui))?;
-    let mut report = report(args, info, salvage.intact().len() as u64, &lost);
-    report.end_known = salvage.end_is_known();
-    report.n_streams = salvage.n_streams();
+    with_dtype!(info.dtype, T => write::<T>(&salvage, args, &layout, ui))?;
+    let report = report(args, &salvage);
     ui.report(&report, || describe(&report))
 }
 
-fn write<T: Element, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layout, ui: &Ui) -> Result<()> {
+/// Opens the damaged file; refuses what holds streams within another format.
+fn open(path: &Path) -> Result<File> {
+    if path.is_dir() {
+        return Err(foreign::refuse_to_recover_folder(path));
+    }
+    let mut file = input::open_or_spool(path)?;
+    match input::is_hdf5(&mut file, path)? {
+        true => Err(foreign::refuse_to_recover_hdf5(path)),
+        false => Ok(file),
+    }
+}
+
+fn write<T: Element>(salvage: &Salvage<File>, args: &Args, layout: &Layout, ui: &Ui) -> Result<()> {
     let mut file = ArrayFile::create(&args.output, layout)?;
     let bar = ui.bytes_bar(layout.n_bytes().unwrap_or(0), "recovering");
-    let missing = T::from_f64(args.missing);
-    for (_, region) in salvage.lost() {
-        for slice in slices(&region) {
-            let values = vec![missing; volume(&slice)];
-            file.write_box(&slice, &values)?;
-            bar.inc(size_of_val(values.as_slice()) as u64);
-        }
+    let values: Vec<T> = std::iter::repeat_n(T::from_f64(args.missing), SLICE_VALUES).collect();
+    for (_, mut region) in salvage.lost() {
+        for_each_slice(&mut region, 0, &mut |slice| {
+            let values = &values[..volume(slice)];
+            file.write_box(slice, values)?;
+            bar.inc(size_of_val(values) as u64);
+            Ok(())
+        })?;
     }
     salvage.for_each_chunk::<T>(|region, values| {
         file.write_box(region, values)?;
@@ -123,17 +155,24 @@ fn write<T: Element, R: ReadAt>(salvage: &Salvage<R>, args: &Args, layout: &Layo
     Ok(file.commit()?)
 }
 
-/// Cuts a region along its first axis, to bound memory: without an index a lost region can be most of the array.
-fn slices(region: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
-    const SLICE_VALUES: usize = 1 << 22;
-    let Some((rows, rest)) = region.split_first() else { return vec![region.to_vec()] };
-    let rows_per_slice = (SLICE_VALUES / volume(rest).max(1)).max(1);
-    let slice = |at: usize| {
-        let mut slice = region.to_vec();
-        slice[0] = at..rows.end.min(at + rows_per_slice);
-        slice
-    };
-    rows.clone().step_by(rows_per_slice).map(slice).collect()
+/// Cuts a region along its axes, from `axis` on, into slices of limited size: without an index a lost region can be most
+/// of the array.
+fn for_each_slice(
+    region: &mut [Range<usize>],
+    axis: usize,
+    f: &mut impl FnMut(&[Range<usize>]) -> pumice::Result<()>,
+) -> pumice::Result<()> {
+    if volume(region) <= SLICE_VALUES {
+        return f(region);
+    }
+    let whole = region[axis].clone();
+    let n = (SLICE_VALUES / volume(&region[axis + 1..])).max(1);
+    for start in whole.clone().step_by(n) {
+        region[axis] = start..whole.end.min(start.saturating_add(n));
+        for_each_slice(region, axis + 1, f)?;
+    }
+    region[axis] = whole;
+    Ok(())
 }
 
 /// Number of values; saturates, since an extent of 0 may follow huge ones.
@@ -141,33 +180,32 @@ fn volume(region: &[Range<usize>]) -> usize {
     region.iter().fold(1, |n: usize, range| n.saturating_mul(range.len()))
 }
 
-fn report(args: &Args, info: &Info, n_intact: u64, lost: &[(u64, Vec<Range<usize>>)]) -> Report {
-    let lost_values: u64 = lost.iter().map(|(_, region)| volume(region) as u64).sum();
+fn report<'a>(args: &Args, salvage: &'a Salvage<File>) -> Report<'a> {
+    let info = salvage.info();
+    let n_intact = salvage.intact().len() as u64;
+    let lost_values: u64 = salvage.lost().map(|(_, region)| volume(&region) as u64).sum();
     let n_values = (info.raw_bytes / info.dtype.size() as u64).max(1);
-    let list = lost.iter().map(|(chunk, region)| Lost {
-        chunk: *chunk,
-        region: text::region(region),
-        values: volume(region) as u64,
-    });
     Report {
         input: args.input.display().to_string(),
         output: args.output.display().to_string(),
         stream: args.stream,
-        n_streams: 1,
+        n_streams: salvage.n_streams(),
         dtype: info.dtype.name(),
         shape: info.shape.clone(),
         n_chunks: info.n_chunks,
         n_intact,
         n_lost: info.n_chunks - n_intact,
+        n_uncertain: salvage.uncertain().len() as u64,
         lost_values,
         lost_percent: lost_values as f64 * 100.0 / n_values as f64,
-        end_known: true,
+        end_known: salvage.end_is_known(),
         missing: args.missing,
-        lost: list.collect(),
+        uncertain: salvage,
+        lost: salvage,
     }
 }
 
-fn describe(report: &Report) -> String {
+fn describe(report: &Report<'_>) -> String {
     let mut out = format!(
         "{}: {} {}, {} of {} chunks intact\n",
         report.output,
@@ -184,16 +222,25 @@ fn describe(report: &Report) -> String {
         let rows = report.shape.first().unwrap_or(&0);
         out += &format!("the end of the file is missing: whatever came after row {rows} is lost\n");
     }
-    if report.lost.is_empty() {
+    if let [first, .., last] | [first @ last] = report.uncertain.uncertain() {
+        out += &format!(
+            "{} of these chunks (from {first} to {last}) are not where they would be if bytes had only been overwritten: \
+             bytes were lost or added, or files of the same kind were concatenated, and these chunks may be those of \
+             another one (--json lists them)\n",
+            report.n_uncertain
+        );
+    }
+    if report.lost.lost().next().is_none() {
         return if report.end_known { out + "nothing was lost\n" } else { out };
     }
     let percent = text::number(report.lost_percent, 3);
     out += &format!("lost: {} values ({percent} %), now {}:\n", report.lost_values, report.missing);
-    for lost in report.lost.iter().take(MAX_LISTED) {
+    for lost in lost(report.lost).take(MAX_LISTED) {
         out += &format!("  chunk {} = [{}]\n", lost.chunk, lost.region);
     }
-    if report.lost.len() > MAX_LISTED {
-        out += &format!("  and {} more (--json lists all)\n", report.lost.len() - MAX_LISTED);
+    let n_more = lost(report.lost).count().saturating_sub(MAX_LISTED);
+    if n_more > 0 {
+        out += &format!("  and {n_more} more (--json lists all)\n");
     }
     out
 }

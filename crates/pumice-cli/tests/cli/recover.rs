@@ -128,3 +128,97 @@ fn a_missing_end_is_reported() {
     assert_eq!(saved, restored[..saved.len()]);
     sandbox.fails("recover x.pum -o -", 2);
 }
+
+/// Two files with equal headers, and a burst from within the one to within the other.
+#[test]
+fn concatenated_files_with_equal_headers_are_not_mixed() {
+    let sandbox = Sandbox::new();
+    let mut files = Vec::new();
+    for seed in [1u32, 2] {
+        let noise = |i: u32| f32::from_bits((i * 2 + seed).wrapping_mul(2_654_435_761) & 0xff7f_ffff);
+        let values: Vec<f32> = (0..80_000).map(noise).collect();
+        sandbox.write_f32("n_10x8000.f32", &values);
+        sandbox.run("compress n_10x8000.f32 -o n.pum --lossless --chunk 1,8000");
+        files.push(sandbox.read("n.pum"));
+    }
+    let n = files[0].len();
+    let mut both = files.concat();
+    both[n / 2..n + n / 2].fill(0);
+    sandbox.write("both.pum", &both);
+    for (stream, n_chunks, end_known) in [(1, 5, false), (2, 10, true)] {
+        let report = sandbox.json(&format!("recover both.pum -o saved.f32 --stream {stream}"));
+        assert_eq!((&report["n_streams"], &report["end_known"]), (&2.into(), &end_known.into()), "{report}");
+        assert_eq!((&report["n_chunks"], &report["n_uncertain"]), (&n_chunks.into(), &0.into()), "{report}");
+        assert!(report["n_intact"].as_u64().is_some_and(|n| (4..=5).contains(&n)), "{report}");
+    }
+    // Bytes are lost in one file: what was before them may be of another.
+    let mut shorter = files[0].clone();
+    shorter.drain(n / 2..n / 2 + 1000);
+    sandbox.write("shorter.pum", &shorter);
+    let text = sandbox.run("recover shorter.pum -o saved.f32");
+    assert!(text.contains("9 of 10 chunks intact") && text.contains("may be those of another one"), "{text}");
+    let report = sandbox.json("recover shorter.pum -o saved.f32");
+    assert_eq!(report["uncertain"], serde_json::json!([0, 1, 2, 3, 4]), "{report}");
+}
+
+#[test]
+fn a_pipe_is_recovered_like_a_file() {
+    let (sandbox, restored) = with_chunks();
+    break_middle(&sandbox);
+    let expected = sandbox.json("recover x.pum -o saved.f32");
+    let saved = sandbox.read("saved.f32");
+    let inputs: &[&str] = if cfg!(unix) { &["-", "/dev/stdin"] } else { &["-"] };
+    for input in inputs {
+        let mut command = sandbox.command(&format!("recover {input} -o piped.f32 --json"));
+        let output = command.write_stdin(sandbox.read("x.pum")).output().unwrap();
+        assert!(output.status.success(), "{}", crate::sandbox::stderr(&output));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["lost"], expected["lost"]);
+        assert_eq!(sandbox.read("piped.f32"), saved);
+    }
+    assert_eq!(saved.len(), restored.len() * 4);
+}
+
+/// HDF5 files and Zarr stores hold streams, but are none.
+#[test]
+fn files_of_other_formats_are_refused_with_what_to_do() {
+    let (sandbox, _) = with_chunks();
+    let stream = sandbox.read("x.pum");
+    let hdf5 = [&b"\x89HDF\r\n\x1a\n"[..], &[0; 2000], &stream].concat();
+    sandbox.write("x.h5", &hdf5);
+    sandbox.write("behind_a_block.h5", &[&[0; 1024][..], &hdf5].concat());
+    std::fs::create_dir(sandbox.path("x.zarr")).unwrap();
+    sandbox.write("x.zarr/zarr.json", b"{}");
+    for (name, what) in [("x.h5", "HDF5"), ("behind_a_block.h5", "HDF5"), ("x.zarr", "Zarr store")] {
+        let message = sandbox.fails(&format!("recover {name} -o saved.npy"), 3);
+        assert!(message.contains(what) && message.contains("Damaged chunks"), "{message}");
+        assert!(!message.contains("store its arrays"), "{message}");
+    }
+    std::fs::create_dir(sandbox.path("folder")).unwrap();
+    assert!(sandbox.fails("recover folder -o saved.npy", 6).contains("is a directory"));
+    assert!(!sandbox.path("saved.npy").exists());
+}
+
+/// A few bytes that claim rows of 2^33 values, nearly all of them lost: they are written in slices until the disk is full.
+#[cfg(unix)]
+#[test]
+fn a_lost_region_of_any_size_takes_little_memory() {
+    let sandbox = Sandbox::new();
+    // A header without a bound, rows of 2^33 values and chunks of [4, 2^20]; then the first chunk of the third band, of row
+    // 5 alone: tiles of zeros.
+    let mut stream =
+        b"PUM\x1a\x01\x01\x1a\0\x01\0\x01\0\x02\x80\x80\x80\x80\x20\x04\x80\x80\x40\x77\x77\xcb\x0c".to_vec();
+    stream.extend(b"CHNK\x01\x80\x80\x01\x05\x01\xa8\x04\x28\xf2\x2d\x88\x5f\x5c\x46\xaa");
+    stream.extend([0, 1, 0, 0, 12]);
+    // Ids are below the number of bytes.
+    stream.resize(20_000, 0);
+    sandbox.write("forged.pum", &stream);
+    let limits = "ulimit -v 300000; ulimit -f 65536; exec \"$0\" \"$@\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", limits, env!("CARGO_BIN_EXE_pumice")])
+        .args(["recover", "forged.pum", "-o", "saved.f32", "--threads", "1"])
+        .current_dir(sandbox.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", crate::sandbox::stderr(&output));
+}
