@@ -64,6 +64,9 @@ use crate::plan::{Coding, Limit, Plan, Preset, Quantizer, Stable, lattice, stats
 /// the precision of the type better.
 const GOOD_SHARE: usize = 2;
 
+/// The most memory that encoders take for samples and tables, which do not grow with the chunk.
+const TABLE_BYTES: u64 = 3 << 20;
+
 /// Appends the payload of one chunk (C order), which is this box of the array.
 pub(crate) fn encode<T: Real>(
     values: &[T],
@@ -103,18 +106,31 @@ pub(crate) fn encode<T: Real>(
     CodecId::Raw
 }
 
-/// About the most memory that encoding a chunk of so many values takes beside them.
+/// The most memory that encoding a chunk of so many values takes beside them, its payload included. Most of it is for
+/// positions of values that are stored exactly, in the worst case all of them.
 pub(crate) fn encode_bytes<T: Real>(plan: &Plan<T>, n_values: usize) -> u64 {
+    let size = size_of::<T>() as u64;
     let limits = || [plan.limit()].into_iter().chain(plan.boxes.iter().map(|given| given.limit));
-    let is_pointwise = limits().any(|limit| limit.is_pointwise());
-    let has_regions = !plan.boxes.is_empty() || !plan.bin.is_empty();
-    let times = match plan.preset {
-        Preset::Fast => 1,
-        _ => 5,
-    };
-    // Logarithms, restored values and two payloads; values around boxes, those of a box, and payloads.
-    let times = times + if is_pointwise { 4 } else { 0 } + if has_regions { 3 } else { 0 };
-    times * (n_values * size_of::<T>()) as u64
+    let is_lossy = limits().any(|limit| !limit.is_lossless());
+    // The payload of the codec and that of `fast`, of which the smaller is kept.
+    let mut of_value = 5 * size / 2;
+    if is_lossy {
+        of_value += match plan.preset {
+            Preset::Fast => 0,
+            Preset::Small | Preset::Max => 2 * size + 60,
+            _ => size + 36,
+        };
+        // Values on the lattice, in C order and in that of the codec.
+        of_value += if plan.stable == Stable::Off { 0 } else { 2 * size };
+        // Logarithms, restored values, a second payload, signs and positions.
+        let has_more_fills = plan.is_streamed || !plan.more_fills.is_empty();
+        let is_pointwise = limits().any(|limit| limit.is_pointwise());
+        of_value += if is_pointwise || has_more_fills { 3 * size + 20 } else { 0 };
+    }
+    // Values around boxes, those of a box, and payloads; sums and means.
+    of_value += if plan.boxes.is_empty() { 0 } else { 4 * size };
+    of_value += if plan.bin.is_empty() { 0 } else { 2 * size + 32 };
+    TABLE_BYTES + of_value * n_values as u64
 }
 
 /// The fill values of a chunk that the stream has no masks for.

@@ -2,6 +2,7 @@
 //! the same for any number of workers; a single one appends straight to the output in memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use crate::codec::{CodecId, Element, pipeline};
 use crate::container::frame::{FrameHeader, Identity, MAX_HEADER_BYTES};
@@ -43,23 +44,39 @@ impl<T: Element> Job<'_, T> {
         if workers.count() == 1 || self.grid.n_chunks() == 1 {
             return self.append_serially(workers, out);
         }
-        self.hand_over(workers, |frame| {
+        // The output grows only while nothing is encoded, so that it does not take the memory that encoders count on.
+        let encoding = RwLock::new(());
+        let encode = || encoding.read().unwrap_or_else(PoisonError::into_inner);
+        let at_once = exec::at_once(workers, self.grid.n_chunks(), self.chunk_bytes())?;
+        self.hand_over_from(workers, at_once, encode, |frame| {
+            if out.capacity() - out.len() < frame.len() {
+                let _nothing = encoding.write().unwrap_or_else(PoisonError::into_inner);
+                out.try_reserve(frame.len()).map_err(|_| no_memory((out.len() + frame.len()) as u64))?;
+                exec::check_memory(at_once as u64 * self.chunk_bytes())?;
+            }
             out.extend_from_slice(frame);
             Ok(())
         })
     }
 
     /// Passes all frames to `put`, in order, and returns their sizes.
-    pub(crate) fn hand_over(
+    pub(crate) fn hand_over(&self, workers: &Workers, put: impl FnMut(&[u8]) -> Result<()> + Send) -> Result<Vec<u64>> {
+        self.hand_over_from(workers, exec::at_once(workers, self.grid.n_chunks(), self.chunk_bytes())?, || (), put)
+    }
+
+    /// As [`Self::hand_over`], from `at_once` workers; each holds what `encode` returns while it encodes.
+    fn hand_over_from<G>(
         &self,
         workers: &Workers,
+        at_once: usize,
+        encode: impl Fn() -> G + Sync,
         mut put: impl FnMut(&[u8]) -> Result<()> + Send,
     ) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
         let mut frame_bytes = Vec::new();
-        self.check_memory(workers)?;
         let inner = workers.for_items(self.grid.n_chunks());
         let work = |i: usize, slot: &mut Slot<T>| {
+            let _encoding = encode();
             let block = self.grid.block(i as u64);
             let Slot { values, bytes, frame_start } = slot;
             bytes.clear();
@@ -71,7 +88,7 @@ impl<T: Element> Job<'_, T> {
             self.report(&done, &block);
             Ok(())
         };
-        parallel::ordered(workers, self.grid.n_chunks() as usize, usize::MAX, work, |_, slot| {
+        parallel::ordered(workers, self.grid.n_chunks() as usize, at_once, work, |_, slot| {
             let frame = &slot.bytes[slot.frame_start..];
             frame_bytes.push(frame.len() as u64);
             put(frame)
@@ -81,7 +98,6 @@ impl<T: Element> Job<'_, T> {
 
     fn append_serially(&self, workers: &Workers, out: &mut Vec<u8>) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
-        self.check_memory(&Workers::Serial)?;
         let mut values = Vec::new();
         let mut frame_bytes = Vec::new();
         // The payload is expected to be as large as that of the previous chunk; if its size takes another number of
@@ -100,6 +116,7 @@ impl<T: Element> Job<'_, T> {
                 size_of::<T>() * block.n_values()
             };
             out.try_reserve(gap + n_bytes).map_err(|_| no_memory((out.len() + n_bytes) as u64))?;
+            exec::check_memory(self.chunk_bytes())?;
             out.resize(start + gap, 0);
             let codec = self.encode(&block, &mut values, workers.for_items(self.grid.n_chunks()), out)?;
             payload_bytes = (out.len() - start - gap) as u64;
@@ -114,15 +131,9 @@ impl<T: Element> Job<'_, T> {
         Ok(frame_bytes)
     }
 
-    /// Checks that there is memory to encode a chunk on each worker, since encoders cannot fail.
-    fn check_memory(&self, workers: &Workers) -> Result<()> {
-        let n_chunks = self.grid.n_chunks();
-        if n_chunks == 0 {
-            return Ok(());
-        }
-        // The first chunk is the largest.
-        let of_chunk = pipeline::encode_bytes(self.plan, self.grid.chunk_values(0));
-        exec::check_memory(of_chunk * n_chunks.min(workers.count() as u64))
+    /// The most memory that it takes to read and encode a chunk, its payload included.
+    fn chunk_bytes(&self) -> u64 {
+        read_bytes(self.source, self.grid) + pipeline::encode_bytes(self.plan, largest(self.grid))
     }
 
     /// Bytes to reserve for the payload of a chunk: the worst case for `fast`, which is so quick that growing matters.
@@ -160,6 +171,20 @@ impl<T: Element> Job<'_, T> {
     fn report(&self, done: &AtomicU64, block: &Block) {
         let bytes = (block.n_values() * size_of::<T>()) as u64;
         (self.progress)(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+    }
+}
+
+/// Values of the largest chunk, which is the first.
+pub(crate) fn largest(grid: &Grid) -> usize {
+    if grid.n_chunks() == 0 { 0 } else { grid.chunk_values(0) }
+}
+
+/// The most memory that the values of a chunk take while they are read: those from a file are bytes first.
+pub(crate) fn read_bytes<T: Element>(source: &dyn Source<T>, grid: &Grid) -> u64 {
+    let first = if grid.n_chunks() == 0 { None } else { Some(grid.block(0)) };
+    match first.filter(|block| source.contiguous(&block.start, &block.extents).is_none()) {
+        Some(block) => 2 * (block.n_values() * size_of::<T>()) as u64,
+        None => 0,
     }
 }
 

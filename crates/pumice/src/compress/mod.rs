@@ -18,6 +18,7 @@ use crate::container::frame::MAX_HEADER_BYTES;
 use crate::container::header::Header;
 use crate::container::index::{Footer, Index};
 use crate::error::{Error, Result};
+use crate::exec::no_memory;
 use crate::exec::parallel::{SERIAL_VALUES, Workers};
 use crate::grid::{self, Grid};
 use crate::io::{SliceSource, Source, varint};
@@ -249,6 +250,7 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         let mut values = values;
         if !self.pending.is_empty() {
             let (head, tail) = values.split_at(values.len().min(batch_values - self.pending.len()));
+            self.reserve_pending(head.len())?;
             self.pending.extend_from_slice(head);
             values = tail;
             if self.pending.len() == batch_values {
@@ -260,8 +262,13 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
         if n > 0 {
             self.encode_rows(&values[..n])?;
         }
+        self.reserve_pending(values.len() - n)?;
         self.pending.extend_from_slice(&values[n..]);
         Ok(())
+    }
+
+    fn reserve_pending(&mut self, n: usize) -> Result<()> {
+        self.pending.try_reserve(n).map_err(|_| no_memory((n * size_of::<T>()) as u64))
     }
 
     /// The output, for example to pass on what was written to a `Vec` so far and to clear it.

@@ -12,12 +12,12 @@
 use std::io;
 
 use super::curve::{Bracket, MIN_LEVEL, MIN_WIDTH, exp2, log2};
-use crate::codec::StreamParams;
-use crate::codec::{CodecId, Element};
+use super::frames;
+use crate::codec::{CodecId, Element, StreamParams, pipeline};
 use crate::compress;
 use crate::container::header::Header;
 use crate::error::{Error, Result};
-use crate::exec::{DefaultFloats, Workers, parallel};
+use crate::exec::{self, DefaultFloats, Workers, filled, parallel, reserve};
 use crate::grid::{self, Block};
 use crate::io::Source;
 use crate::plan::check_target;
@@ -441,11 +441,13 @@ impl<T: Element> Search<'_, T> {
             if let Some(run) = self.source.contiguous(&block.start, &block.extents) {
                 return coder.round_trip(run, &block.extents, inner, &mut slot.result);
             }
-            slot.values.resize(block.n_values(), T::default());
+            fit(&mut slot.values, block.n_values())?;
             self.source.read_box(&block.start, &block.extents, &mut slot.values)?;
             coder.round_trip(&slot.values, &block.extents, inner, &mut slot.result)
         };
-        parallel::ordered(self.workers, grid.n_chunks() as usize, usize::MAX, work, |_, slot| {
+        let of_chunk = frames::read_bytes(self.source, &grid) + coder.bytes(frames::largest(&grid));
+        let at_once = exec::at_once(self.workers, grid.n_chunks(), of_chunk)?;
+        parallel::ordered(self.workers, grid.n_chunks() as usize, at_once, work, |_, slot| {
             total.add(slot.result.squares);
             done += size_of_val(&slot.result.restored[..]) as u64;
             progress(done);
@@ -469,7 +471,8 @@ impl<T: Element> Search<'_, T> {
             }
             coder.round_trip(values, extents, inner, result)
         };
-        parallel::ordered(self.workers, n, usize::MAX, work, |_, result| {
+        let at_once = exec::at_once(self.workers, n as u64, coder.bytes(sample.boxes[0].values.len()))?;
+        parallel::ordered(self.workers, n, at_once, work, |_, result| {
             n_bytes += result.payload.len() as u64;
             total.add(result.squares);
             Ok(())
@@ -502,6 +505,11 @@ struct Coder<'a, T> {
 }
 
 impl<T: Element> Coder<'_, T> {
+    /// The most memory that a round trip of so many values takes: decoding takes no more than encoding.
+    fn bytes(&self, n_values: usize) -> u64 {
+        pipeline::encode_bytes(self.plan, n_values) + (n_values * size_of::<T>()) as u64
+    }
+
     fn encode(&self, values: &[T], extents: &[usize], workers: &Workers, result: &mut RoundTrip<T>) -> CodecId {
         result.payload.clear();
         T::encode_chunk(values, &Block::whole(extents), self.plan, workers, &mut result.payload)
@@ -509,12 +517,19 @@ impl<T: Element> Coder<'_, T> {
 
     fn round_trip(&self, values: &[T], extents: &[usize], workers: &Workers, result: &mut RoundTrip<T>) -> Result<()> {
         let codec = self.encode(values, extents, workers, result);
-        result.restored.resize(values.len(), T::default());
+        fit(&mut result.restored, values.len())?;
         let restored = &mut result.restored;
         T::decode_chunk(codec, &result.payload, &self.params.chunk(extents, None, workers, u64::MAX), restored)?;
         result.squares = Squares::of(values, restored, &self.fills, self.scale);
         Ok(())
     }
+}
+
+/// Makes room for exactly so many values, whose content is arbitrary.
+fn fit<T: Element>(values: &mut Vec<T>, n: usize) -> Result<()> {
+    reserve(values, n.saturating_sub(values.len()))?;
+    values.resize(n, T::default());
+    Ok(())
 }
 
 impl Squares {
@@ -589,7 +604,7 @@ impl<T: Element> Sample<T> {
                 ((room * fraction) >> 32) as usize
             };
             let start: Vec<usize> = (0..shape.len()).map(position).collect();
-            let mut values = vec![T::default(); grid::n_values(&extents)];
+            let mut values = filled(T::default(), grid::n_values(&extents))?;
             source.read_box(&start, &extents, &mut values)?;
             Ok(SampleBox { extents: extents.clone(), values })
         });

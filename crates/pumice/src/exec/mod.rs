@@ -38,6 +38,21 @@ pub(crate) fn check_memory(bytes: u64) -> Result<()> {
     reserve(&mut Vec::<u8>::new(), n)
 }
 
+/// The most of `n` tasks that the workers may do at a time, at least one: there is memory for all of these, each of which
+/// takes so many bytes. An error if there is not enough for one.
+pub(crate) fn at_once(workers: &Workers, n: u64, bytes: u64) -> Result<usize> {
+    let mut at_once = n.clamp(1, workers.count() as u64);
+    // What a worker keeps for its next task.
+    let kept = if n > 1 { bytes.min(scratch::MAX_KEPT_BYTES as u64) } else { 0 };
+    while let Err(error) = check_memory(at_once.saturating_mul(bytes + kept)) {
+        if at_once == 1 {
+            return Err(error);
+        }
+        at_once /= 2;
+    }
+    Ok(at_once as usize)
+}
+
 /// The error where the system has no memory.
 pub(crate) fn no_memory(bytes: u64) -> Error {
     let message = format!(

@@ -3,9 +3,10 @@
 //! Invariant: results do not depend on the number of threads. Each thread has its own floating-point settings, so work
 //! always runs with IEEE defaults.
 
+use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rayon::prelude::*;
 
@@ -49,6 +50,17 @@ impl Process {
     }
 }
 
+/// Whether Rayon's own pool is there, which this starts: a pool that could not be started panics if it is asked for its
+/// size.
+fn has_global_pool() -> bool {
+    static IS_THERE: OnceLock<bool> = OnceLock::new();
+    *IS_THERE.get_or_init(|| match rayon::ThreadPoolBuilder::new().build_global() {
+        Ok(()) => true,
+        // The program may have started it, which is an error without a cause.
+        Err(error) => error.source().is_none(),
+    })
+}
+
 /// A pool of threads, and the process that has them.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -74,7 +86,7 @@ enum Threads<'a> {
 }
 
 impl Workers {
-    /// `threads` workers; 0 means one per core.
+    /// `threads` workers; 0 means one per core. Where the system has no memory for threads, the caller's does the work.
     pub(crate) fn new(threads: usize) -> Result<Self> {
         if threads == 1 {
             return Ok(Workers::Serial);
@@ -82,7 +94,7 @@ impl Workers {
         let process = Process::current();
         // A forked process does not even ask Rayon's own pool for its size: a thread that is not there any more may have
         // been starting the pool, and the question would wait for it.
-        if process.has_global_threads() || rayon::current_thread_index().is_some() {
+        if rayon::current_thread_index().is_some() || (process.has_global_threads() && has_global_pool()) {
             let n_global = rayon::current_num_threads();
             let wanted = if threads == 0 { n_global } else { threads };
             if wanted == 1 {
@@ -95,7 +107,7 @@ impl Workers {
         // For 0, Rayon takes one thread per core.
         match rayon::ThreadPoolBuilder::new().num_threads(threads.min(MAX_THREADS)).build() {
             Ok(threads) => Ok(Workers::Pool(Pool { threads: Some(threads), process })),
-            Err(e) => Err(std::io::Error::other(e).into()),
+            Err(_) => Ok(Workers::Serial),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::MAX_FILLS;
 use crate::error::{Error, Result};
-use crate::exec::{DefaultFloats, Workers};
+use crate::exec::{DefaultFloats, Workers, filled};
 use crate::grid;
 use crate::io::{SliceSource, Source};
 use crate::num::{Int, Real};
@@ -507,7 +507,7 @@ impl<'a, T: Real> Blocks<'a, T> {
         let mapped = match self.source.contiguous(&start, &extents) {
             Some(values) => f(first, values),
             None => {
-                let mut values = vec![T::default(); extents.iter().product()];
+                let mut values = filled(T::default(), extents.iter().product())?;
                 self.source.read_box(&start, &extents, &mut values)?;
                 f(first, &values)
             }
