@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::residuals::{self, Differences, Histogram, Quantised};
 use super::smoothness::Madograms;
-use crate::codec::Element;
-use crate::compress;
+use crate::codec::{Element, pipeline};
+use crate::compress::{self, frames};
 use crate::container::StreamWriter;
 use crate::container::frame::Identity;
 use crate::container::header::Header;
 use crate::error::Result;
-use crate::exec::{Workers, parallel};
+use crate::exec::{self, Workers, filled, parallel};
 use crate::grid::{self, Block, Corner, Grid};
 use crate::io::Source;
 use crate::plan::{self, ErrorBound, Plan, Preset, Quantizer};
@@ -131,14 +131,23 @@ struct Cell {
 /// Bytes of a cell as a whole, in halves and in quarters.
 type Sizes = [u64; 3];
 
-/// The results of one sampled cell.
-struct CellResults {
+/// The sizes of one sampled cell.
+struct CellSizes {
     n_values: usize,
     /// For each plan, for each preset.
     sizes: Vec<Vec<Sizes>>,
+}
+
+/// The results of all sampled cells.
+struct SampleResults {
+    cells: Vec<CellSizes>,
     madograms: Madograms,
+    /// For each plan that is not lossless.
     residuals: Vec<ResidualCounts>,
 }
+
+/// Histograms of all residuals of a cell at one bound.
+const RESIDUAL_BYTES: u64 = 5 << 19;
 
 impl<T: Element> Survey<'_, T> {
     /// `default` is the plan of any bound: all have the same chunks and fill values.
@@ -151,17 +160,13 @@ impl<T: Element> Survey<'_, T> {
             self.measure(&grid, &default.fills, &|share| progress(0.2 * share))?
         };
         let sampled = select(&measured);
-        let results = self.encode_sample(&sampled, is_whole, default, &|share| progress(0.2 + 0.8 * share))?;
-        let (mut madograms, mut counts) = (Madograms::new(default.shape.len()), Vec::new());
-        for result in &results {
-            madograms.merge(&result.madograms);
-            merge_all(&mut counts, &result.residuals);
-        }
+        let found = self.encode_sample(&sampled, is_whole, default, &|share| progress(0.2 + 0.8 * share))?;
+        let SampleResults { cells: results, madograms, residuals: counts } = found;
         let lossy: Vec<&Plan<T>> = self.plans.iter().filter(|plan| quantizer(plan).is_some()).collect();
         let mut estimates = Vec::new();
         for (b, plan) in self.plans.iter().enumerate() {
             for (p, &preset) in self.presets.iter().enumerate() {
-                let sizes: Vec<(&Cell, &CellResults, Sizes)> =
+                let sizes: Vec<(&Cell, &CellSizes, Sizes)> =
                     sampled.iter().zip(&results).map(|(cell, result)| (*cell, result, result.sizes[b][p])).collect();
                 let payload_bits = if is_whole {
                     8.0 * sizes[0].2[0] as f64 / (sizes[0].1.n_values as f64).max(1.0)
@@ -188,6 +193,10 @@ impl<T: Element> Survey<'_, T> {
         let all: Vec<&Block> = cells.iter().flatten().collect();
         let trial: Vec<&Block> =
             (0..TRIAL_CELLS.min(all.len())).map(|i| all[i * all.len() / TRIAL_CELLS.min(all.len())]).collect();
+        let cell_values = all.iter().map(|cell| cell.n_values()).max().unwrap_or(0);
+        let cell_bytes = self.cell_bytes(cell_values);
+        // Values and integers of all trial cells.
+        exec::check_memory(cell_bytes + (trial.len() * (size_of::<T>() + 4) * cell_values) as u64)?;
         let differences = self.choose_differences(&trial, fills)?;
         let mut measured = Vec::with_capacity(all.len());
         let done = AtomicUsize::new(0);
@@ -215,7 +224,9 @@ impl<T: Element> Survey<'_, T> {
             progress((done.fetch_add(1, Ordering::Relaxed) + 1) as f64 / ids.len() as f64);
             Ok(())
         };
-        parallel::ordered(self.workers, ids.len(), usize::MAX, work, |_, slot| {
+        let chunk_bytes = (frames::largest(grid) * size_of::<T>()) as u64 + frames::read_bytes(self.source, grid);
+        let at_once = exec::at_once(self.workers, n_measured, chunk_bytes + cell_bytes)?;
+        parallel::ordered(self.workers, ids.len(), at_once, work, |_, slot| {
             measured.append(slot);
             Ok(())
         })?;
@@ -244,13 +255,14 @@ impl<T: Element> Survey<'_, T> {
         is_whole: bool,
         default: &Plan<T>,
         progress: &(dyn Fn(f64) + Sync),
-    ) -> Result<Vec<CellResults>> {
-        let mut results = Vec::with_capacity(sampled.len());
+    ) -> Result<SampleResults> {
+        let mut results =
+            SampleResults { cells: Vec::new(), madograms: Madograms::new(default.shape.len()), residuals: Vec::new() };
         let n_steps = (sampled.len() * (self.plans.len() * self.presets.len() + 1)) as f64;
         let done = AtomicUsize::new(0);
         let step = || progress((done.fetch_add(1, Ordering::Relaxed) + 1) as f64 / n_steps);
         let inner = self.workers.for_items(sampled.len() as u64);
-        let work = |i: usize, slot: &mut Option<CellResults>| {
+        let work = |i: usize, slot: &mut Option<(CellSizes, Madograms, Vec<ResidualCounts>)>| {
             let block = &sampled[i].block;
             let values = self.read(block)?;
             let n_scales = if is_whole { 1 } else { 3 };
@@ -271,18 +283,34 @@ impl<T: Element> Survey<'_, T> {
             }
             step();
             let sizes = self.plans.iter().map(|plan| self.presets.iter().map(|p| sizes(plan, *p)).collect()).collect();
-            *slot = Some(CellResults { n_values: values.len(), sizes, madograms, residuals: counts });
+            *slot = Some((CellSizes { n_values: values.len(), sizes }, madograms, counts));
             Ok(())
         };
-        parallel::ordered(self.workers, sampled.len(), usize::MAX, work, |_, slot| {
-            results.extend(slot.take());
+        let bytes = self.cell_bytes(sampled.iter().map(|cell| cell.block.n_values()).max().unwrap_or(0));
+        let at_once = exec::at_once(self.workers, sampled.len() as u64, bytes)?;
+        parallel::ordered(self.workers, sampled.len(), at_once, work, |_, slot| {
+            let Some((sizes, madograms, counts)) = slot.take() else { return Ok(()) };
+            results.cells.push(sizes);
+            results.madograms.merge(&madograms);
+            merge_all(&mut results.residuals, &counts);
             Ok(())
         })?;
         Ok(results)
     }
 
+    /// The most memory that measuring or encoding a cell of so many values takes, these included.
+    fn cell_bytes(&self, n_values: usize) -> u64 {
+        let presets = || self.presets.iter().flat_map(|preset| self.plans.iter().map(|plan| (*preset, plan)));
+        let to_encode =
+            |(preset, plan): (Preset, &Plan<T>)| pipeline::encode_bytes(&Plan { preset, ..plan.clone() }, n_values);
+        // The cell, a part of it and their payloads; or integers, differences, and positions of exact values.
+        let of_values = (4 * size_of::<T>() + 48) * n_values;
+        let of_plans = 2 * RESIDUAL_BYTES * self.plans.len() as u64;
+        presets().map(to_encode).max().unwrap_or(0) + of_values as u64 + of_plans
+    }
+
     fn read(&self, block: &Block) -> Result<Vec<T>> {
-        let mut values = vec![T::default(); block.n_values()];
+        let mut values = filled(T::default(), block.n_values())?;
         self.source.read_box(&block.start, &block.extents, &mut values)?;
         Ok(values)
     }
@@ -366,7 +394,7 @@ fn select(cells: &[Cell]) -> Vec<&Cell> {
 }
 
 /// Bits of payload per value to expect for plan number `b` from the sizes of the sampled cells.
-fn bits_per_value(sampled: &[(&Cell, &CellResults, Sizes)], b: usize, measured: &[Cell], chunk_values: usize) -> f64 {
+fn bits_per_value(sampled: &[(&Cell, &CellSizes, Sizes)], b: usize, measured: &[Cell], chunk_values: usize) -> f64 {
     let n_sampled: f64 = sampled.iter().map(|(_, result, _)| result.n_values as f64).sum();
     let mean = |of: &dyn Fn(&Cell, &Sizes, f64) -> f64| {
         sampled.iter().map(|(cell, result, sizes)| of(cell, sizes, result.n_values as f64)).sum::<f64>() / n_sampled
