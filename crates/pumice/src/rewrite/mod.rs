@@ -14,12 +14,12 @@ pub use recent::Recent;
 use crate::codec::layers::changes::{Changes, Coded, Rewrite};
 use crate::codec::{self, ChunkCodec, ChunkContext, CodecId, Element, pipeline, small};
 use crate::compress::{append_planned, target, workers_for};
-use crate::container::frame::{self, FrameHeader};
+use crate::container::frame::{self, FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::{Layout, StreamWriter};
 use crate::decompress::{DecodeOptions, Reader};
 use crate::error::{Error, Result};
-use crate::exec::{DefaultFloats, Workers, scratch};
+use crate::exec::{self, DefaultFloats, Workers, no_memory, reserve, scratch};
 use crate::grid::{self, Block, Corner};
 use crate::io::SliceSource;
 use crate::plan::stats::{self, Stats};
@@ -34,6 +34,10 @@ const SUM_MARGIN: f64 = 1.0 / (1 << 20) as f64;
 
 /// Where all but one in this many values are kept, coding all of them anew is tried only if they are on a lattice.
 const MOSTLY_KEPT: usize = 4;
+
+/// The limit for reading a stream: so many times its values, and what its index may take.
+const MOST_TIMES: u64 = 16;
+const LEAST_LIMIT: u64 = 64 << 20;
 
 /// Compresses `values`, of which some may be what `before`, a stream of the same type and shape, restores: these keep
 /// their bits. All others are within the bounds of `config`, as with [`compress`](crate::compress).
@@ -73,12 +77,15 @@ fn update_among<T: Element>(
     config: &Config,
 ) -> Result<Vec<u8>> {
     let _floats = DefaultFloats::set();
-    let reader = Reader::new(before, DecodeOptions::new().threads(config.threads))?;
+    let options = to_read(values, config.threads);
+    let reader = Reader::new(before, options.clone())?;
     let shape = reader.info().shape.clone();
     if values.len() != grid::n_values(&shape) {
         let n = values.len();
         return Err(Error::invalid(format!("{n} values are not an array of shape {shape:?}, as the stream has")));
     }
+    // What is read, and marks of values.
+    exec::check_memory(size_of_val(values) as u64 + 3 * values.len() as u64)?;
     let equals =
         |restored: &[T]| -> Vec<bool> { values.iter().zip(restored).map(|(a, b)| a.bits() == b.bits()).collect() };
     let restored = restored.map_or_else(|| reader.read::<T>().map(|array| array.data), Ok)?;
@@ -87,13 +94,18 @@ fn update_among<T: Element>(
     let mut is_fixed = is_equal.clone();
     if is_equal.contains(&false) {
         for other in others {
-            let other = Reader::new(&other[..], DecodeOptions::new().threads(config.threads))?.read::<T>()?.data;
+            let other = Reader::new(&other[..], options.clone())?.read::<T>()?.data;
             is_fixed.iter_mut().zip(equals(&other)).for_each(|(fixed, equal)| *fixed |= equal);
         }
     }
     let workers = workers_for(values.len(), config.threads)?;
     let again = Again { layout: &reader.layout, before, values, is_equal, is_fixed, config, workers: &workers };
     again.write()
+}
+
+/// How to read a stream of as many values: decoding them takes a few times their size.
+fn to_read<T: Element>(values: &[T], threads: usize) -> DecodeOptions {
+    DecodeOptions::new().threads(threads).max_bytes(MOST_TIMES * size_of_val(values) as u64 + LEAST_LIMIT)
 }
 
 /// An array to be written again.
@@ -217,7 +229,10 @@ impl<T: Element> Again<'_, T> {
     /// The stream from before, with the attributes that are asked for.
     fn copy(&self) -> Result<Vec<u8>> {
         if self.layout.header.attributes == self.config.attributes {
-            return Ok(self.before.to_vec());
+            let mut copy = Vec::new();
+            reserve(&mut copy, self.before.len())?;
+            copy.extend_from_slice(self.before);
+            return Ok(copy);
         }
         let header = Header { attributes: self.config.attributes.clone(), ..self.layout.header.clone() };
         self.assemble(&header, |id, out| {
@@ -257,10 +272,13 @@ impl<T: Element> Again<'_, T> {
                 if fills.len() < MAX_FILLS { fills.push(*fill) } else { more_fills.push(*fill) }
             }
         }
+        let plan = Plan { more_fills, ..plan.clone() };
+        let more_fills = &plan.more_fills;
         header.fills = fills.iter().map(|fill| fill.to_bits_u64()).collect();
         let put = |id: u64, out: &mut Vec<u8>| {
             let (head, payload) = self.frame(id)?;
             let block = self.layout.grid.block(id);
+            exec::check_memory(bytes_to_encode(&plan, block.n_values(), payload.len()))?;
             let is_equal = self.part(&self.is_equal, &block);
             let before =
                 Coded { codec: head.codec, payload, step: old.step.map(T::from_bits_u64), n_fills: old.fills.len() };
@@ -277,7 +295,7 @@ impl<T: Element> Again<'_, T> {
                 wanted: None,
                 step,
                 fills: &fills,
-                more_fills: &more_fills,
+                more_fills,
                 workers: inner,
                 max_bytes: u64::MAX,
             };
@@ -310,12 +328,17 @@ impl<T: Element> Again<'_, T> {
         let (mut frames, mut frame_bytes) = (Vec::new(), Vec::new());
         for id in 0..grid.n_chunks() {
             let start = frames.len();
+            // A payload is not larger than the values, or is that from before.
+            let most =
+                (grid.chunk_values(id) * size_of::<T>()).max(self.layout.frames[id as usize].frame_bytes as usize);
+            frames.try_reserve(MAX_HEADER_BYTES + most).map_err(|_| no_memory(most as u64))?;
             put(id, &mut frames)?;
             frame_bytes.push((frames.len() - start) as u64);
         }
         let mut out = Vec::new();
         let segments = if header.single_chunk { Vec::new() } else { grid.segment_rows()? };
         let stream = StreamWriter::start_with(header, segments, frame_bytes, &mut out)?;
+        out.try_reserve(frames.len()).map_err(|_| no_memory(frames.len() as u64))?;
         out.append(&mut frames);
         stream.finish(&mut out);
         Ok(out)
@@ -341,6 +364,13 @@ impl<T: Element> Again<'_, T> {
         grid::copy_block(all, from, &mut part, Corner { shape: &block.extents, start: &zeros }, &block.extents);
         part
     }
+}
+
+/// The most memory that [`encode`] takes for a chunk of so many values whose payload has so many bytes.
+fn bytes_to_encode<T: Element>(plan: &Plan<T>, n_values: usize, payload_bytes: usize) -> u64 {
+    // Values, restored ones, those of a part, and two payloads; marks, masks and the part that each value is from.
+    let of_values = (6 * size_of::<T>() + 20) * n_values;
+    pipeline::encode_bytes(plan, n_values) + (of_values + 3 * payload_bytes) as u64
 }
 
 /// Whether every coding restores a value exactly: it is a fill value or not finite.

@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::codec::Element;
 use crate::compress::compress;
-use crate::decompress::{DecodeOptions, Info, Reader, inspect};
-use crate::error::Result;
+use crate::decompress::{Info, Reader, inspect};
+use crate::error::{ErrorKind, Result};
+use crate::exec;
 use crate::io::checksum;
 use crate::num::{DType, Int};
 use crate::plan::{BoundKind, Config, ErrorBound, Preset, Stable};
@@ -43,8 +44,8 @@ const ATTEMPTS: usize = 10_000;
 /// part of a chunk pass on what they have read.
 ///
 /// It keeps the streams, not the values, up to a limit, and forgets the oldest. What was forgotten, or was read by another
-/// process, is compressed as any other array. So are values of a large array of which little is left, and values at
-/// another position. Threads may share it.
+/// process, is compressed as any other array. So are values of a large array of which little is left, values at another
+/// position, and an array for whose search there is no memory. Threads may share it.
 ///
 /// ```
 /// use pumice::{Config, ErrorBound, Recent};
@@ -167,9 +168,9 @@ impl Entry {
     }
 }
 
-/// What a stream restores; `None` if there is no memory for it.
-fn restored<T: Element>(stream: &[u8]) -> Option<Vec<T>> {
-    let reader = Reader::new(stream, DecodeOptions::new().threads(1)).ok()?;
+/// What a stream restores, an array like `values`; `None` if there is no memory for it.
+fn restored<T: Element>(stream: &[u8], values: &[T]) -> Option<Vec<T>> {
+    let reader = Reader::new(stream, super::to_read(values, 1)).ok()?;
     reader.read::<T>().ok().map(|array| array.data)
 }
 
@@ -252,7 +253,7 @@ impl Recent {
     /// Remembers a stream, which was decompressed without an error.
     pub fn remember(&self, stream: &[u8]) {
         let Ok(Info { dtype, shape, preset, stable, abs_bound, raw_bytes, .. }) = inspect(stream) else { return };
-        if raw_bytes == 0 || stream.len() > self.max_bytes {
+        if raw_bytes == 0 || stream.len() > self.max_bytes || exec::check_memory(stream.len() as u64).is_err() {
             return;
         }
         let kind = Kind { dtype, shape, preset, is_absolute: abs_bound.is_finite(), is_stable: stable };
@@ -266,12 +267,15 @@ impl Recent {
     pub fn compress<T: Element>(&self, values: &[T], shape: &[usize], config: &Config) -> Result<Vec<u8>> {
         let is_kept = !config.bounds.contains(&ErrorBound::Lossless) && !values.is_empty();
         let found = if is_kept { self.find(values, &Kind::of::<T>(shape, config)) } else { None };
-        match found {
-            Some(Found { streams, first }) if !streams.is_empty() => {
-                super::update_among(&streams[0], first, &streams[1..], values, config)
+        if let Some(Found { streams, first }) = found
+            && let Some((before, others)) = streams.split_first()
+        {
+            match super::update_among(before, first, others, values, config) {
+                Err(error) if error.kind() == ErrorKind::LimitExceeded => {}
+                updated => return updated,
             }
-            _ => compress(values, shape, config),
         }
+        compress(values, shape, config)
     }
 
     /// The streams that some of the values seem to come from, the likeliest first.
@@ -279,14 +283,14 @@ impl Recent {
         if self.kept.take()?.is_none() {
             return None;
         }
-        self.index::<T>(kind)?;
+        self.index(values, kind)?;
         let keys = keys(values, kind);
         let mut found = self.kept.take()?.as_ref()?.with_keys(kind, &keys);
         if let Some((_, number)) = found.iter().find(|(votes, _)| votes.1 == keys.len()) {
             // In most cases nothing was changed.
             let stream = self.kept.take()?.as_ref()?.entries.get(number).map(|entry| Arc::clone(&entry.stream))?;
             let is_same = |known: &Vec<T>| known.iter().zip(values).all(|(a, b)| a.bits() == b.bits());
-            if let Some(known) = restored::<T>(&stream).filter(is_same) {
+            if let Some(known) = restored(&stream, values).filter(is_same) {
                 return Some(Found { streams: vec![stream], first: Some(known) });
             }
         }
@@ -306,13 +310,13 @@ impl Recent {
     }
 
     /// Gives keys to entries of a kind that have none.
-    fn index<T: Element>(&self, kind: &Kind) -> Option<()> {
+    fn index<T: Element>(&self, values: &[T], kind: &Kind) -> Option<()> {
         let _held = self.is_indexing.take()?;
         let new = self.kept.take()?.as_mut()?.without_keys.remove(&kind.hash()).unwrap_or_default();
         for number in new {
             // The lock is not held while streams are decompressed.
             let stream = self.kept.take()?.as_ref()?.entries.get(&number).map(|entry| Arc::clone(&entry.stream));
-            let keys = stream.and_then(|stream| restored::<T>(&stream)).map(|values| keys(&values, kind));
+            let keys = stream.and_then(|stream| restored(&stream, values)).map(|known| keys(&known, kind));
             self.kept.take()?.as_mut()?.set_keys(number, keys, self.max_bytes);
         }
         Some(())
@@ -328,8 +332,8 @@ impl Recent {
             let other = match known {
                 Some(known) => known,
                 None => {
-                    let Some(values) = restored::<T>(&stream) else { continue };
-                    let made: Arc<[u32]> = hashes(&values).into();
+                    let Some(known) = restored(&stream, values) else { continue };
+                    let made: Arc<[u32]> = hashes(&known).into();
                     self.kept.take()?.as_mut()?.set_hashes(number, Arc::clone(&made));
                     made
                 }
