@@ -37,7 +37,7 @@ pub(crate) fn with_file<T: Element, R: ReadAt>(
         restored.read_box(&[start], &[n], &mut b[..n])?;
         let range = start..start + n;
         let region = std::slice::from_ref(&range);
-        findings.add(region, &guarantee.compare(region, &a[..n], &b[..n]));
+        findings.add(region, &guarantee.compare(region, &a[..n], &b[..n])?);
         bar.inc(size_of_val(&a[..n]) as u64);
     }
     findings.worst = findings.worst.map(|list| position(list[0], shape));

@@ -37,11 +37,11 @@ pub(crate) fn compare_arrays<'py>(
     let found = match (&original, &restored) {
         (Values::F32(a), Values::F32(b)) if a.shape() == b.shape() => {
             let (shape, a, b) = (a.shape(), a.as_slice()?, b.as_slice()?);
-            py.detach(|| whole(shape, a, b, &guarantee))
+            py.detach(|| whole(shape, a, b, &guarantee)).or_raise(py)?
         }
         (Values::F64(a), Values::F64(b)) if a.shape() == b.shape() => {
             let (shape, a, b) = (a.shape(), a.as_slice()?, b.as_slice()?);
-            py.detach(|| whole(shape, a, b, &guarantee))
+            py.detach(|| whole(shape, a, b, &guarantee)).or_raise(py)?
         }
         _ => {
             let text = |values: &Values<'_>| format!("shape {:?} and type {}", values.shape(), values.dtype());
@@ -56,9 +56,14 @@ pub(crate) fn compare_arrays<'py>(
     report::comparison(py, &found)
 }
 
-fn whole<T: Element>(shape: &[usize], original: &[T], restored: &[T], guarantee: &Guarantee) -> Findings {
+fn whole<T: Element>(
+    shape: &[usize],
+    original: &[T],
+    restored: &[T],
+    guarantee: &Guarantee,
+) -> pumice::Result<Findings> {
     let region: Vec<Range<usize>> = shape.iter().map(|extent| 0..*extent).collect();
     let mut found = Findings::default();
-    found.add(&region, &guarantee.compare(&region, original, restored));
-    found
+    found.add(&region, &guarantee.compare(&region, original, restored)?);
+    Ok(found)
 }

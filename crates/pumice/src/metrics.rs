@@ -8,7 +8,7 @@ use crate::codec::Element;
 use crate::codec::layers::bins;
 use crate::decompress::{Info, Reader};
 use crate::error::Result;
-use crate::exec::DefaultFloats;
+use crate::exec::{self, DefaultFloats, filled, reserve};
 use crate::grid::{self, Block, Corner};
 use crate::io::{ReadAt, Source};
 use crate::plan::{self, BoxLimit, Limit, is_within_share};
@@ -147,6 +147,11 @@ pub fn position(mut index: usize, shape: &[usize]) -> Vec<usize> {
     position
 }
 
+/// Values that are compared at a time where limits differ, if rows along the slowest axis are not larger.
+const SLAB_VALUES: usize = 1 << 16;
+/// Memory that a value takes, beside copies of it, where means of bins are compared: sum, count, and two means.
+const BYTES_WITH_MEAN: usize = 48;
+
 /// Compares two arrays of one size value by value. `fills` are values that must come back bit for bit, like NaN and
 /// infinities; so must all values if `bound` is 0.
 ///
@@ -216,7 +221,7 @@ fn compare_under<T: Element>(
 /// let bytes = pumice::compress(&data, &[999], &Config::new(ErrorBound::PwRel(1e-3)))?;
 /// let restored = pumice::decompress::<f32>(&bytes)?.data;
 /// let guarantee = Guarantee::of(&pumice::inspect(&bytes)?);
-/// let found = guarantee.compare(&[0..999], &data, &restored);
+/// let found = guarantee.compare(&[0..999], &data, &restored)?;
 /// assert!(found.bound_kept() && found.max_error_over_bound <= 1.0);
 /// # Ok::<(), pumice::Error>(())
 /// ```
@@ -259,9 +264,11 @@ impl Guarantee {
         reader.for_each_chunk::<T>(0..reader.n_chunks(), |region, restored| {
             let start: Vec<usize> = region.iter().map(|range| range.start).collect();
             let extents: Vec<usize> = region.iter().map(ExactSizeIterator::len).collect();
+            let n_more = restored.len().saturating_sub(expected.len());
+            reserve(&mut expected, n_more)?;
             expected.resize(restored.len(), T::default());
             original.read_box(&start, &extents, &mut expected)?;
-            findings.add(region, &self.compare(region, &expected, restored));
+            findings.add(region, &self.compare(region, &expected, restored)?);
             progress(findings.total.n_values * size_of::<T>() as u64);
             Ok(())
         })?;
@@ -269,27 +276,49 @@ impl Guarantee {
     }
 
     /// Compares a chunk of the array (see [`Reader::chunk_region`](crate::Reader::chunk_region)) with what it became.
-    /// Where only means of bins are kept, the means are compared.
+    /// Where only means of bins are kept, the means are compared. Fails only if the system has no memory.
     ///
     /// # Panics
     /// If the sizes differ.
-    pub fn compare<T: Element>(&self, chunk: &[Range<usize>], original: &[T], restored: &[T]) -> Comparison {
-        let chunk = Block {
+    pub fn compare<T: Element>(&self, chunk: &[Range<usize>], original: &[T], restored: &[T]) -> Result<Comparison> {
+        assert_eq!(original.len(), restored.len(), "arrays of different size cannot be compared");
+        let block = Block {
             start: chunk.iter().map(|range| range.start).collect(),
             extents: chunk.iter().map(ExactSizeIterator::len).collect(),
         };
-        let inside: Vec<(Block, Limit)> = self.boxes.iter().map(|b| (b.block.intersection(&chunk), b.limit)).collect();
-        let inside: Vec<_> = inside.into_iter().filter(|(common, _)| common.n_values() > 0).collect();
-        if inside.is_empty() && self.bin.is_empty() {
-            return compare_under(original, restored, |_| self.limit, &self.fills);
+        let is_plain = self.bin.is_empty() && self.boxes.iter().all(|b| b.block.intersection(&block).n_values() == 0);
+        let row_values: usize = block.extents.iter().skip(1).product();
+        if is_plain || row_values == 0 {
+            return Ok(compare_under(original, restored, |_| self.limit, &self.fills));
         }
+        // Slabs of whole bins, so that limits and means take little memory.
+        let bin_rows = self.bin.first().copied().unwrap_or(1);
+        let n_rows = (SLAB_VALUES / row_values).max(1).next_multiple_of(bin_rows);
+        let mut found = Comparison::default();
+        let parts = original.chunks(n_rows * row_values).zip(restored.chunks(n_rows * row_values));
+        for (i, (original, restored)) in parts.enumerate() {
+            let mut slab = block.clone();
+            if let (Some(start), Some(extent)) = (slab.start.first_mut(), slab.extents.first_mut()) {
+                *start += i * n_rows;
+                *extent = original.len() / row_values;
+            }
+            found.merge(&self.compare_slab(&slab, original, restored)?);
+        }
+        Ok(found)
+    }
+
+    fn compare_slab<T: Element>(&self, slab: &Block, original: &[T], restored: &[T]) -> Result<Comparison> {
         let nothing = Limit { abs: f64::INFINITY, pointwise: f64::INFINITY };
         let within_boxes = if self.bin.is_empty() { self.limit } else { nothing };
-        let mut limits = vec![self.limit; original.len()];
-        let mut is_boxed = vec![false; original.len()];
-        for (common, limit) in &inside {
-            let start = common.start_in(&chunk);
-            let corner = Corner { shape: &chunk.extents, start: &start };
+        let mut limits = filled(self.limit, original.len())?;
+        let mut is_boxed = filled(false, original.len())?;
+        for BoxLimit { block, limit, .. } in &self.boxes {
+            let common = block.intersection(slab);
+            if common.n_values() == 0 {
+                continue;
+            }
+            let start = common.start_in(slab);
+            let corner = Corner { shape: &slab.extents, start: &start };
             let marked = grid::for_each_run(corner, corner, &common.extents, |at, _, n| {
                 for i in at..at + n {
                     limits[i] = if is_boxed[i] { limits[i] } else { within_boxes }.meet(*limit);
@@ -299,19 +328,20 @@ impl Guarantee {
             });
             debug_assert!(marked.is_ok());
         }
-        let mut expected = original.to_vec();
-        if !self.bin.is_empty() {
-            let fills: Vec<u64> = self.fills.iter().map(|&fill| T::from_f64(fill).to_bits_u64()).collect();
-            let is_valid: Vec<bool> =
-                original.iter().map(|x| x.is_finite() && !fills.contains(&x.to_bits_u64())).collect();
-            let means = bins::means(original, &is_valid, &chunk.extents, &self.bin);
-            let mut spread = vec![None; original.len()];
-            bins::spread(&means, &chunk.extents, &self.bin, &mut spread);
-            for i in (0..original.len()).filter(|i| is_valid[*i] && !is_boxed[*i]) {
-                expected[i] = spread[i].unwrap_or(expected[i]);
-            }
+        if self.bin.is_empty() {
+            return Ok(compare_under(original, restored, |i| limits[i], &self.fills));
         }
-        compare_under(&expected, restored, |i| limits[i], &self.fills)
+        exec::check_memory((BYTES_WITH_MEAN + 3 * size_of::<T>()) as u64 * original.len() as u64)?;
+        let fills: Vec<u64> = self.fills.iter().map(|&fill| T::from_f64(fill).to_bits_u64()).collect();
+        let is_valid: Vec<bool> = original.iter().map(|x| x.is_finite() && !fills.contains(&x.to_bits_u64())).collect();
+        let means = bins::means(original, &is_valid, &slab.extents, &self.bin);
+        let mut spread = vec![None; original.len()];
+        bins::spread(&means, &slab.extents, &self.bin, &mut spread);
+        let mut expected = original.to_vec();
+        for i in (0..original.len()).filter(|i| is_valid[*i] && !is_boxed[*i]) {
+            expected[i] = spread[i].unwrap_or(expected[i]);
+        }
+        Ok(compare_under(&expected, restored, |i| limits[i], &self.fills))
     }
 }
 

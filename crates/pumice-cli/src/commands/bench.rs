@@ -265,7 +265,7 @@ fn measure<T: Element>(
         }
     }
     let info = pumice::inspect(&packed)?;
-    let found = metrics::Guarantee::of(&info).compare(std::slice::from_ref(&(0..values.len())), values, restored);
+    let found = metrics::Guarantee::of(&info).compare(std::slice::from_ref(&(0..values.len())), values, restored)?;
     let (bound_kind, bound) = bounds::parts(bound);
     let gbps = best.map(|seconds| size_of_val(values) as f64 / seconds / 1e9);
     Ok(Row {

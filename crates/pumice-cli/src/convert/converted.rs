@@ -168,7 +168,7 @@ impl Converted {
                 let mut values_before = filled(T::default(), values.len())?;
                 original.variable.read_box(start, extents, &mut values_before)?;
                 let region: Vec<_> = start.iter().zip(extents).map(|(start, n)| *start..start + n).collect();
-                findings.add(&region, &guarantee.compare(&region, &values_before, values));
+                findings.add(&region, &guarantee.compare(&region, &values_before, values)?);
             }
             progress(size_of_val(values) as u64);
             Ok(())

@@ -329,7 +329,7 @@ impl Chunk<'_> {
         T::copy_from_le_bytes(&bytes, &mut restored);
         let ranges: Vec<_> = extents.iter().map(|&n| 0..n).collect();
         let info = pumice::inspect(&stream)?;
-        let found = Guarantee::of(&info).compare(&ranges, values, &restored);
+        let found = Guarantee::of(&info).compare(&ranges, values, &restored)?;
         if !found.bound_kept() {
             let message = format!("an error of {:e} breaks the bound; nothing was written", found.max_abs_error);
             return Err(Failure::new(ErrorKind::BoundBroken, message)

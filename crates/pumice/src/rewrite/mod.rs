@@ -223,7 +223,7 @@ impl<T: Element> Again<'_, T> {
     }
 
     fn read(&self, stream: &[u8]) -> Result<Vec<T>> {
-        Ok(Reader::new(stream, DecodeOptions::new().threads(self.config.threads))?.read::<T>()?.data)
+        Ok(Reader::new(stream, to_read(self.values, self.config.threads))?.read::<T>()?.data)
     }
 
     /// The stream from before, with the attributes that are asked for.

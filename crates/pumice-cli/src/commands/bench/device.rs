@@ -138,7 +138,7 @@ impl<T: DeviceElement> Arrays<'_, T> {
         let last = encoder.finish(original_values, STREAM)?;
         let restored = restored.to_vec(STREAM)?;
         let promise = metrics::Guarantee::of(frames.info());
-        let found = promise.compare(std::slice::from_ref(&(0..values.len())), values, &restored);
+        let found = promise.compare(std::slice::from_ref(&(0..values.len())), values, &restored)?;
         let equals_cpu = match args.check_bytes {
             true => Some(bytes == last && equals_cpu(sample, &config, &options, &bytes, &restored)?),
             false => None,
