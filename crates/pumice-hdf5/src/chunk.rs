@@ -4,6 +4,8 @@
 //! Chunks at the edge of a dataset, and those that are not full yet, end with planes that HDF5 has filled: with the
 //! fill value, or with zeros. This padding is not data: the range of a relative bound and the mean of a PSNR ignore it.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use pumice::backend::{Corner, for_each_run};
 use pumice::{
@@ -36,7 +38,7 @@ pub fn encode(
     let unshuffled;
     let bytes = match chunk_type.shuffled {
         true => {
-            unshuffled = transposed(bytes, chunk_type.dtype.size());
+            unshuffled = transposed(bytes, chunk_type.dtype.size())?;
             &unshuffled
         }
         false => bytes,
@@ -46,7 +48,7 @@ pub fn encode(
         let values: &[T] = match bytemuck::try_cast_slice(bytes) {
             Ok(values) if is_native(chunk_type.order) => values,
             _ => {
-                copied = in_native_order::<T>(bytes, chunk_type.order);
+                copied = in_native_order::<T>(bytes, chunk_type.order)?;
                 &copied
             }
         };
@@ -59,23 +61,43 @@ fn is_same<T: Element>(a: T, b: T) -> bool {
     a.to_bits_u64() == b.to_bits_u64()
 }
 
+/// Checks that a stream has the values of a chunk, and is long enough for these.
+pub(crate) fn check(stream: &[u8], chunk_type: &ChunkType, options: DecodeOptions) -> Result<()> {
+    let reader = open(stream, chunk_type, options)?;
+    reader.check_region(&whole(&reader))
+}
+
+fn open<'a>(stream: &'a [u8], chunk_type: &ChunkType, options: DecodeOptions) -> Result<Reader<&'a [u8]>> {
+    let reader = Reader::new(stream, options)?;
+    let (info, shape) = (reader.info(), stream_shape(&chunk_type.extents));
+    if (info.dtype, &info.shape) == (chunk_type.dtype, &shape) {
+        return Ok(reader);
+    }
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "the chunk holds {:?} values of {}, but the dataset has {shape:?} of {}",
+            info.shape, info.dtype, chunk_type.dtype
+        ),
+    ))
+}
+
+/// All values of a stream.
+fn whole(reader: &Reader<&[u8]>) -> Vec<Range<usize>> {
+    reader.info().shape.iter().map(|&n| 0..n).collect()
+}
+
 /// Decompresses a chunk into `out`, which must have the size of `chunk_type`.
 ///
 /// # Errors
 /// If the stream is damaged, has another type or shape, or needs more memory than the options allow.
 pub fn decode(stream: &[u8], chunk_type: &ChunkType, out: &mut [u8], options: DecodeOptions) -> Result<()> {
-    let reader = Reader::new(stream, options)?;
-    let (info, shape) = (reader.info(), stream_shape(&chunk_type.extents));
-    if (info.dtype, &info.shape) != (chunk_type.dtype, &shape) || chunk_type.n_bytes() != Some(out.len()) {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "the chunk holds {:?} values of {}, but the dataset has {shape:?} of {}",
-                info.shape, info.dtype, chunk_type.dtype
-            ),
-        ));
+    let reader = open(stream, chunk_type, options)?;
+    if chunk_type.n_bytes() != Some(out.len()) {
+        let message = format!("the chunk has {:?} bytes of values, but {} are wanted", chunk_type.n_bytes(), out.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
     }
-    let whole: Vec<_> = shape.iter().map(|&n| 0..n).collect();
+    let whole = whole(&reader);
     with_dtype!(chunk_type.dtype, T => match bytemuck::try_cast_slice_mut::<u8, T>(out) {
         Ok(values) => reader.read_region_into(&whole, values)?,
         Err(_) => out.copy_from_slice(bytemuck::cast_slice(&reader.read_region::<T>(&whole)?.data)),
@@ -84,34 +106,48 @@ pub fn decode(stream: &[u8], chunk_type: &ChunkType, out: &mut [u8], options: De
         out.chunks_exact_mut(chunk_type.dtype.size()).for_each(<[u8]>::reverse);
     }
     if chunk_type.shuffled && !out.is_empty() {
-        out.copy_from_slice(&transposed(out, out.len() / chunk_type.dtype.size()));
+        out.copy_from_slice(&transposed(out, out.len() / chunk_type.dtype.size())?);
     }
     Ok(())
 }
 
+/// Memory for `n` values, none of which is there yet.
+fn room<V>(n: usize) -> Result<Vec<V>> {
+    let mut all = Vec::new();
+    let message = || format!("the system has no memory for {n} values of {} bytes; use smaller chunks", size_of::<V>());
+    all.try_reserve_exact(n).map_err(|_| Error::new(ErrorKind::LimitExceeded, message()))?;
+    Ok(all)
+}
+
 /// The bytes of a matrix of `n_rows` rows, column by column. HDF5's shuffle makes a row of each byte of a value: with as
 /// many rows as a value has bytes this undoes it, with as many as there are values it does it.
-fn transposed(bytes: &[u8], n_rows: usize) -> Vec<u8> {
+fn transposed(bytes: &[u8], n_rows: usize) -> Result<Vec<u8>> {
     let n_columns = bytes.len() / n_rows;
-    let mut columns = vec![0; bytes.len()];
+    let mut columns = room(bytes.len())?;
+    columns.resize(bytes.len(), 0);
     for (row, values) in bytes.chunks_exact(n_columns.max(1)).enumerate() {
         columns[row..].iter_mut().step_by(n_rows).zip(values).for_each(|(to, from)| *to = *from);
     }
-    columns
+    Ok(columns)
 }
 
 fn is_native(order: ByteOrder) -> bool {
     (order == ByteOrder::Big) == cfg!(target_endian = "big")
 }
 
-fn in_native_order<T: Element>(bytes: &[u8], order: ByteOrder) -> Vec<T> {
-    let mut bytes = bytes.to_vec();
-    if order == ByteOrder::Big {
-        bytes.chunks_exact_mut(size_of::<T>()).for_each(<[u8]>::reverse);
+fn in_native_order<T: Element>(bytes: &[u8], order: ByteOrder) -> Result<Vec<T>> {
+    let size = size_of::<T>();
+    let mut values = room(bytes.len() / size)?;
+    values.resize(bytes.len() / size, T::default());
+    for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size)) {
+        let mut copy = [0; size_of::<f64>()];
+        copy[..size].copy_from_slice(bytes);
+        if order == ByteOrder::Big {
+            copy[..size].reverse();
+        }
+        T::copy_from_le_bytes(&copy[..size], std::slice::from_mut(value));
     }
-    let mut values = vec![T::default(); bytes.len() / size_of::<T>()];
-    T::copy_from_le_bytes(&bytes, &mut values);
-    values
+    Ok(values)
 }
 
 /// The extents with at most as many axes as a stream can have: drops axes of extent 1, then merges the slowest ones.
@@ -146,7 +182,7 @@ fn config<T: Element + Pod>(values: &[T], chunk_type: &ChunkType, options: &Filt
     }
     let start = vec![0; extents.len()];
     let of_shape = |shape| Corner { shape, start: &start };
-    let mut data: Vec<T> = Vec::new();
+    let mut data: Vec<T> = room(extents.iter().product())?;
     for_each_run(of_shape(&chunk_type.extents), of_shape(&extents), &extents, |at, _, n| {
         data.extend_from_slice(&values[at..at + n]);
         Ok(())

@@ -19,7 +19,7 @@ use crate::library::{Hid, Library};
 
 /// Worker threads for each chunk; 1 unless set, since HDF5 is used by programs that have threads of their own.
 const THREADS: &str = "PUMICE_HDF5_THREADS";
-/// The variable that limits the bytes of a decoded chunk, and the limit without it.
+/// The variable that limits the memory for a decoded chunk and to decode it, and the limit without it.
 const MAX_BYTES: &str = "PUMICE_HDF5_MAX_BYTES";
 const DEFAULT_MAX_BYTES: u64 = 16 << 30;
 
@@ -270,15 +270,13 @@ impl Buffer<'_> {
             Error::new(ErrorKind::LimitExceeded, format!("a chunk of {n} bytes is above the limit; raise {MAX_BYTES}"))
         };
         let n_bytes = chunk_type.n_bytes().unwrap_or(usize::MAX);
-        if n_bytes as u64 > limit {
-            return Err(too_large(n_bytes));
+        // To shuffle values takes a copy of them.
+        let needed = (n_bytes as u64).saturating_mul(if chunk_type.shuffled { 2 } else { 1 });
+        if needed > limit {
+            return Err(too_large(needed));
         }
-        // A stream of another size is refused before memory is allocated for its values.
-        let info = pumice::inspect(self.bytes())?;
-        if info.raw_bytes != n_bytes as u64 {
-            let message = format!("the chunk holds {} bytes of values, not {n_bytes}", info.raw_bytes);
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
+        // Another stream is refused before memory is allocated for its values.
+        chunk::check(self.bytes(), chunk_type, options.clone().max_bytes(limit)).map_err(with_variable)?;
         let recent = recent()?;
         let start = zeroed(n_bytes)?;
         // SAFETY: `calloc` has allocated this many bytes, all zero, and nobody else has a pointer to them.
@@ -296,7 +294,7 @@ impl Buffer<'_> {
             Err(e) => {
                 // SAFETY: nobody uses it any more.
                 unsafe { libc::free(start) };
-                Err(e)
+                Err(with_variable(e))
             }
         }
     }
@@ -305,6 +303,17 @@ impl Buffer<'_> {
         // SAFETY: a filter owns the buffer, which comes from `malloc`.
         unsafe { libc::free(*self.start) };
         (*self.start, *self.capacity) = (start, capacity);
+    }
+}
+
+/// The same error, with the variable that sets the limit in place of the option.
+fn with_variable(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::LimitExceeded => {
+            let option = "`max_bytes` or read a smaller region";
+            Error::new(ErrorKind::LimitExceeded, error.to_string().replace(option, MAX_BYTES))
+        }
+        _ => error,
     }
 }
 
@@ -346,4 +355,20 @@ fn guarded<T>(return_address: *const c_void, run: impl FnOnce(&Library) -> Resul
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::unsupported(format!("a bug in Pumice, please report it: {}", text.unwrap_or("panic")))
+}
+
+#[cfg(test)]
+mod tests {
+    use pumice::{Config, ErrorBound, Reader};
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_limit_names_the_variable() {
+        let stream = pumice::compress(&[1.0_f32; 100], &[100], &Config::new(ErrorBound::Abs(0.1))).unwrap();
+        let reader = Reader::new(&stream[..], DecodeOptions::new().max_bytes(1)).unwrap();
+        let error = with_variable(reader.read::<f32>().map(drop).unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+        assert!(error.to_string().ends_with("raise PUMICE_HDF5_MAX_BYTES"), "{error}");
+    }
 }

@@ -293,6 +293,12 @@ impl<R: ReadAt> Reader<R> {
         self.read_block_into(&self.region_block(region)?, out, max_bytes)
     }
 
+    /// Checks that the stream is long enough for the values of a region, as the other methods do: for callers who allocate
+    /// memory for these.
+    pub fn check_region(&self, region: &[Range<usize>]) -> Result<()> {
+        container::check_frames(&self.layout, &self.layout.grid.chunks_in(&self.region_block(region)?))
+    }
+
     /// Number of chunks.
     pub fn n_chunks(&self) -> u64 {
         self.layout.grid.n_chunks()
