@@ -122,7 +122,15 @@ pub(crate) fn compress_again<'py>(
     config: &Config,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let stream = with_values!(&array, (data, shape) => py.detach(|| RECENT.compress(data, shape, &config.0)));
-    Ok(PyBytes::new(py, &stream.or_raise(py)?))
+    to_bytes(py, &stream.or_raise(py)?)
+}
+
+/// A copy as a `bytes` object; this raises MemoryError where there is no memory.
+pub(crate) fn to_bytes<'py>(py: Python<'py>, stream: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, stream.len(), |bytes| {
+        bytes.copy_from_slice(stream);
+        Ok(())
+    })
 }
 
 /// Compresses an array.
@@ -133,7 +141,7 @@ pub(crate) fn compress<'py>(py: Python<'py>, array: Values<'py>, config: &Config
         py.detach(|| pumice::compress_into(data, shape, &config.0, &mut stream))
     });
     written.or_raise(py)?;
-    let bytes = PyBytes::new(py, &stream);
+    let bytes = to_bytes(py, &stream)?;
     if stream.capacity() <= MAX_SPARE_BYTES
         && let Ok(mut spare) = SPARE.try_lock()
     {

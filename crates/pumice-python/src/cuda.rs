@@ -14,7 +14,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
-use crate::config::Config;
+use crate::config::{Config, to_bytes};
 use crate::error::{self, OrRaise};
 use crate::reader::{self, Bytes};
 use crate::report;
@@ -162,7 +162,7 @@ pub(crate) fn compress_cuda<'py>(tensor: &Bound<'py, PyAny>, config: &Config) ->
         let device = device(usize::try_from(lent.tensor().device_id).unwrap_or(usize::MAX))?;
         with_dtype!(dtype, T => encode::<T>(&device, &lent, &config.0))
     });
-    Ok(PyBytes::new(py, &bytes.or_raise(py)?))
+    to_bytes(py, &bytes.or_raise(py)?)
 }
 
 fn encode<T: DeviceElement>(device: &Device, lent: &Lent, config: &pumice::Config) -> pumice::Result<Vec<u8>> {

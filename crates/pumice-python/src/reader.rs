@@ -177,7 +177,10 @@ impl Reader {
         // An array of the caller does not count towards the limit.
         let (out, left) = match out {
             Some(out) => (out, self.max_bytes),
-            None => self.allocate(py, &shape)?,
+            None => {
+                self.reader.check_region(&region).or_raise(py)?;
+                self.allocate(py, &shape)?
+            }
         };
         with_dtype!(self.reader.info().dtype, T => {
             let mut array = out.cast::<PyArrayDyn<T>>()?.try_readwrite()?;

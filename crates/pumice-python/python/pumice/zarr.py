@@ -13,6 +13,7 @@ True
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
-from ._api import MAX_BYTES, compress
+from ._api import compress
 from ._arrays import is_on_cuda, on_host
 from ._options import MAX_FILLS, Options, config_of, fills_of, to_json, with_automatic_stability
 from ._pumice import Reader, compress_again, remember
@@ -105,7 +106,7 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
     def _decode(self, chunk_bytes: Buffer, selection: tuple[Any, ...], chunk_spec: ArraySpec) -> NDBuffer:
         data = chunk_bytes.as_numpy_array()
-        values = self._decode_part(Reader.of_bytes(data, self._threads, MAX_BYTES), selection, chunk_spec)
+        values = self._decode_part(Reader.of_bytes(data, self._threads, _limit(chunk_spec)), selection, chunk_spec)
         remember(data)
         return values
 
@@ -153,7 +154,7 @@ class PumiceCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
             return b"" if found is None else found.as_numpy_array()
 
         def decode() -> NDBuffer:
-            reader = Reader.of_callable(n_bytes, read, self._threads, MAX_BYTES)
+            reader = Reader.of_callable(n_bytes, read, self._threads, _limit(chunk_spec))
             return self._decode_part(reader, selection, chunk_spec)
 
         return await loop.run_in_executor(_readers(), decode)
@@ -191,6 +192,11 @@ def _knows_sizes(store: Store) -> bool:
 def _readers() -> ThreadPoolExecutor:
     """Threads that wait for stores. Stores read in the threads of the event loop, which must not all be waiting."""
     return ThreadPoolExecutor(max_workers=16, thread_name_prefix="pumice")
+
+
+def _limit(chunk_spec: ArraySpec) -> int:
+    """The most memory for a chunk and to decode it: a few times its values, and what its index may take."""
+    return 16 * math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize + (64 << 20)
 
 
 def _fills(given: Any, of_array: Any) -> list[float]:
