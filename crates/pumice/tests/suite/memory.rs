@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::forge;
-use pumice::{Config, DecodeOptions, Element, ErrorBound, ErrorKind, Preset, Reader, SliceSource};
+use pumice::{
+    AnalysisOptions, Config, DecodeOptions, Element, ErrorBound, ErrorKind, Preset, Reader, SliceSource, Stable, Writer,
+};
 use pumice_testkit::Rng;
 use pumice_testkit::fields::Field;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,18 +16,30 @@ struct Counting;
 thread_local! {
     static IN_USE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
+    /// What would have been in use with the memory that was only asked for.
+    static ASKED: Cell<isize> = const { Cell::new(0) };
+    /// Bytes of the latest allocation, if it may be one of memory that is only asked for.
+    static LATEST: Cell<isize> = const { Cell::new(0) };
 }
 
+/// Less memory is not asked for in advance.
+const LEAST_ASKED: isize = 1 << 12;
+
 fn count(bytes: isize) {
-    let in_use = IN_USE.get() + bytes;
-    IN_USE.set(in_use);
-    PEAK.set(PEAK.get().max(in_use));
+    let before = IN_USE.get();
+    // Memory that is freed before anything else happens was only asked for.
+    match LATEST.replace(0) {
+        latest if latest >= LEAST_ASKED && latest == -bytes => ASKED.set(ASKED.get().max(before)),
+        _ => PEAK.set(PEAK.get().max(before)),
+    }
+    IN_USE.set(before + bytes);
 }
 
 // SAFETY: every call is passed unchanged to the system's allocator; the counters are plain cells without destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
+        LATEST.set(if layout.align() == 1 { layout.size() as isize } else { 0 });
         // SAFETY: the caller's contract is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
@@ -54,10 +68,20 @@ static ALLOCATOR: Counting = Counting;
 
 /// The most memory in use at a time while `f` runs, beyond what was before.
 pub(crate) fn peak<R>(f: impl FnOnce() -> R) -> (usize, R) {
+    let (peak, _, result) = peak_and_asked(f);
+    (peak, result)
+}
+
+/// As [`peak`], and the most that would have been in use with the memory that was only asked for.
+fn peak_and_asked<R>(f: impl FnOnce() -> R) -> (usize, usize, R) {
     let before = IN_USE.get();
+    LATEST.set(0);
     PEAK.set(before);
+    ASKED.set(before);
     let result = f();
-    ((PEAK.get() - before) as usize, result)
+    LATEST.set(0);
+    let peak = PEAK.get().max(IN_USE.get());
+    ((peak - before) as usize, (ASKED.get() - before) as usize, result)
 }
 
 fn options() -> DecodeOptions {
@@ -527,4 +551,149 @@ fn forge_stream(stream: &[u8], rng: &mut Rng) -> Vec<u8> {
     forge::seal_header(&mut forged);
     forge::seal_frame(&mut forged);
     forged
+}
+
+/// Most of what is asked for whatever the size of a chunk, which large chunks must not need.
+const FIXED_BYTES: usize = 2 << 20;
+
+/// What arrays are compressed for.
+const WISHES: [&str; 12] = [
+    "absolute",
+    "stable",
+    "auto",
+    "pointwise",
+    "both",
+    "fills",
+    "regions",
+    "bins",
+    "lossless",
+    "psnr",
+    "ratio",
+    "streamed",
+];
+
+/// The configuration for a wish, where the values have this range.
+fn wished(wish: &str, preset: Preset, values: &[f64], shape: &[usize], rel: f64) -> Config {
+    let counted = values.iter().copied().filter(|x| x.abs() < 1e15);
+    let (least, most) = counted.fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
+    let abs = rel * if least < most { most - least } else { 1.0 };
+    let [half, all] = [2, 1].map(|by| shape.iter().map(|n| 0..n.div_ceil(by)).collect::<Vec<_>>());
+    let config = Config::new(match wish {
+        "pointwise" | "both" => ErrorBound::PwRel(rel),
+        "lossless" => ErrorBound::Lossless,
+        "psnr" => ErrorBound::Psnr(60.0),
+        "ratio" => ErrorBound::Ratio(1.5),
+        _ => ErrorBound::Abs(abs),
+    });
+    let config = config.preset(preset).chunk_shape(shape).threads(1);
+    match wish {
+        "stable" => config.stable(Stable::On),
+        "auto" => config.stable(Stable::Auto),
+        "both" => config.and(ErrorBound::Abs(abs)),
+        // More than a stream has masks for.
+        "fills" => config.fills(&[1, 2, 3, 5, 7, 11, 13].map(|i| values[(i * 9973) % values.len()])),
+        "regions" => config.region(&half, ErrorBound::PwRel(rel)).region(&all, ErrorBound::Abs(abs / 2.0)),
+        "bins" => config.bin(&[1, 1, 2][3 - shape.len()..]).region(&half, ErrorBound::PwRel(rel)),
+        _ => config,
+    }
+}
+
+/// Compresses in a thread of its own, which has no buffers yet, and checks that no more memory was taken than was asked
+/// for at once before.
+fn asks_for_what_it_takes<T: Element>(field: &[T], shape: &[usize], wish: &str, preset: Preset, rel: f64) {
+    let values: Vec<f64> = field.iter().map(|x| x.to_f64()).collect();
+    let config = wished(wish, preset, &values, shape, rel);
+    let compress = || match wish {
+        "streamed" => {
+            let mut writer = Writer::new(Vec::new(), &shape[1..], &config)?;
+            writer.write_rows(field)?;
+            writer.finish().map(|(stream, _)| stream)
+        }
+        _ => pumice::compress(field, shape, &config),
+    };
+    let measured = std::thread::scope(|scope| scope.spawn(|| peak_and_asked(compress)).join().unwrap());
+    let (taken, asked, result) = measured;
+    // A ratio may be out of reach.
+    let n_bytes = result.map_or(0, |stream| stream.len());
+    assert!(
+        taken + FIXED_BYTES <= asked,
+        "{preset:?}, {wish}, {rel}, {}: {taken} bytes were taken, {:.2} times the values, but {asked} asked for; {n_bytes} \
+         bytes are the stream",
+        T::DTYPE,
+        taken as f64 / size_of_val(field) as f64,
+    );
+}
+
+/// Whatever an encoder takes was asked for before it began, since encoders cannot fail. Just above a power of two values,
+/// vectors that have grown are as large as they may be.
+#[test]
+fn compression_asks_for_what_it_takes() {
+    const SHAPES: [&[usize]; 3] = [&[33, 64, 64], &[44_000, 3], &[140_000]];
+    let fields = [
+        Field::Turbulence,
+        Field::Noise,
+        Field::Sparse,
+        Field::Constant,
+        Field::Spikes,
+        Field::MixedMagnitudes,
+        Field::Specials,
+        Field::AllNan,
+        Field::TwoFills,
+        Field::MaskedWalk,
+        Field::AnyBits,
+    ];
+    for (i, field) in fields.into_iter().enumerate() {
+        for (j, wish) in WISHES.into_iter().enumerate() {
+            // Not all combinations, which would take minutes.
+            let (shape, rel) = (SHAPES[(i + j) % 3], [1e-2, 1e-4, 1e-7][(i + 2 * j) % 3]);
+            let (single, double) = (field.generate::<f32>(shape, 3), field.generate::<f64>(shape, 3));
+            for preset in Preset::ALL.iter().copied().filter(|preset| *preset != Preset::Max || i % 3 == j % 3) {
+                asks_for_what_it_takes(&single, shape, wish, preset, rel);
+                asks_for_what_it_takes(&double, shape, wish, preset, rel);
+            }
+        }
+    }
+}
+
+#[test]
+fn rewriting_asks_for_what_it_takes() {
+    let shape = [33, 64, 64];
+    for field in [Field::Turbulence, Field::Noise, Field::TwoFills, Field::AnyBits] {
+        for preset in [Preset::Fast, Preset::Balanced, Preset::Small] {
+            for wish in ["absolute", "stable", "pointwise", "both", "fills"] {
+                let values = field.generate::<f32>(&shape, 3);
+                let doubles: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();
+                let config = wished(wish, preset, &doubles, &shape, 1e-3);
+                let mut stream = pumice::compress(&values, &shape, &config).unwrap();
+                let mut rng = Rng::new(5);
+                for share in [2, 30, 1000] {
+                    let mut values = pumice::decompress::<f32>(&stream).unwrap().data;
+                    for _ in 0..values.len() / share {
+                        let at = rng.below(values.len());
+                        values[at] = values[rng.below(values.len())] * 1.5 + 1.0;
+                    }
+                    let update = || peak_and_asked(|| pumice::update(&stream, &values, &config).unwrap());
+                    let (taken, asked, updated) = std::thread::scope(|scope| scope.spawn(update).join().unwrap());
+                    assert!(
+                        taken <= asked + (1 << 16),
+                        "{field:?}, {preset:?}, {wish}: {taken} bytes were taken, {asked} asked for"
+                    );
+                    stream = updated;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn analysis_asks_for_what_it_takes() {
+    for shape in [&[33, 64, 64][..], &[40, 200, 200]] {
+        for field in [Field::Turbulence, Field::AllNan, Field::MixedMagnitudes] {
+            let values = field.generate::<f64>(shape, 3);
+            let options = AnalysisOptions::new().threads(1).presets(&[Preset::Fast, Preset::Small]);
+            let analyze = || peak_and_asked(|| pumice::analyze(&values, shape, &options).unwrap());
+            let (taken, asked, _) = std::thread::scope(|scope| scope.spawn(analyze).join().unwrap());
+            assert!(taken <= asked + (1 << 16), "{field:?}: {taken} bytes were taken, {asked} asked for");
+        }
+    }
 }
