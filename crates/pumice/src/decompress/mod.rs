@@ -296,7 +296,7 @@ impl<R: ReadAt> Reader<R> {
     /// Checks that the stream is long enough for the values of a region, as the other methods do: for callers who allocate
     /// memory for these.
     pub fn check_region(&self, region: &[Range<usize>]) -> Result<()> {
-        container::check_frames(&self.layout, &self.layout.grid.chunks_in(&self.region_block(region)?))
+        container::check_frames(&self.layout, &self.layout.grid.chunks_in(&self.region_block(region)?)?)
     }
 
     /// Number of chunks.
