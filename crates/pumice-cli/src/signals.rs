@@ -54,7 +54,7 @@ pub(crate) fn clean_up() {
     }
 }
 
-/// On other systems, what is left is removed by hand (docs/guarantees.md).
+/// On other systems, what is left is removed by hand (docs/files.md).
 #[cfg(not(unix))]
 pub(crate) fn clean_up() {}
 

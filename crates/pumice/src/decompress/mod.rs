@@ -96,7 +96,7 @@ impl DecodeOptions {
 
     /// The most memory that one call may take, for decoded values and to decode them; beyond it, the call fails with
     /// [`ErrorKind::LimitExceeded`] before it takes any. Values that are written to the caller's memory do not count, nor do
-    /// the first 16 MiB of what decoding takes. If need be, fewer chunks are decoded at a time. docs/guarantees.md says what
+    /// the first 16 MiB of what decoding takes. If need be, fewer chunks are decoded at a time. docs/memory.md says what
     /// each preset takes.
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {

@@ -305,12 +305,12 @@ impl<T: Element> Again<'_, T> {
             self.put_frame(id, codec, &payload, out);
             Ok(())
         };
-        let updated = self.assemble(&header, &put)?;
+        let updated = self.assemble(&header, put)?;
         // Values that come from other streams, and those that could be kept only without loss, may be off the lattice.
-        if header.stable && !self.is_stable(&updated, &coding, &fills, &more_fills)? {
+        if header.stable && !self.is_stable(&updated, &coding, &fills, more_fills)? {
             header.stable = false;
             let is_asked = self.config.stable == Some(Stable::On);
-            return if is_asked { Ok(None) } else { self.assemble(&header, &put).map(Some) };
+            return if is_asked { Ok(None) } else { self.assemble(&header, put).map(Some) };
         }
         Ok(Some(updated))
     }

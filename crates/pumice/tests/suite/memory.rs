@@ -344,9 +344,9 @@ fn smallest_limit<T: Element>(bytes: &[u8]) -> u64 {
 const FREE_BYTES: f64 = (16 << 20) as f64;
 const TABLE_BYTES: f64 = (6 << 20) as f64;
 
-/// The table of docs/guarantees.md: how many times the values decoding takes, these included, for f32 and f64.
+/// The table of docs/memory.md: how many times the values decoding takes, these included, for f32 and f64.
 fn documented(preset: Preset) -> [f64; 2] {
-    let page = include_str!("../../../../docs/guarantees.md");
+    let page = include_str!("../../../../docs/memory.md");
     let name = format!("`{}`", preset.name());
     let row = page.lines().find(|line| line.starts_with("| `") && line.split('|').nth(1).unwrap().contains(&name));
     let cells: Vec<&str> = row.expect("each preset has a row").split('|').collect();
