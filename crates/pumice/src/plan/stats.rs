@@ -71,6 +71,15 @@ pub trait Passes<T> {
     /// Range, skipping at least one and at most [`MAX_NAMED`] values; only some arrays need this pass, and none without
     /// finite values.
     fn second(&self, skip: &[T]) -> Result<SecondPass<T>>;
+
+    /// How often the bits of each of some values occur.
+    fn counts(&self, values: &[T]) -> Result<Vec<u64>> {
+        let mut counts = Vec::with_capacity(values.len());
+        for values in values.chunks(MAX_NAMED) {
+            counts.extend_from_slice(&self.second(values)?.counts[..values.len()]);
+        }
+        Ok(counts)
+    }
 }
 
 /// Values that by convention mean "no data": those of CF and NetCDF, of GRIB, of integers, and their relatives. Those that
@@ -293,11 +302,14 @@ impl<T: Real, P: Passes<T>> Search<'_, T, P> {
             }
         }
         let mut is_end_taken = false;
-        for (value, n) in self.count(&within)?.into_iter().filter(|(_, n)| *n >= 2) {
+        if within.is_empty() {
+            return Ok(());
+        }
+        let counts = self.passes.counts(&within)?;
+        for (value, n) in within.into_iter().zip(counts).filter(|(_, n)| *n >= 2) {
             let distance = (value.to_f64().abs() / f64::from(1 << 20)).max(1.0);
             let neighbours = [-distance, distance].map(|d| T::from_f64(value.to_f64() + d));
-            let others = self.count(&neighbours)?;
-            let least = others.iter().map(|(_, n)| *n).min().unwrap_or(0);
+            let least = self.passes.counts(&neighbours)?.into_iter().min().unwrap_or(0);
             if self.fills.len() < MAX_NAMED && n > FREQUENT * least {
                 self.fills.push((value, n));
                 is_end_taken |= value.bits() == lo.bits() || value.bits() == hi.bits();
@@ -307,15 +319,6 @@ impl<T: Real, P: Passes<T>> Search<'_, T, P> {
             self.range = self.passes.second(&self.values())?.range.map(without_sign_of_zero);
         }
         Ok(())
-    }
-
-    /// How often these values occur.
-    fn count(&self, values: &[T]) -> Result<Vec<(T, u64)>> {
-        let mut counts = Vec::with_capacity(values.len());
-        for values in values.chunks(MAX_NAMED) {
-            counts.extend(values.iter().copied().zip(self.passes.second(values)?.counts));
-        }
-        Ok(counts)
     }
 
     /// The samples strictly between the ends of a range.
@@ -413,6 +416,44 @@ impl<T: Real> Passes<T> for SourcePasses<'_, T> {
         let all = self.blocks.fold(self.workers, &|_| {}, count, RangeAndCounts::merge)?;
         let RangeAndCounts { range, counts } = all.unwrap_or(RangeAndCounts { range: None, counts: [0; MAX_NAMED] });
         Ok(SecondPass { counts, range })
+    }
+
+    fn counts(&self, wanted: &[T]) -> Result<Vec<u64>> {
+        let count = |_: usize, values: &[T]| {
+            let mut counts = vec![0; wanted.len()];
+            add_counts(values, wanted, &mut counts);
+            counts
+        };
+        let merge = |mut a: Vec<u64>, b: Vec<u64>| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        };
+        let all = self.blocks.fold(self.workers, &|_| {}, count, merge)?;
+        Ok(all.unwrap_or_else(|| vec![0; wanted.len()]))
+    }
+}
+
+/// Values that are looked at together when some of them are counted, so that they stay in the fastest cache.
+const PART_VALUES: usize = 1 << 12;
+
+/// Adds how often the bits of each of the values `wanted` occur. Where the values lie close together, few of those wanted
+/// are among them.
+fn add_counts<T: Real>(values: &[T], wanted: &[T], counts: &mut [u64]) {
+    for part in values.chunks(PART_VALUES) {
+        let range = find_range(part);
+        let is_within = |value: &T| range.is_none_or(|(lo, hi)| lo <= *value && *value <= hi);
+        let (mut near, mut of, mut n) = ([T::default(); MAX_NAMED], [0; MAX_NAMED], 0);
+        for (i, value) in wanted.iter().enumerate() {
+            if is_within(value) {
+                (near[n], of[n]) = (*value, i);
+                n += 1;
+            }
+            if n == MAX_NAMED || (n > 0 && i + 1 == wanted.len()) {
+                let found = counts_of(part, &near[..n]);
+                of[..n].iter().zip(found).for_each(|(i, found)| counts[*i] += found);
+                n = 0;
+            }
+        }
     }
 }
 
@@ -626,6 +667,26 @@ fn careful_range<T: Real>(values: &[T], skip: &[T]) -> RangeAndCounts<T> {
     }
 }
 
+/// How often the bits of each of the values `wanted` occur in a part.
+#[inline(always)]
+fn count_part<T: Real>(values: &[T], wanted: &[T]) -> [u64; MAX_NAMED] {
+    let mut counts = [[T::Int::default(); LANES]; MAX_NAMED];
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for (count, wanted) in counts.iter_mut().zip(wanted) {
+            let wanted = wanted.bits();
+            for lane in 0..LANES {
+                count[lane] = count[lane].add(T::Int::from_i64(i64::from(block[lane].bits() == wanted)));
+            }
+        }
+    }
+    let mut sums = counts.map(|lanes| lanes.iter().map(|n| n.to_u64()).sum());
+    for (sum, wanted) in sums.iter_mut().zip(wanted) {
+        *sum += rest.iter().filter(|x| x.bits() == wanted.bits()).count() as u64;
+    }
+    sums
+}
+
 fn padded<T: Real>(rest: &[T], with: T) -> [T; LANES] {
     let mut block = [with; LANES];
     block[..rest.len()].copy_from_slice(rest);
@@ -654,6 +715,7 @@ macro_rules! with_avx2 {
 }
 
 with_avx2!(find_range = quick_range(values: &[T]) -> Option<(T, T)>);
+with_avx2!(counts_of = count_part(values: &[T], wanted: &[T]) -> [u64; MAX_NAMED]);
 with_avx2!(range_and_counts = careful_range(values: &[T], skip: &[T]) -> RangeAndCounts<T>);
 
 #[cfg(test)]
@@ -757,6 +819,23 @@ mod tests {
         assert_eq!(scanned(&rain, &[]).fills, []);
         let levels: Vec<f32> = waves(50_000).iter().map(|value| value.round()).collect();
         assert_eq!(scanned(&levels, &[]).fills, []);
+    }
+
+    #[test]
+    fn values_are_counted_wherever_they_are() {
+        let mut values: Vec<f32> = (0..30_011).map(|i| (i as f32 * 1e-3).sin() * 1e5).collect();
+        values[29_000] = f32::NAN;
+        let wanted: Vec<f32> = (0..19).map(|i| i as f32 * 1111.0 - 9999.0).collect();
+        for (i, wanted) in wanted.iter().enumerate() {
+            (0..i).for_each(|k| values[(k * 1571 + i * 97) % 30_011] = *wanted);
+        }
+        let shape = [values.len()];
+        let source = SliceSource::new(&values, &shape).unwrap();
+        let passes = SourcePasses { blocks: Blocks::new(&source), workers: &Workers::Serial, progress: &|_| () };
+        let count = |wanted: &f32| values.iter().filter(|x| x.to_bits() == wanted.to_bits()).count() as u64;
+        let expected: Vec<u64> = wanted.iter().map(count).collect();
+        assert_eq!(passes.counts(&wanted).unwrap(), expected);
+        assert!(expected.iter().sum::<u64>() > 150);
     }
 
     #[test]
