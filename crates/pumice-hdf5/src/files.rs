@@ -89,12 +89,15 @@ fn load(given: Option<OsString>, names: &[&CStr]) -> std::result::Result<Library
         ),
     })?;
     let prepared = || -> Result<bool> {
+        // At exit the library would write files once more that could not be closed, and crash. All others are closed.
+        let no_exit_handler = function!(library, fn H5dont_atexit() -> c_int)?;
         let open = function!(library, fn H5open() -> c_int)?;
         let silence = function!(library, fn H5Eset_auto2(Hid, *const c_void, *const c_void) -> c_int)?;
         let register = function!(library, fn H5Zregister(*const FilterClass) -> c_int)?;
         let _one_at_a_time = lock();
         // SAFETY: null pointers turn printing off, as documented; the filter's class is constant.
         Ok(unsafe {
+            no_exit_handler();
             open() >= 0 && silence(DEFAULT, std::ptr::null(), std::ptr::null()) >= 0 && register(filter_class()) >= 0
         })
     };

@@ -772,7 +772,9 @@ def test_damage_that_other_filters_find_is_damage(tmp_path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file.create_dataset("x", data=waves(200, 200), chunks=(200, 200), fletcher32=True)
     damage_chunk(tmp_path / "in.h5", "x")
-    assert "filter returned failure during read" in convert("in.h5", "out.h5", "--abs", "1", code=4, folder=tmp_path)
+    message = convert("in.h5", "out.h5", "--abs", "1", code=4, folder=tmp_path)
+    # The cause depends on the version of HDF5.
+    assert "Fletcher32" in message or "filter returned failure during read" in message
 
 
 def test_inputs_below_the_output_are_kept(source, tmp_path):
