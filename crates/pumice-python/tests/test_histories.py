@@ -64,11 +64,15 @@ class Model:
         self.values = np.concatenate([self.values, rows])
         self.limits = np.concatenate([self.limits, np.full(rows.shape, limit)])
 
-    def check(self, found, is_written, what):
+    def check(self, found, is_written, is_rechunked, what):
         """After a step that has written the marked values, or may have moved them."""
         assert found.shape == self.values.shape, what
         before = self.seen[tuple(slice(n) for n in found.shape)]
         kept = ~is_written[tuple(slice(n) for n in before.shape)]
+        # What was taken for a fill value is exact, and may not be taken for one in another chunk. Zarr does not store chunks
+        # of nothing but zeros, so these are compressed when another value of the chunk is written. Both happens once.
+        is_exact = before == self.values[tuple(slice(n) for n in before.shape)]
+        kept &= ~(is_exact & (is_rechunked | (before == 0)))
         assert found[: before.shape[0]][kept].tobytes() == before[kept].tobytes(), f"{what}: a value was moved"
         special = ~np.isfinite(self.values) | (self.values == FILL)
         assert found[special].tobytes() == self.values[special].tobytes(), what
@@ -237,4 +241,4 @@ def test_random_histories(tmp_path, layer):
                 # Chunks of another shape are compressed anew.
                 model.limits += bound
                 is_written[...] = True
-            model.check(store.read(), is_written, f"{layer}, seed {seed}, {options}, {steps}")
+            model.check(store.read(), is_written, step == "rechunk", f"{layer}, seed {seed}, {options}, {steps}")
