@@ -250,8 +250,11 @@ const ENDLESS: u64 = 1 << 56;
 
 /// [`ChunkCodec::decode_bytes`] of a codec.
 fn decode_bytes<T: Real>(id: CodecId, payload_bytes: u64, chunk: &ChunkContext<'_, T>) -> u64 {
-    if payload_bytes >= ENDLESS || chunk.n_values() >= ENDLESS {
-        return u64::MAX;
+    match chunk.n_values() {
+        // Other extents may be of any size.
+        0 => return 0,
+        n if n >= ENDLESS || payload_bytes >= ENDLESS => return u64::MAX,
+        _ => {}
     }
     (Table::<T>::ENTRIES[id as usize].decode_bytes)(payload_bytes, chunk)
 }

@@ -5,7 +5,7 @@
 
 use crate::cases::{self, Done};
 use crate::forge;
-use pumice::{DType, DecodeOptions, ErrorKind, Reader};
+use pumice::{Config, DType, DecodeOptions, ErrorBound, ErrorKind, Reader, StreamReader};
 use pumice_testkit::{Rng, check};
 
 /// Decodes with the type that the header names.
@@ -275,5 +275,23 @@ fn random_bytes_are_an_error() {
         // The same behind the first bytes of a real stream.
         bytes.splice(0..0, *b"PUM\x1a\x01\x01");
         assert!(decode(&bytes).is_err());
+    }
+}
+
+/// A stream of three values whose header claims an array without values, of extents whose product is beyond 2^64.
+#[test]
+fn extents_beside_a_zero_may_be_of_any_size() {
+    for preset in pumice::Preset::ALL {
+        let config = Config::new(ErrorBound::Abs(0.1)).preset(*preset);
+        let mut bytes = pumice::compress(&[0_f32; 0], &[0, 1, 1], &config).unwrap();
+        assert_eq!(bytes[12..16], [3, 0, 1, 1], "rank and extents");
+        let huge = [&[0xff; 8][..], &[0x7f]].concat();
+        bytes[6] += 2 * (huge.len() as u8 - 1);
+        bytes.splice(14..16, [&huge[..], &huge[..]].concat());
+        forge::seal_header(&mut bytes);
+        let _ = pumice::decompress::<f32>(&bytes);
+        let _ = pumice::salvage(&bytes[..], DecodeOptions::new());
+        let _ =
+            StreamReader::new(&bytes[..], DecodeOptions::new()).and_then(|r| r.for_each_chunk::<f32>(|_, _| Ok(())));
     }
 }
