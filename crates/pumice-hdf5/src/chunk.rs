@@ -62,6 +62,7 @@ fn is_same<T: Element>(a: T, b: T) -> bool {
 }
 
 /// Checks that a stream has the values of a chunk, and is long enough for these.
+#[cfg(feature = "filter")]
 pub(crate) fn check(stream: &[u8], chunk_type: &ChunkType, options: DecodeOptions) -> Result<()> {
     let reader = open(stream, chunk_type, options)?;
     reader.check_region(&whole(&reader))
