@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::exec::{Workers, parallel};
 use crate::io::Source;
 use crate::num::DType;
-use crate::plan::stats::{Blocks, Stats};
+use crate::plan::passes::Blocks;
+use crate::plan::stats::Stats;
 
 /// Properties of the values. "Values" alone means finite values that are not fill values.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,8 +18,9 @@ use crate::io::Source;
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
 
+use super::passes::Blocks;
 use super::quantize::Quantizer;
-use super::stats::{Blocks, Stats};
+use super::stats::Stats;
 use super::{ErrorBound, Plan, Stable};
 
 /// Values that are snapped at a time.

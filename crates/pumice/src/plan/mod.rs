@@ -4,6 +4,7 @@
 mod bounds;
 mod config;
 pub(crate) mod lattice;
+pub(crate) mod passes;
 pub(crate) mod quantize;
 pub(crate) mod stats;
 
