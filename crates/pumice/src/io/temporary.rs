@@ -21,7 +21,7 @@ const SUFFIX: &str = ".tmp";
 pub(super) const NEW: &str = "new";
 pub(super) const OLD: &str = "old";
 
-/// How often a name is cleared that another thread uses again: it needs about as long for that.
+/// How often a name is cleared that another thread uses again.
 const MAX_CLEARINGS: usize = 1000;
 
 /// The names that exist now; kept only if the program asked for it, so that no lock is held when another process is
@@ -111,13 +111,23 @@ fn is_ours(_: &Path) -> bool {
 }
 
 /// Removes a file or folder and gives its name to the other of both, so that threads that still write fail. They would
-/// make it again otherwise.
+/// make it again otherwise. It is moved away for that, as removing a folder may fail as long as they add to it.
 fn occupy(path: &Path) {
     let was_folder = is_folder(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("{}_{SUFFIX}", name.strip_suffix(SUFFIX).unwrap_or(&name)));
+    let mut is_occupied = false;
     for _ in 0..MAX_CLEARINGS {
-        remove(path);
-        let occupied = if was_folder { File::create_new(path).map(drop) } else { fs::create_dir(path) };
-        if !occupied.is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists) {
+        if !is_occupied {
+            if fs::rename(path, &aside).is_err() {
+                remove(path);
+            }
+            let new = if was_folder { File::create_new(path).map(drop) } else { fs::create_dir(path) };
+            is_occupied = !new.is_err_and(|e| e.kind() == io::ErrorKind::AlreadyExists);
+        }
+        // A thread may be about to add to it.
+        remove(&aside);
+        if is_occupied && aside.symlink_metadata().is_err() {
             return;
         }
     }
@@ -282,6 +292,8 @@ fn start_of(pid: u32) -> Option<u64> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -375,20 +387,27 @@ mod tests {
     #[test]
     fn a_name_that_threads_still_use_is_cleared() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("temporary");
+        let path = folder.path().join(name_of(Owner::current().unwrap()));
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                (0..).find(|i| {
-                    let inner = path.join(format!("{NEW}/{}", i % 50));
-                    fs::create_dir_all(&inner).and_then(|()| fs::write(inner.join("chunk"), b"values")).is_err()
-                        && path.is_file()
-                })
-            });
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for i in 0.. {
+                        let inner = path.join(format!("{NEW}/{}", i % 50));
+                        let _ = fs::create_dir_all(&inner).and_then(|()| fs::write(inner.join("chunk"), b"values"));
+                        if is_over.load(Relaxed) {
+                            break;
+                        }
+                    }
+                });
+            }
             while !path.join(NEW).join("40").is_dir() {
                 std::thread::yield_now();
             }
             occupy(&path);
-            assert!(writer.join().unwrap().is_some());
+            let is_occupied = path.is_file();
+            is_over.store(true, Relaxed);
+            assert!(is_occupied);
         });
         remove(&path);
         assert_eq!(names(folder.path()), [""; 0]);
