@@ -1,7 +1,8 @@
 //! The program `pumice`: parses the arguments, runs one command, and turns its result into an exit code.
 //!
 //! Each command has its own file under `commands/`. They share `input.rs` and `layout.rs`, which open and describe
-//! input files, `output.rs`, which writes results, `signals.rs`, which removes temporary files, `device.rs`, which
+//! input files, `output.rs`, which writes results, `signals.rs`, which removes temporary files, `memory.rs`,
+//! which keeps threads from taking address space that is limited, `device.rs`, which
 //! chooses CPU or GPU, `compare.rs`, which checks bounds, `convert/`, which compresses the variables of HDF5 and NetCDF
 //! files, and `ui.rs`, which prints reports and progress. Exit codes are those of `pumice::ErrorKind`.
 
@@ -17,6 +18,7 @@ mod failure;
 mod foreign;
 mod input;
 mod layout;
+mod memory;
 mod npy;
 mod output;
 mod parse;
@@ -35,6 +37,7 @@ use crate::failure::Result;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
+    memory::respect_limit();
     signals::clean_up();
     let cli = Cli::parse();
     let ui = Ui::new(cli.json, cli.quiet);

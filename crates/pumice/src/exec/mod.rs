@@ -11,17 +11,30 @@ pub(crate) mod scratch;
 pub(crate) use fpenv::DefaultFloats;
 pub(crate) use parallel::Workers;
 
+use std::time::Duration;
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// What an encoder says that gets no memory: [`check_memory`] found it a moment ago.
 pub(crate) const MEMORY_WAS_CHECKED: &str = "the memory was checked before";
 
+/// How often memory is asked for, with pauses. Under a limit of the address space, glibc takes 64 MiB for a moment
+/// when a thread without an arena asks it for any memory.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Reserves memory, and reports failure instead of aborting.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
-    vec.try_reserve_exact(additional).map_err(|_| {
-        let bytes = additional.saturating_mul(size_of::<T>());
-        no_memory(bytes as u64)
-    })
+    let bytes = additional.saturating_mul(size_of::<T>());
+    let mut attempt = 1;
+    while vec.try_reserve_exact(additional).is_err() {
+        if attempt == ATTEMPTS || isize::try_from(bytes).is_err() {
+            return Err(no_memory(bytes as u64));
+        }
+        attempt += 1;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// `n` copies of a value.
