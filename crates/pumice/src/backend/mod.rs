@@ -11,6 +11,8 @@
 //! Assembler     payloads -> stream
 //! Outline       the same, if payloads stay on the device
 //! Frames        stream -> payloads
+//! SharedStream  the stream of an array that several processes hold
+//! Integers      lists of integers, for sums of quantised values
 //! ```
 //!
 //! A chunk's payload must be that of `pipeline.rs`: by the codec of the preset, unless `fast` is smaller, or raw values
@@ -53,6 +55,8 @@
 mod assemble;
 mod fast;
 mod frames;
+mod integers;
+mod shared;
 
 pub use assemble::{Assembler, Blueprint, Outline, Payload, check_supported};
 pub use fast::{
@@ -60,6 +64,10 @@ pub use fast::{
     fast_sampling,
 };
 pub use frames::{Frame, Frames};
+pub use integers::{Integers, SumLattice};
+pub use shared::{
+    Chunks, FirstShare, Parts, Shared, SharedStream, copy_box, decoding_threads_of, frame_spans, threads_of,
+};
 
 pub use crate::codec::CodecId;
 pub use crate::exec::pages::{prefer_large_pages, zeroed};

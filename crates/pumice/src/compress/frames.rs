@@ -48,47 +48,71 @@ impl<T: Element> Job<'_, T> {
         let encoding = RwLock::new(());
         let encode = || encoding.read().unwrap_or_else(PoisonError::into_inner);
         let at_once = exec::at_once(workers, self.grid.n_chunks(), self.chunk_bytes())?;
-        self.hand_over_from(workers, at_once, encode, |frame| {
-            if out.capacity() - out.len() < frame.len() {
-                let _nothing = encoding.write().unwrap_or_else(PoisonError::into_inner);
-                out.try_reserve(frame.len()).map_err(|_| no_memory((out.len() + frame.len()) as u64))?;
-                exec::check_memory(at_once as u64 * self.chunk_bytes())?;
-            }
-            out.extend_from_slice(frame);
-            Ok(())
-        })
+        self.hand_over_from(
+            workers,
+            at_once,
+            encode,
+            self.grid.n_chunks(),
+            |i| i,
+            |frame| {
+                if out.capacity() - out.len() < frame.len() {
+                    let _nothing = encoding.write().unwrap_or_else(PoisonError::into_inner);
+                    out.try_reserve(frame.len()).map_err(|_| no_memory((out.len() + frame.len()) as u64))?;
+                    exec::check_memory(at_once as u64 * self.chunk_bytes())?;
+                }
+                out.extend_from_slice(frame);
+                Ok(())
+            },
+        )
     }
 
     /// Passes all frames to `put`, in order, and returns their sizes.
     pub(crate) fn hand_over(&self, workers: &Workers, put: impl FnMut(&[u8]) -> Result<()> + Send) -> Result<Vec<u64>> {
-        self.hand_over_from(workers, exec::at_once(workers, self.grid.n_chunks(), self.chunk_bytes())?, || (), put)
+        let n = self.grid.n_chunks();
+        self.hand_over_from(workers, exec::at_once(workers, n, self.chunk_bytes())?, || (), n, |i| i, put)
     }
 
-    /// As [`Self::hand_over`], from `at_once` workers; each holds what `encode` returns while it encodes.
+    /// As [`Self::hand_over`], of these chunks of the grid.
+    pub(crate) fn hand_over_some(
+        &self,
+        workers: &Workers,
+        ids: &[u64],
+        put: impl FnMut(&[u8]) -> Result<()> + Send,
+    ) -> Result<Vec<u64>> {
+        let n = ids.len() as u64;
+        let id = |i: u64| ids[i as usize];
+        self.hand_over_from(workers, exec::at_once(workers, n, self.chunk_bytes())?, || (), n, id, put)
+    }
+
+    /// Passes the frames of `n` chunks, whose ids in the grid are given, to `put`, from `at_once` workers; each holds what
+    /// `encode` returns while it encodes.
     fn hand_over_from<G>(
         &self,
         workers: &Workers,
         at_once: usize,
         encode: impl Fn() -> G + Sync,
+        n: u64,
+        id: impl Fn(u64) -> u64 + Sync,
         mut put: impl FnMut(&[u8]) -> Result<()> + Send,
     ) -> Result<Vec<u64>> {
         let done = AtomicU64::new(0);
         let mut frame_bytes = Vec::new();
-        let inner = workers.for_items(self.grid.n_chunks());
+        let inner = workers.for_items(n);
         let work = |i: usize, slot: &mut Slot<T>| {
             let _encoding = encode();
-            let block = self.grid.block(i as u64);
+            let id = id(i as u64);
+            let block = self.grid.block(id);
             let Slot { values, bytes, frame_start } = slot;
             bytes.clear();
             // Reserves the worst case: untouched pages cost nothing, whereas growing step by step costs copies.
             reserve(bytes, MAX_HEADER_BYTES + self.likely_bytes(&block))?;
             bytes.resize(MAX_HEADER_BYTES, 0);
             let codec = self.encode(&block, values, inner, bytes)?;
-            *frame_start = put_header(codec, self.identity(i as u64, &block), bytes, MAX_HEADER_BYTES);
+            *frame_start = put_header(codec, self.identity(id, &block), bytes, MAX_HEADER_BYTES);
             self.report(&done, &block);
             Ok(())
         };
-        parallel::ordered(workers, self.grid.n_chunks() as usize, at_once, work, |_, slot| {
+        parallel::ordered(workers, n as usize, at_once, work, |_, slot| {
             let frame = &slot.bytes[slot.frame_start..];
             frame_bytes.push(frame.len() as u64);
             put(frame)

@@ -346,8 +346,13 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
 
 /// The grid of an array written in one session: a single chunk where that covers all of it.
 pub(crate) fn grid_of<T: Element>(plan: &Plan<T>) -> Result<Grid> {
-    let one = plan.shape.contains(&0) || plan.shape.iter().zip(&plan.chunk_shape).all(|(n, c)| n <= c);
-    if one { Ok(Grid::whole(&plan.shape)) } else { Grid::new(&plan.shape, &plan.chunk_shape, &plan.shape[..1]) }
+    grid_with(&plan.shape, &plan.chunk_shape)
+}
+
+/// The grid of an array of this shape, cut into chunks of that shape.
+pub(crate) fn grid_with(shape: &[usize], chunk_shape: &[usize]) -> Result<Grid> {
+    let one = shape.contains(&0) || shape.iter().zip(chunk_shape).all(|(n, c)| n <= c);
+    if one { Ok(Grid::whole(shape)) } else { Grid::new(shape, chunk_shape, &shape[..1]) }
 }
 
 /// The workers for an array of this many values: only one if the array is so small that starting a pool does not pay.
@@ -355,7 +360,7 @@ pub(crate) fn workers_for(n_values: usize, threads: usize) -> Result<Workers> {
     Workers::new(if n_values <= SERIAL_VALUES { 1 } else { threads })
 }
 
-fn summary<T: Element>(plan: &Plan<T>, shape: &[usize], compressed_bytes: u64, n_chunks: u64) -> Summary {
+pub(crate) fn summary<T: Element>(plan: &Plan<T>, shape: &[usize], compressed_bytes: u64, n_chunks: u64) -> Summary {
     let raw_bytes = grid::n_values(shape) as u64 * size_of::<T>() as u64;
     let fills = plan.all_fills().into_iter().map(T::to_f64).collect();
     Summary { raw_bytes, compressed_bytes, abs_bound: plan.abs_bound, n_chunks, fills, target: None }

@@ -21,6 +21,7 @@ use crate::exec::{self, DefaultFloats, Workers, filled, parallel, reserve};
 use crate::grid::{self, Block};
 use crate::io::Source;
 use crate::plan::check_target;
+use crate::plan::passes::Blocks;
 use crate::plan::{self, Config, ErrorBound, Plan, Quantizer, Stable, Stats};
 
 /// How well a target was met.
@@ -86,7 +87,7 @@ pub(crate) fn plan<T: Element>(
 ) -> Result<(Plan<T>, Option<Achieved>)> {
     let Some(target) = of(config)? else {
         let mut plan = Plan::new(config, source.shape(), Some(stats))?;
-        plan.keep_lattice(source, stats, workers)?;
+        plan.keep_lattice(source, stats, |holds| Blocks::new(source).all(workers, holds))?;
         return Ok((plan, None));
     };
     let _floats = DefaultFloats::set();

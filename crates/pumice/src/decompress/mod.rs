@@ -71,7 +71,7 @@ pub(crate) struct Shares {
 /// ```
 #[derive(Clone, Debug)]
 pub struct DecodeOptions {
-    threads: usize,
+    pub(crate) threads: usize,
     max_bytes: u64,
 }
 

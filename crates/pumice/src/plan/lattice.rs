@@ -13,7 +13,7 @@
 //! because y · inv_step is too large, y stays as it is as well.
 
 use crate::error::Result;
-use crate::exec::Workers;
+use crate::grid::Block;
 use crate::io::Source;
 use crate::num::Real;
 use crate::num::simd::{self, Kernel};
@@ -104,16 +104,44 @@ const MAX_COMPARED: usize = 4;
 /// Share by which a range, and so the step, differs at least where another lattice is looked for.
 const LEAST_REACH: f64 = 1.0 / 64.0;
 
+/// The blocks that samples are taken of.
+fn sampled(n_blocks: usize) -> [usize; 3] {
+    [0, n_blocks / 2, n_blocks.saturating_sub(1)]
+}
+
+/// The boxes of an array that [`Plan::keep_lattice`] reads.
+pub(crate) fn sampled_boxes<T: Real>(source: &dyn Source<T>) -> Vec<Block> {
+    let blocks = Blocks::new(source);
+    let boxes = sampled(blocks.n_blocks()).into_iter().filter(|&i| i < blocks.n_blocks()).map(|i| blocks.block(i));
+    boxes.map(|(start, extents, _)| Block { start, extents }).collect()
+}
+
 impl<T: Real> Plan<T> {
-    /// Replaces the step of a relative bound by one near it if all values lie on that lattice already. So values keep
-    /// their bits although the range of restored values differs from that of the original ones.
-    pub(crate) fn keep_lattice(&mut self, source: &dyn Source<T>, stats: &Stats<T>, workers: &Workers) -> Result<()> {
+    /// The loosest of the relative bounds, or 0.
+    fn relative(&self) -> f64 {
         let rel = |bound: &ErrorBound| if let ErrorBound::Rel(rel) = bound { *rel } else { 0.0 };
-        let rel = self.also.iter().map(rel).fold(rel(&self.bound), f64::max);
+        self.also.iter().map(rel).fold(rel(&self.bound), f64::max)
+    }
+
+    /// Whether [`Self::keep_lattice`] looks at any value.
+    pub(crate) fn searches_lattice(&self) -> bool {
+        self.stable != Stable::Off && self.relative() > 0.0
+    }
+
+    /// Replaces the step of a relative bound by one near it if all values lie on that lattice already. So values keep
+    /// their bits although the range of restored values differs from that of the original ones. `all` says whether
+    /// something holds for any run of values.
+    pub(crate) fn keep_lattice(
+        &mut self,
+        source: &dyn Source<T>,
+        stats: &Stats<T>,
+        all: impl Fn(&(dyn Fn(&[T]) -> bool + Sync)) -> Result<bool>,
+    ) -> Result<()> {
         let (Some((lo, hi)), Some(step)) = (stats.range, self.step) else { return Ok(()) };
-        if self.stable == Stable::Off || rel == 0.0 {
+        if !self.searches_lattice() {
             return Ok(());
         }
+        let rel = self.relative();
         // Both ends of the range are off by the bound at most.
         let reach = (4.0 * rel).clamp(LEAST_REACH, 0.5);
         let mut candidates: Vec<Quantizer<T>> = Quantizer::lattice_steps(self.abs_bound, reach)
@@ -122,20 +150,19 @@ impl<T: Real> Plan<T> {
             .filter(|candidate| [lo, hi].into_iter().all(|x| candidate.snap(x) == x))
             .collect();
         let blocks = Blocks::new(source);
-        let n_blocks = blocks.n_blocks();
-        for i in [0, n_blocks / 2, n_blocks.saturating_sub(1)] {
+        for i in sampled(blocks.n_blocks()) {
             if candidates.is_empty() {
                 return Ok(());
             }
             let counts = |x: &&T| x.fabs() > step && self.fills.iter().all(|fill| fill.bits() != x.bits());
-            let sampled = |_: usize, values: &[T]| -> Vec<T> {
+            let first = |_: usize, values: &[T]| -> Vec<T> {
                 values.iter().filter(counts).take(BLOCK_SAMPLES).copied().collect()
             };
-            let (samples, _) = blocks.map(i, &sampled)?;
+            let (samples, _) = blocks.map(i, &first)?;
             candidates.retain(|candidate| samples.iter().all(|x| candidate.snap(*x) == *x));
         }
         for candidate in candidates.iter().take(MAX_COMPARED) {
-            let all_lie = |_: usize, values: &[T]| {
+            let lie = |values: &[T]| {
                 let mut snapped = [T::default(); RUN];
                 values.chunks(RUN).all(|xs| {
                     let snapped = &mut snapped[..xs.len()];
@@ -143,7 +170,7 @@ impl<T: Real> Plan<T> {
                     xs.iter().zip(snapped).all(|(x, y)| *x == *y || x.is_nan())
                 })
             };
-            if blocks.fold(workers, &|_| (), all_lie, |a, b| a && b)? == Some(true) {
+            if all(&lie)? {
                 self.step = Some(candidate.step);
                 return Ok(());
             }

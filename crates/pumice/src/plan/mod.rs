@@ -292,7 +292,7 @@ fn resolve_region(
     Ok(BoxLimit { block, bound, limit: Limit::new(bound, abs) })
 }
 
-fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
+pub(crate) fn check_shape<T: Real>(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::invalid(format!(
             "arrays have at most {MAX_RANK} axes, this one has {}; merge some of them",
@@ -368,7 +368,7 @@ fn assumed_fills<T: Real>(mut known: Vec<T>) -> Vec<T> {
     known
 }
 
-fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {
+pub(crate) fn resolve_chunk_shape<T: Real>(config: &Config, shape: &[usize], shape_known: bool) -> Result<Vec<usize>> {
     let bin = &config.bin;
     let n_values = bin.iter().fold(1, |n: usize, factor| n.saturating_mul(*factor));
     let is_wrong = bin.len() != shape.len() || bin.iter().any(|n| !(1..=MAX_BIN).contains(n));

@@ -10,10 +10,10 @@ use crate::io::Source;
 use crate::num::{Int, Real};
 
 /// The passes over a source on the CPU. `progress` is called with the bytes that the first one has done.
-pub(super) struct SourcePasses<'a, T> {
-    pub(super) blocks: Blocks<'a, T>,
-    pub(super) workers: &'a Workers,
-    pub(super) progress: &'a (dyn Fn(u64) + Sync),
+pub(crate) struct SourcePasses<'a, T> {
+    pub(crate) blocks: Blocks<'a, T>,
+    pub(crate) workers: &'a Workers,
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
 
 impl<T: Real> Passes<T> for SourcePasses<'_, T> {
@@ -143,7 +143,7 @@ impl<'a, T: Real> Blocks<'a, T> {
     }
 
     /// Start and extents of block `i`, and the index in the array of its first value.
-    fn block(&self, i: usize) -> (Vec<usize>, Vec<usize>, usize) {
+    pub(crate) fn block(&self, i: usize) -> (Vec<usize>, Vec<usize>, usize) {
         let shape = self.source.shape();
         let Some(&rows) = shape.get(self.axis) else { return (Vec::new(), Vec::new(), 0) };
         let per_outer = rows.div_ceil(self.rows_per_block);
@@ -173,6 +173,12 @@ impl<'a, T: Real> Blocks<'a, T> {
             }
         };
         Ok((mapped, (extents.iter().product::<usize>() * size_of::<T>()) as u64))
+    }
+
+    /// Whether something holds for all blocks.
+    pub(crate) fn all(&self, workers: &Workers, holds: &(dyn Fn(&[T]) -> bool + Sync)) -> Result<bool> {
+        let all = self.fold(workers, &|_| (), |_, values| holds(values), |a, b| a && b)?;
+        Ok(all.unwrap_or(true))
     }
 
     /// Maps every block and merges the results; `None` for an array without values.
@@ -206,7 +212,7 @@ impl<'a, T: Real> Blocks<'a, T> {
 }
 
 /// The range of both.
-pub(super) fn joined<T: Real>(a: Option<(T, T)>, b: Option<(T, T)>) -> Option<(T, T)> {
+pub(crate) fn joined<T: Real>(a: Option<(T, T)>, b: Option<(T, T)>) -> Option<(T, T)> {
     match (a, b) {
         (Some(a), Some(b)) => Some((if b.0 < a.0 { b.0 } else { a.0 }, if b.1 > a.1 { b.1 } else { a.1 })),
         (a, b) => a.or(b),
