@@ -9,6 +9,7 @@ use pumice_testkit::{data, golden, sha256_hex};
 
 use crate::capi;
 use crate::hdf5;
+use crate::mpi;
 use crate::python::{self, python};
 use crate::shell::{self, Result, cargo, command, run, succeeds};
 use crate::wheel;
@@ -16,9 +17,10 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 26] = [
+const STEPS: [Step; 27] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
+    ("MPI library", mpi::library),
     ("format", format),
     ("architecture", crate::architecture::check),
     ("pages and charts", pages),

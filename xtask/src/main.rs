@@ -11,6 +11,7 @@ mod exhaustive;
 mod fuzz;
 mod hdf5;
 mod header;
+mod mpi;
 mod nvrtc;
 mod package;
 mod portable;
@@ -52,6 +53,9 @@ Development tasks of Pumice
 
   cargo xtask test-c
       What CI does for C, C++ and Fortran: header, examples and misuse under valgrind, docs/tutorials/c.md
+
+  cargo xtask mpi test [--mpich] [TEST...]
+      Installs Open MPI, or MPICH, and runs the tests of crates/pumice-mpi on 1, 2, 3, 4 and 7 ranks
 
   cargo xtask portable aarch64|s390x|windows [--short] [--debian]
       The library's tests for another machine, under QEMU or Wine; for Windows those of the command-line tool and the C
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
         Some((&"header", options)) => header::run(options),
         Some((&"install-c", options)) => capi::run_task(options),
         Some((&"test-c", [])) => capi::programs().and_then(|()| capi::tutorial()),
+        Some((&"mpi", options)) => mpi::run_task(options),
         Some((&"package", options)) => package::run_task(options),
         Some((&"portable", options)) => portable::run(options),
         Some((&"ptx", options)) => ptx::run(options),

@@ -1,0 +1,72 @@
+//! Errors that all ranks agree on. An error of one rank becomes that of all before anything is done together, so that no
+//! rank waits for one that has given up.
+
+use mpi::Count;
+use mpi::collective::SystemOperation;
+use mpi::traits::*;
+use pumice::{Error, ErrorKind, Result};
+
+use crate::collective::{broadcast, reduce, reduce_list};
+
+const KINDS: [ErrorKind; 8] = [
+    ErrorKind::InvalidArgument,
+    ErrorKind::Unsupported,
+    ErrorKind::Corrupt,
+    ErrorKind::Truncated,
+    ErrorKind::Io,
+    ErrorKind::LimitExceeded,
+    ErrorKind::BoundBroken,
+    ErrorKind::Device,
+];
+
+/// The result of this rank, if all ranks have succeeded; otherwise the error of the lowest rank that has not.
+pub(crate) fn agree<R>(comm: &impl Communicator, local: Result<R>) -> Result<R> {
+    let none = comm.size();
+    let [first] = reduce(comm, [if local.is_err() { comm.rank() } else { none }], SystemOperation::min());
+    if first == none {
+        return local;
+    }
+    // The kind as one byte, then the message.
+    let mut bytes = Vec::new();
+    if let Err(error) = &local
+        && comm.rank() == first
+    {
+        bytes.push(KINDS.iter().position(|kind| *kind == error.kind()).unwrap_or(0) as u8);
+        bytes.extend_from_slice(error.to_string().as_bytes());
+        bytes.truncate(Count::MAX as usize);
+    }
+    broadcast(comm, first, &mut bytes);
+    let kind = bytes.first().and_then(|i| KINDS.get(usize::from(*i))).copied().unwrap_or(ErrorKind::InvalidArgument);
+    let message = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
+    Err(Error::new(kind, if comm.size() == 1 { message.into_owned() } else { format!("rank {first}: {message}") }))
+}
+
+/// Refuses what the ranks do not agree on: for each name, all of them must have the same text.
+pub(crate) fn check_same(comm: &impl Communicator, arguments: &[(&str, String)]) -> Result<()> {
+    // The extremes of a hash over all ranks are equal only if all hashes are.
+    let hashes: Vec<u64> = arguments.iter().map(|(_, text)| hash(text)).collect();
+    let least = reduce_list(comm, &hashes, SystemOperation::min());
+    let greatest = reduce_list(comm, &hashes, SystemOperation::max());
+    let Some(i) = (0..hashes.len()).find(|&i| least[i] != greatest[i]) else { return Ok(()) };
+    // All ranks get here together: the lowest says what it has, and the first that differs what that is.
+    let (name, mine) = &arguments[i];
+    let mut of_lowest = mine.clone().into_bytes();
+    broadcast(comm, 0, &mut of_lowest);
+    let of_lowest = String::from_utf8_lossy(&of_lowest).into_owned();
+    agree(
+        comm,
+        if *mine == of_lowest {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the ranks do not agree on the {name}: here it is {mine}, on rank 0 {of_lowest}"),
+            ))
+        },
+    )
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

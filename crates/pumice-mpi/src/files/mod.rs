@@ -1,0 +1,20 @@
+//! Pumice files that all ranks write and read together.
+
+mod partial;
+mod read;
+mod write;
+
+pub use read::Reader;
+pub use write::write;
+
+use mpi::traits::*;
+
+/// Threads for each rank: its share of the cores of its node, unless the caller says how many.
+fn threads(comm: &impl Communicator, asked: usize) -> usize {
+    if asked != 0 {
+        return asked;
+    }
+    let on_node = comm.split_shared(comm.rank()).size().max(1) as usize;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores / on_node).max(1)
+}

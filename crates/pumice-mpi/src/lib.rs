@@ -1,0 +1,26 @@
+//! Arrays that the ranks of an MPI program share out, compressed where they are.
+//!
+//! - [`write`]: one Pumice file, written by all ranks together. It has the bytes that a single process writes, and any
+//!   laptop reads it.
+//! - [`Reader`]: boxes of such a file on any number of ranks, collectively or each rank alone.
+//! - [`all_reduce`]: sums of vectors of all ranks, which are sent as compressed integers, and have the same bits however the
+//!   vectors are shared out.
+//!
+//! Everything that all ranks call together agrees on errors first: if one of them fails, all return the same error, and
+//! none waits for the others.
+//!
+//! Needs the feature `mpi`, and with it an MPI library; without it, the crate is empty.
+#![cfg(feature = "mpi")]
+
+mod agreement;
+mod collective;
+mod exchange;
+mod files;
+mod local;
+mod mpi_file;
+mod passes;
+mod sums;
+
+pub use files::{Reader, write};
+pub use local::{LocalBox, LocalBoxMut, Value};
+pub use sums::{SumAlgorithm, SumBound, SumSummary, all_reduce};
