@@ -93,6 +93,43 @@ impl SumLattice {
     }
 }
 
+/// Least and greatest finite value, and how many values are not finite.
+pub fn finite_range<T: Element>(values: &[T]) -> (Option<(f64, f64)>, usize) {
+    let _floats = DefaultFloats::set();
+    simd::run(FiniteRange { values })
+}
+
+struct FiniteRange<'a, T> {
+    values: &'a [T],
+}
+
+/// Lanes of the kernel: a few vectors of any instruction set.
+const LANES: usize = 32;
+
+impl<T: Element> Kernel for FiniteRange<'_, T> {
+    type Output = (Option<(f64, f64)>, usize);
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let greatest = T::from_f64(f64::INFINITY);
+        let (mut lo, mut hi, mut n) = ([greatest; LANES], [T::default().fsub(greatest); LANES], [0_usize; LANES]);
+        let mut take = |lane: usize, x: T| {
+            let is_finite = x.fabs() < greatest;
+            lo[lane] = if is_finite & (x < lo[lane]) { x } else { lo[lane] };
+            hi[lane] = if is_finite & (x > hi[lane]) { x } else { hi[lane] };
+            n[lane] += usize::from(!is_finite);
+        };
+        let (blocks, rest) = self.values.as_chunks::<LANES>();
+        for block in blocks {
+            (0..LANES).for_each(|lane| take(lane, block[lane]));
+        }
+        rest.iter().enumerate().for_each(|(lane, x)| take(lane, *x));
+        let lo = lo.iter().map(|x| x.to_f64()).fold(f64::INFINITY, f64::min);
+        let hi = hi.iter().map(|x| x.to_f64()).fold(f64::NEG_INFINITY, f64::max);
+        ((lo <= hi).then_some((lo, hi)), n.iter().sum())
+    }
+}
+
 struct Add<'a, T, C> {
     lattice: SumLattice,
     values: &'a [T],
@@ -168,6 +205,10 @@ mod tests {
         let mut restored = [0.0f32; 7];
         lattice.restore(&sums, &mut restored);
         assert_eq!(restored, [3.5, 2.25, 2.5, 2.5, 2.5, 2.75, -4.5]);
+        assert_eq!(finite_range(&values), (Some((f64::from(-7.125f32), 1.0)), 3));
+        assert_eq!(finite_range(&values.repeat(50)), (Some((f64::from(-7.125f32), 1.0)), 150));
+        assert_eq!(finite_range(&[f64::NAN]), (None, 1));
+        assert_eq!(finite_range::<f32>(&[]), (None, 0));
     }
 
     #[test]

@@ -64,9 +64,9 @@ pub use fast::{
     fast_sampling,
 };
 pub use frames::{Frame, Frames};
-pub use integers::{Integers, SumLattice};
+pub use integers::{Integers, SumLattice, finite_range};
 pub use shared::{
-    Chunks, FirstShare, Parts, Shared, SharedStream, copy_box, decoding_threads_of, frame_spans, threads_of,
+    Chunks, FirstShare, Parts, Shared, SharedStream, copy_box, decoding_threads_of, frame_spans, preset_of, threads_of,
 };
 
 pub use crate::codec::CodecId;

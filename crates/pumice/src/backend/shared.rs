@@ -21,7 +21,7 @@ use crate::exec::{Workers, reserve};
 use crate::grid::{self, Block, Corner, Grid};
 use crate::io::{ReadAt, SliceSource, Source};
 use crate::plan::passes::{Blocks, SourcePasses, joined};
-use crate::plan::{self, Config, Plan, lattice, stats};
+use crate::plan::{self, Config, Plan, Preset, lattice, stats};
 
 /// The boxes that the chunks of a new array cover, whatever its values are.
 #[derive(Clone, Debug)]
@@ -321,6 +321,11 @@ pub fn threads_of(config: &Config) -> usize {
     config.threads
 }
 
+/// The preset that a config asks for.
+pub fn preset_of(config: &Config) -> Preset {
+    config.preset
+}
+
 /// The threads that options ask for; 0 if they leave that to the library.
 pub fn decoding_threads_of(options: &DecodeOptions) -> usize {
     options.threads
@@ -349,7 +354,7 @@ mod tests {
     use super::*;
     use crate::compress;
     use crate::error::ErrorKind;
-    use crate::plan::{ErrorBound, Preset, Stable};
+    use crate::plan::{ErrorBound, Stable};
 
     /// A small generator of random numbers.
     struct Random(u64);

@@ -73,6 +73,7 @@ impl<T: Element> Job<'_, T> {
     }
 
     /// As [`Self::hand_over`], of these chunks of the grid.
+    #[cfg(feature = "unstable-backend")]
     pub(crate) fn hand_over_some(
         &self,
         workers: &Workers,

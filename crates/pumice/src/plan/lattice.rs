@@ -13,6 +13,7 @@
 //! because y · inv_step is too large, y stays as it is as well.
 
 use crate::error::Result;
+#[cfg(feature = "unstable-backend")]
 use crate::grid::Block;
 use crate::io::Source;
 use crate::num::Real;
@@ -110,6 +111,7 @@ fn sampled(n_blocks: usize) -> [usize; 3] {
 }
 
 /// The boxes of an array that [`Plan::keep_lattice`] reads.
+#[cfg(feature = "unstable-backend")]
 pub(crate) fn sampled_boxes<T: Real>(source: &dyn Source<T>) -> Vec<Block> {
     let blocks = Blocks::new(source);
     let boxes = sampled(blocks.n_blocks()).into_iter().filter(|&i| i < blocks.n_blocks()).map(|i| blocks.block(i));

@@ -53,24 +53,24 @@ impl<T: Real> Passes<T> for SourcePasses<'_, T> {
 }
 
 /// Values that are looked at together when some of them are counted, so that they stay in the fastest cache.
-const PART_VALUES: usize = 1 << 12;
+const PART_VALUES: usize = 1 << 10;
 
-/// Adds how often the bits of each of the values `wanted` occur. Where the values lie close together, few of those wanted
-/// are among them.
+/// Adds how often the bits of each of the values `wanted` occur. Hardly ever any is there, so each part is first searched
+/// for their magnitudes, and for none if it has no value as large as the least of them.
 fn add_counts<T: Real>(values: &[T], wanted: &[T], counts: &mut [u64]) {
+    let mut magnitudes: Vec<T> = Vec::with_capacity(wanted.len());
+    for magnitude in wanted.iter().map(|value| value.fabs()) {
+        if !magnitudes.contains(&magnitude) {
+            magnitudes.push(magnitude);
+        }
+    }
+    let least = magnitudes.iter().copied().reduce(|a, b| if b < a { b } else { a });
     for part in values.chunks(PART_VALUES) {
-        let range = find_range(part);
-        let is_within = |value: &T| range.is_none_or(|(lo, hi)| lo <= *value && *value <= hi);
-        let (mut near, mut of, mut n) = ([T::default(); MAX_NAMED], [0; MAX_NAMED], 0);
-        for (i, value) in wanted.iter().enumerate() {
-            if is_within(value) {
-                (near[n], of[n]) = (*value, i);
-                n += 1;
-            }
-            if n == MAX_NAMED || (n > 0 && i + 1 == wanted.len()) {
-                let found = counts_of(part, &near[..n]);
-                of[..n].iter().zip(found).for_each(|(i, found)| counts[*i] += found);
-                n = 0;
+        // Two are as quickly searched for.
+        let may_have = magnitudes.len() <= 2 || least.is_some_and(|least| is_any_at_least(part, least));
+        if may_have && magnitudes.chunks(MAX_NAMED).any(|magnitudes| is_any_among(part, magnitudes)) {
+            for (count, wanted) in counts.iter_mut().zip(wanted) {
+                *count += part.iter().filter(|x| x.bits() == wanted.bits()).count() as u64;
             }
         }
     }
@@ -293,24 +293,47 @@ fn careful_range<T: Real>(values: &[T], skip: &[T]) -> RangeAndCounts<T> {
     }
 }
 
-/// How often the bits of each of the values `wanted` occur in a part.
+/// Whether some value of a part is at least as large as a magnitude.
 #[inline(always)]
-fn count_part<T: Real>(values: &[T], wanted: &[T]) -> [u64; MAX_NAMED] {
-    let mut counts = [[T::Int::default(); LANES]; MAX_NAMED];
+fn reaches<T: Real>(values: &[T], least: T) -> bool {
+    let mut found = [T::Int::default(); LANES];
     let (blocks, rest) = values.as_chunks::<LANES>();
     for block in blocks {
-        for (count, wanted) in counts.iter_mut().zip(wanted) {
-            let wanted = wanted.bits();
-            for lane in 0..LANES {
-                count[lane] = count[lane].add(T::Int::from_i64(i64::from(block[lane].bits() == wanted)));
+        for lane in 0..LANES {
+            found[lane] = found[lane].add(T::Int::from_i64(i64::from(block[lane].fabs() >= least)));
+        }
+    }
+    found.iter().any(|n| *n != T::Int::default()) || rest.iter().any(|x| x.fabs() >= least)
+}
+
+/// Whether some value of a part has one of at most [`MAX_NAMED`] magnitudes.
+#[inline(always)]
+fn has_magnitude<T: Real>(values: &[T], magnitudes: &[T]) -> bool {
+    match magnitudes {
+        [] => false,
+        [a] => has_one_of(values, [*a]),
+        [a, b] => has_one_of(values, [*a, *b]),
+        [a, b, c] => has_one_of(values, [*a, *b, *c]),
+        _ => has_one_of(values, std::array::from_fn::<T, MAX_NAMED, _>(|i| magnitudes[i.min(magnitudes.len() - 1)])),
+    }
+}
+
+/// As [`has_magnitude`], with as many comparisons as there are magnitudes.
+#[inline(always)]
+fn has_one_of<T: Real, const N: usize>(values: &[T], magnitudes: [T; N]) -> bool {
+    // Sums instead of flags: each comparison subtracts a mask of ones.
+    let mut found = [T::Int::default(); LANES];
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for lane in 0..LANES {
+            let magnitude = block[lane].fabs();
+            for wanted in magnitudes {
+                found[lane] = found[lane].add(T::Int::from_i64(i64::from(magnitude == wanted)));
             }
         }
     }
-    let mut sums = counts.map(|lanes| lanes.iter().map(|n| n.to_u64()).sum());
-    for (sum, wanted) in sums.iter_mut().zip(wanted) {
-        *sum += rest.iter().filter(|x| x.bits() == wanted.bits()).count() as u64;
-    }
-    sums
+    found.iter().any(|n| *n != T::Int::default())
+        || rest.iter().any(|x| magnitudes.iter().any(|wanted| x.fabs() == *wanted))
 }
 
 fn padded<T: Real>(rest: &[T], with: T) -> [T; LANES] {
@@ -341,7 +364,8 @@ macro_rules! with_avx2 {
 }
 
 with_avx2!(find_range = quick_range(values: &[T]) -> Option<(T, T)>);
-with_avx2!(counts_of = count_part(values: &[T], wanted: &[T]) -> [u64; MAX_NAMED]);
+with_avx2!(is_any_at_least = reaches(values: &[T], least: T) -> bool);
+with_avx2!(is_any_among = has_magnitude(values: &[T], magnitudes: &[T]) -> bool);
 with_avx2!(range_and_counts = careful_range(values: &[T], skip: &[T]) -> RangeAndCounts<T>);
 
 #[cfg(test)]

@@ -260,6 +260,12 @@ impl<T: Real, P: Passes<T>> Search<'_, T, P> {
             let mut ends = vec![lo, hi];
             ends.truncate(if lo < hi { 2 } else { 1 });
             ends.retain(|end| self.is_suspicious(*end, (lo, hi)));
+            // Most ends occur once, which is quickly found.
+            if ends.iter().any(|end| !is_conventional(*end)) {
+                let counts = self.passes.counts(&ends)?;
+                let mut counts = counts.into_iter();
+                ends.retain(|end| counts.next().is_some_and(|n| n >= 2) || is_conventional(*end));
+            }
             let mut skip = self.values();
             let n_known = skip.len();
             skip.extend(&ends);
