@@ -56,6 +56,8 @@ Development tasks of Pumice
 
   cargo xtask mpi test [--mpich] [TEST...]
       Installs Open MPI, or MPICH, and runs the tests of crates/pumice-mpi on 1, 2, 3, 4 and 7 ranks
+  cargo xtask mpi bench [--quick] [--json]
+      Gathers and sums with and without compression, between hosts (network namespaces) on limited links; as root
 
   cargo xtask portable aarch64|s390x|windows [--short] [--debian]
       The library's tests for another machine, under QEMU or Wine; for Windows those of the command-line tool and the C

@@ -3,6 +3,7 @@
 //! - [`write`]: one Pumice file, written by all ranks together. It has the bytes that a single process writes, and any
 //!   laptop reads it.
 //! - [`Reader`]: boxes of such a file on any number of ranks, collectively or each rank alone.
+//! - [`gather`]: values of all ranks on one, compressed on their way.
 //! - [`all_reduce`]: sums of vectors of all ranks, which are sent as compressed integers, and have the same bits however the
 //!   vectors are shared out.
 //!
@@ -17,10 +18,12 @@ mod collective;
 mod exchange;
 mod files;
 mod local;
+mod messages;
 mod mpi_file;
 mod passes;
 mod sums;
 
 pub use files::{Reader, write};
 pub use local::{LocalBox, LocalBoxMut, Value};
+pub use messages::{Transfer, Wire, gather};
 pub use sums::{SumAlgorithm, SumBound, SumSummary, all_reduce};

@@ -17,7 +17,7 @@ use mpi::collective::SystemOperation;
 use mpi::point_to_point::Source as _;
 use mpi::request;
 use mpi::traits::*;
-use pumice::backend::{Integers, SumLattice};
+use pumice::backend::{Integers, SumLattice, finite_range};
 use pumice::{ErrorBound, Preset, Result};
 
 use crate::agreement::{agree, check_same};
@@ -135,12 +135,10 @@ impl Job {
             }),
         )?;
         let (mut lo, mut hi, mut n_special) = (f64::INFINITY, f64::NEG_INFINITY, 0_u64);
-        for x in vectors.iter().copied().flatten() {
-            let x = x.to_f64();
-            let is_finite = x - x == 0.0;
-            lo = if is_finite & (x < lo) { x } else { lo };
-            hi = if is_finite & (x > hi) { x } else { hi };
-            n_special += u64::from(!is_finite);
+        for vector in vectors {
+            let (range, n) = finite_range(vector);
+            (lo, hi) = range.map_or((lo, hi), |(a, b)| (lo.min(a), hi.max(b)));
+            n_special += n as u64;
         }
         let [n_vectors, n_special] = reduce(comm, [vectors.len() as u64, n_special], SystemOperation::sum());
         let [lo, minus_hi] = reduce(comm, [lo, -hi], SystemOperation::min());
@@ -178,47 +176,101 @@ impl Job {
         sum: &mut [T],
         algorithm: SumAlgorithm,
     ) -> Result<SumSummary> {
-        let mut sums = agree(comm, zeros::<C>(sum.len()))?;
-        let n_without: usize = vectors.iter().map(|vector| self.lattice.add(vector, &mut sums)).sum();
         let code = agree(comm, Integers::new(Preset::Fast))?;
         let algorithm = match algorithm {
             _ if comm.size() == 1 => SumAlgorithm::Plain,
-            SumAlgorithm::Auto => choose(comm, &sums, &code)?,
+            SumAlgorithm::Auto => self.choose(comm, vectors, sum.len(), &code)?,
             other => other,
         };
-        let scratch = agree(comm, zeros(PIECE.min(sums.len())))?;
-        let mut carrier = Carrier { comm, code: &code, length: sums.len(), scratch, sent_bytes: 0 };
-        match algorithm {
-            SumAlgorithm::Ring => carrier.ring(&mut sums)?,
-            SumAlgorithm::Halving => carrier.halves(&mut sums)?,
-            SumAlgorithm::Plain | SumAlgorithm::Auto => {
-                let mut all = agree(comm, zeros::<C>(sums.len()))?;
-                for (mine, all) in sums.chunks(MAX_PLAIN).zip(all.chunks_mut(MAX_PLAIN)) {
-                    comm.all_reduce_into(mine, all, SystemOperation::sum());
+        let sent_bytes = match algorithm {
+            SumAlgorithm::Plain | SumAlgorithm::Auto => self.sum_plainly::<T, C>(comm, vectors, sum)?,
+            SumAlgorithm::Ring | SumAlgorithm::Halving => {
+                let buffers = zeros::<C>(sum.len()).and_then(|sums| Ok((sums, zeros(PIECE.min(sum.len()))?)));
+                let (mut sums, scratch) = agree(comm, buffers)?;
+                vectors.iter().for_each(|vector| _ = self.lattice.add(vector, &mut sums));
+                let mut carrier = Carrier { comm, code: &code, length: sums.len(), scratch, sent_bytes: 0 };
+                if algorithm == SumAlgorithm::Ring {
+                    carrier.ring(&mut sums)?
+                } else {
+                    carrier.halves(&mut sums)?
                 }
-                carrier.sent_bytes = size_of_val(&sums[..]) as u64;
-                sums = all;
+                self.lattice.restore(&sums, sum);
+                carrier.sent_bytes
             }
-        }
-        let sent_bytes = carrier.sent_bytes;
-        self.lattice.restore(&sums, sum);
+        };
         if self.has_specials {
-            self.add_specials(comm, vectors, n_without, sum)?;
+            self.add_specials(comm, vectors, sum)?;
         }
         let abs_bound = self.n_vectors as f64 * self.each;
         Ok(SumSummary { n_vectors: self.n_vectors, abs_bound, algorithm, sent_bytes })
     }
 
-    /// Sums in which values take part that are not finite.
-    fn add_specials<T: Value>(
+    /// The integers are added by MPI: in pieces that stay in the cache between the steps.
+    fn sum_plainly<T: Value, C: Value>(
         &self,
         comm: &impl Communicator,
         vectors: &[&[T]],
-        n: usize,
         sum: &mut [T],
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let buffers = zeros::<C>(PIECE.min(sum.len())).map(|mine| (mine.clone(), mine));
+        let (mut mine, mut all) = agree(comm, buffers)?;
+        for (i, out) in sum.chunks_mut(PIECE).enumerate() {
+            let (mine, all) = (&mut mine[..out.len()], &mut all[..out.len()]);
+            mine.fill(C::default());
+            for vector in vectors {
+                self.lattice.add(&vector[i * PIECE..i * PIECE + out.len()], mine);
+            }
+            if comm.size() == 1 {
+                all.copy_from_slice(mine);
+            } else {
+                comm.all_reduce_into(&*mine, all, SystemOperation::sum());
+            }
+            self.lattice.restore(all, out);
+        }
+        Ok((sum.len() * size_of::<C>()) as u64)
+    }
+
+    /// Chooses by what the link and the code give for a sample.
+    fn choose<T: Value, C: Value>(
+        &self,
+        comm: &impl Communicator,
+        vectors: &[&[T]],
+        length: usize,
+        code: &Integers<C>,
+    ) -> Result<SumAlgorithm> {
+        if length < LEAST_VALUES {
+            return Ok(SumAlgorithm::Plain);
+        }
+        let buffers = zeros::<C>(SAMPLE).map(|sums| (sums.clone(), sums));
+        let (mut sample, mut received) = agree(comm, buffers)?;
+        vectors.iter().for_each(|vector| _ = self.lattice.add(&vector[..SAMPLE], &mut sample));
+        let mut bytes = Vec::new();
+        let start = mpi::time();
+        code.encode(&sample, &mut bytes);
+        let coded = code.decode(&bytes, &mut received);
+        let coding = mpi::time() - start;
+        agree(comm, coded)?;
+        // As many bytes as the sample has, to the next rank and from the one before.
+        let (next, previous) = neighbours(comm);
+        comm.barrier();
+        let start = mpi::time();
+        request::scope(|scope| {
+            let sent = comm.process_at_rank(next).immediate_send(scope, &sample[..]);
+            comm.process_at_rank(previous).receive_into(&mut received[..]);
+            sent.wait();
+        });
+        let sending = mpi::time() - start;
+        // The slowest rank decides for all; sums of more vectors take more bits.
+        let share = bytes.len() as f64 / size_of_val(&sample[..]) as f64;
+        let [coding, sending, share] = reduce(comm, [coding, sending, share], SystemOperation::max());
+        let pays = coding + 1.5 * share * sending < sending;
+        Ok(if pays { SumAlgorithm::Ring } else { SumAlgorithm::Plain })
+    }
+
+    /// Sums in which values take part that are not finite.
+    fn add_specials<T: Value>(&self, comm: &impl Communicator, vectors: &[&[T]], sum: &mut [T]) -> Result<()> {
         // Index and kind: NaN, or the sign of an infinity.
-        let mut mine = Vec::with_capacity(n);
+        let mut mine = Vec::new();
         for vector in vectors {
             for (i, x) in vector.iter().enumerate().filter(|(_, x)| !x.is_finite()) {
                 mine.push(4 * i as u64 + if x.is_nan() { 0 } else { 1 + u64::from(x.to_f64() > 0.0) });
@@ -242,39 +294,6 @@ impl Job {
 /// Share of the bound that is left for rounding errors of the check itself, and significant bits of the step.
 const MARGIN: f64 = 1.0 / (1 << 20) as f64;
 const STEP_BITS: u32 = 24;
-
-/// The most values of one call of MPI.
-const MAX_PLAIN: usize = 1 << 28;
-
-/// Chooses by what the link and the code give for a sample.
-fn choose<C: Value>(comm: &impl Communicator, sums: &[C], code: &Integers<C>) -> Result<SumAlgorithm> {
-    let sample = &sums[..sums.len().min(SAMPLE)];
-    if sums.len() < LEAST_VALUES {
-        return Ok(SumAlgorithm::Plain);
-    }
-    let (mut bytes, mut decoded) = (Vec::new(), agree(comm, zeros::<C>(sample.len()))?);
-    let start = mpi::time();
-    code.encode(sample, &mut bytes);
-    let coded = code.decode(&bytes, &mut decoded);
-    let coding = mpi::time() - start;
-    agree(comm, coded)?;
-    // As many bytes as the sample has, to the next rank and from the one before.
-    let (next, previous) = neighbours(comm);
-    let mut received = agree(comm, zeros::<C>(sample.len()))?;
-    comm.barrier();
-    let start = mpi::time();
-    request::scope(|scope| {
-        let sent = comm.process_at_rank(next).immediate_send(scope, sample);
-        comm.process_at_rank(previous).receive_into(&mut received[..]);
-        sent.wait();
-    });
-    let sending = mpi::time() - start;
-    // The slowest rank decides for all; sums of more vectors take more bits.
-    let [coding, sending, share] =
-        reduce(comm, [coding, sending, bytes.len() as f64 / size_of_val(sample) as f64], SystemOperation::max());
-    let pays = coding + 1.5 * share * sending < sending;
-    Ok(if pays { SumAlgorithm::Ring } else { SumAlgorithm::Plain })
-}
 
 /// Values of the sample, and the fewest values that are worth a measurement.
 const SAMPLE: usize = 1 << 14;

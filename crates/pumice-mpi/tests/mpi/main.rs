@@ -6,6 +6,7 @@
 
 mod failures;
 mod files;
+mod messages;
 mod sums;
 
 use std::path::Path;
@@ -18,11 +19,15 @@ use mpi::traits::*;
 const TEST: &str = "PUMICE_MPI_TEST";
 const FOLDER: &str = "PUMICE_MPI_FOLDER";
 
-/// The tests of a job that ends well: what each rank does.
-const TESTS: [(&str, fn(mpi::topology::SimpleCommunicator, &Path)); 2] = [("files", files::run), ("sums", sums::run)];
+/// What a rank does, and what starts jobs and looks at what they leave.
+type RankTest = fn(mpi::topology::SimpleCommunicator, &Path);
+type JobTest = fn(&Path);
 
-/// Tests of jobs that do not: they start one themselves, and look at what it leaves.
-const FAILURES: [(&str, fn(&Path)); 3] = [
+/// The tests of a job that ends well.
+const TESTS: [(&str, RankTest); 3] = [("files", files::run), ("messages", messages::run), ("sums", sums::run)];
+
+/// Tests of jobs that do not.
+const FAILURES: [(&str, JobTest); 3] = [
     ("killed_ranks", failures::killed_ranks),
     ("failed_writes", failures::failed_writes),
     ("full_disk", failures::full_disk),

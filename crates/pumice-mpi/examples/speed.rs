@@ -1,0 +1,206 @@
+//! How long collective writes, gathers and sums take with and without compression: `mpirun -n 4 speed --work write`.
+//!
+//! Prints one JSON object. Each time is the least of several runs, between barriers, on the slowest rank; plain MPI and
+//! Pumice take turns. `cargo xtask mpi bench` runs this over limited links and storage.
+#![allow(unsafe_code, reason = "the plain write is by the C functions of MPI")]
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use mpi::collective::SystemOperation;
+use mpi::traits::*;
+use pumice::{Config, ErrorBound, Preset};
+use pumice_mpi::{LocalBox, SumAlgorithm, SumBound, Wire};
+
+#[derive(Parser)]
+struct Arguments {
+    /// write, gather or sum
+    #[arg(long)]
+    work: String,
+    /// MiB of each rank
+    #[arg(long, default_value_t = 32)]
+    mib: usize,
+    #[arg(long, default_value_t = 2)]
+    runs: usize,
+    #[arg(long, default_value_t = 1e-3)]
+    rel: f64,
+    /// Where to write
+    #[arg(long, default_value = ".")]
+    folder: PathBuf,
+    /// Raw little-endian float32 values to use, repeated as needed, instead of a smooth field
+    #[arg(long)]
+    input: Option<PathBuf>,
+}
+
+/// A field of waves in three dimensions, a different one for each rank.
+fn waves(n: usize, rank: usize) -> Vec<f32> {
+    const EDGE: usize = 128;
+    let at = |i: usize| (i % EDGE, i / EDGE % EDGE, i / EDGE / EDGE);
+    (0..n)
+        .map(|i| {
+            let (x, y, z) = at(i);
+            let (x, y, z) = (x as f32, y as f32, (z + 1000 * rank) as f32);
+            (0.02 * x + 0.008 * z).sin() * (0.012 * y).cos() + 0.5 * (0.016 * y - 0.012 * z).sin()
+        })
+        .collect()
+}
+
+fn values_of(arguments: &Arguments, rank: usize) -> Vec<f32> {
+    let n = arguments.mib << 18;
+    let Some(path) = &arguments.input else { return waves(n, rank) };
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let read: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    read.into_iter().cycle().take(n).collect()
+}
+
+/// The seconds that the slowest rank takes.
+fn time(world: &impl Communicator, work: impl FnOnce()) -> f64 {
+    world.barrier();
+    let start = mpi::time();
+    work();
+    let mine = mpi::time() - start;
+    let mut slowest = 0.0_f64;
+    world.all_reduce_into(&mine, &mut slowest, SystemOperation::max());
+    slowest
+}
+
+/// The least times of several ways to do something, which take turns.
+fn least(world: &impl Communicator, runs: usize, ways: &mut [&mut dyn FnMut()]) -> Vec<f64> {
+    let mut least = vec![f64::INFINITY; ways.len()];
+    for _ in 0..runs {
+        for (least, way) in least.iter_mut().zip(ways.iter_mut()) {
+            *least = least.min(time(world, &mut **way));
+        }
+    }
+    least
+}
+
+/// One file of all values, as MPI writes it, on the disk.
+fn write_plain(world: &impl Communicator, path: &Path, values: &[f32]) {
+    use mpi_sys as ffi;
+    let name = CString::new(path.to_str().expect("a text")).expect("without NUL");
+    let mode = ffi::MPI_MODE_CREATE | ffi::MPI_MODE_WRONLY;
+    let offset = world.rank() as usize * size_of_val(values);
+    // SAFETY: handles are those that MPI gives, all ranks are here, and the buffer is as long as is said.
+    unsafe {
+        let mut file = ffi::RSMPI_FILE_NULL;
+        let opened = ffi::MPI_File_open(world.as_raw(), name.as_ptr(), mode as i32, ffi::RSMPI_INFO_NULL, &mut file);
+        assert_eq!(opened, 0, "{} cannot be opened", path.display());
+        let (bytes, n) = (values.as_ptr().cast(), values.len() as i32);
+        let status = ffi::RSMPI_STATUS_IGNORE;
+        let written = ffi::MPI_File_write_at_all(file, offset as i64, bytes, n, ffi::RSMPI_FLOAT, status);
+        assert!(written == 0 && ffi::MPI_File_sync(file) == 0 && ffi::MPI_File_close(&mut file) == 0);
+    }
+}
+
+fn main() {
+    let universe = mpi::initialize().expect("MPI is not yet in use");
+    let world = universe.world();
+    let arguments = Arguments::parse();
+    let (rank, n_ranks) = (world.rank() as usize, world.size() as usize);
+    let values = values_of(&arguments, rank);
+    let n = values.len();
+    let config = Config::new(ErrorBound::Rel(arguments.rel)).preset(Preset::Fast).threads(1);
+    // The codec alone, on all ranks at once, as each has its share of the machine.
+    let (mut stream, mut restored) = (Vec::new(), vec![0.0_f32; n]);
+    let options = pumice::DecodeOptions::new().threads(1);
+    pumice::compress_into(&values, &[n], &config, &mut stream).expect("values are compressed");
+    let coding = least(
+        &world,
+        3,
+        &mut [&mut || {
+            pumice::compress_into(&values, &[n], &config, &mut stream).expect("values are compressed");
+        }],
+    )[0];
+    let decoding = least(
+        &world,
+        3,
+        &mut [&mut || {
+            pumice::decompress_into(&stream, &mut restored, &options).expect("values are restored");
+        }],
+    )[0];
+    let ratio = (4 * n) as f64 / stream.len() as f64;
+    let runs = arguments.runs;
+    let mut kind = String::new();
+    let times = match arguments.work.as_str() {
+        "write" => {
+            let (plain, path) = (arguments.folder.join("plain"), arguments.folder.join("field.pum"));
+            let shape = [n_ranks * n];
+            let mine = [LocalBox { start: &[rank * n], extents: &[n], values: &values }];
+            let mut compressed = || {
+                pumice_mpi::write(&world, &path, &shape, &mine, &config).expect("the file is written");
+            };
+            let mut times = least(&world, runs, &mut [&mut || write_plain(&world, &plain, &values), &mut compressed]);
+            times.push(times[1]);
+            world.barrier();
+            if rank == 0 {
+                [plain, path].iter().for_each(|path| std::fs::remove_file(path).expect("it is there"));
+            }
+            times
+        }
+        "gather" => {
+            let root = world.process_at_rank(0);
+            let (mut plain, mut out) = (vec![0.0_f32; if rank == 0 { n * n_ranks } else { 0 }], Vec::new());
+            out.clone_from(&plain);
+            let mut other = out.clone();
+            let mut auto = || {
+                let done =
+                    pumice_mpi::gather(&world, 0, &values, &mut other, &config, Wire::Auto).expect("values arrive");
+                kind = if done.is_compressed { "compressed".into() } else { "plain".into() };
+            };
+            least(
+                &world,
+                runs,
+                &mut [
+                    &mut || match rank {
+                        0 => root.gather_into_root(&values[..], &mut plain[..]),
+                        _ => root.gather_into(&values[..]),
+                    },
+                    &mut || {
+                        let wire = Wire::Compressed;
+                        pumice_mpi::gather(&world, 0, &values, &mut out, &config, wire).expect("values arrive");
+                    },
+                    &mut auto,
+                ],
+            )
+        }
+        "sum" => {
+            let bound = SumBound::Each(ErrorBound::Rel(arguments.rel));
+            let (mut plain, mut out, mut other) = (vec![0.0_f32; n], vec![0.0_f32; n], vec![0.0_f32; n]);
+            let mut auto = || {
+                let sum = pumice_mpi::all_reduce(&world, &[&values], &mut other, bound, SumAlgorithm::Auto);
+                kind = format!("{:?}", sum.expect("values are added").algorithm).to_lowercase();
+            };
+            least(
+                &world,
+                runs,
+                &mut [
+                    &mut || world.all_reduce_into(&values[..], &mut plain[..], SystemOperation::sum()),
+                    &mut || {
+                        let ring = SumAlgorithm::Ring;
+                        pumice_mpi::all_reduce(&world, &[&values], &mut out, bound, ring).expect("values are added");
+                    },
+                    &mut auto,
+                ],
+            )
+        }
+        other => panic!("{other} is none of write, gather and sum"),
+    };
+    if rank == 0 {
+        let gigabytes = (4 * n) as f64 / 1e9;
+        println!(
+            "{{\"work\": \"{}\", \"ranks\": {n_ranks}, \"mib\": {}, \"ratio\": {ratio:.2}, \"compress_gb_s\": {:.3}, \
+             \"decompress_gb_s\": {:.3}, \"plain_s\": {:.4}, \"compressed_s\": {:.4}, \"auto_s\": {:.4}, \"auto\": \"{kind}\", \
+             \"isa\": \"{}\"}}",
+            arguments.work,
+            arguments.mib,
+            gigabytes / coding,
+            gigabytes / decoding,
+            times[0],
+            times[1],
+            times[2],
+            pumice::instruction_set().expect("it is known"),
+        );
+    }
+}
