@@ -1,6 +1,6 @@
 //! Arrays that the ranks of an MPI program share out, compressed where they are.
 //!
-//! - [`write`]: one Pumice file, written by all ranks together. It has the bytes that a single process writes, and any
+//! - [`write()`]: one Pumice file, written by all ranks together. It has the bytes that a single process writes, and any
 //!   laptop reads it.
 //! - [`Reader`]: boxes of such a file on any number of ranks, collectively or each rank alone.
 //! - [`gather`]: values of all ranks on one, compressed on their way.

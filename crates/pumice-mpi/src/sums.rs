@@ -5,11 +5,11 @@
 //! so the result depends on the vectors and the bound alone: not on the number of ranks, on how the vectors are shared out
 //! among them, nor on the algorithm. Its error is that of the values, added up: at most n times the bound of each.
 //!
-//! **The bound.** Let e be the bound of each value, M the largest magnitude and p the significant bits of the type. Values
-//! are off by at most the tolerance t, which is checked, and the step is smaller than 2 t. The sum of n integers times the
-//! step is off by n t, and rounds to the type by at most n (M + e) 2^-p. So t = e - (M + e) 2^(1 - p) keeps n e, with a
-//! margin for roundings of the check in f64. Where that leaves less than half of e, the bound is refused: it is below the
-//! precision of the sum.
+//! **The bound.** Let e be the bound of each value, M the largest magnitude and p the significant bits of the type. Each
+//! value is off by at most the tolerance t; that is checked, in f64, which may hide M 2^-53. The sum of n integers times the
+//! step is off by n times as much, and rounds to the type by at most n (M + e) 2^-p. So t = e - (M + e) 2^(1 - p) keeps n e.
+//! Where that leaves less than half of e, the bound is refused: it is below the precision of the sum. The step is 2 t, less
+//! a margin that is larger than the rounding errors of an integer below 2^32, so that no value fails the check.
 
 use std::ops::Range;
 
@@ -113,8 +113,9 @@ struct Job {
     /// The bound of each value.
     each: f64,
     lattice: SumLattice,
-    /// Whether some values are not finite.
+    /// Whether some values are not finite, and how many of this rank.
     has_specials: bool,
+    n_special_here: usize,
 }
 
 impl Job {
@@ -134,13 +135,14 @@ impl Job {
                 Err(invalid(format!("a vector has {} values, but the sum {length}", vector.len())))
             }),
         )?;
-        let (mut lo, mut hi, mut n_special) = (f64::INFINITY, f64::NEG_INFINITY, 0_u64);
+        let (mut lo, mut hi, mut n_special_here) = (f64::INFINITY, f64::NEG_INFINITY, 0);
         for vector in vectors {
             let (range, n) = finite_range(vector);
             (lo, hi) = range.map_or((lo, hi), |(a, b)| (lo.min(a), hi.max(b)));
-            n_special += n as u64;
+            n_special_here += n;
         }
-        let [n_vectors, n_special] = reduce(comm, [vectors.len() as u64, n_special], SystemOperation::sum());
+        let [n_vectors, n_special] =
+            reduce(comm, [vectors.len() as u64, n_special_here as u64], SystemOperation::sum());
         let [lo, minus_hi] = reduce(comm, [lo, -hi], SystemOperation::min());
         let hi = -minus_hi;
         let (range, max_abs) = if lo <= hi { (hi - lo, lo.abs().max(hi.abs())) } else { (0.0, 0.0) };
@@ -157,16 +159,27 @@ impl Job {
         let precision = if size_of::<T>() == size_of::<f32>() { f32::EPSILON.into() } else { f64::EPSILON };
         let tolerance = (each - (max_abs + each) * precision) * (1.0 - MARGIN);
         // With few significant bits, multiples are exact in f64.
-        let step = 2.0 * tolerance * (1.0 - MARGIN);
+        let step = 2.0 * tolerance * (1.0 - STEP_MARGIN);
         let step = f64::from_bits(step.to_bits() & (u64::MAX << (f64::MANTISSA_DIGITS - STEP_BITS)));
         let lattice = SumLattice { step, tolerance };
-        let job = Self { n_vectors, max_abs, each, lattice, has_specials: n_special > 0 };
+        let job = Self { n_vectors, max_abs, each, lattice, has_specials: n_special > 0, n_special_here };
         if tolerance >= each / 2.0 && step >= f64::MIN_POSITIVE { Ok(job) } else { Err(too_precise(&job)) }
     }
 
-    /// Whether all sums of integers are exact in C.
+    /// Whether all values have an integer, and all sums of integers are exact in C.
     fn fits<C: Value>(&self) -> bool {
-        self.n_vectors as f64 * (self.max_abs / self.lattice.step + 1.0) < Integers::<C>::limit()
+        let largest = self.max_abs / self.lattice.step + 1.0;
+        largest < MAX_INTEGER && self.n_vectors as f64 * largest < Integers::<C>::limit()
+    }
+
+    /// Adds the integers of vectors to sums; returns how many values have none.
+    fn add<'v, T: Value, C: Value>(&self, vectors: impl Iterator<Item = &'v [T]>, sums: &mut [C]) -> usize {
+        vectors.map(|vector| self.lattice.add(vector, sums)).sum()
+    }
+
+    /// Checks that all values had an integer but those that are not finite.
+    fn check(&self, comm: &impl Communicator, n_without: usize) -> Result<()> {
+        agree(comm, if n_without == self.n_special_here { Ok(()) } else { Err(too_precise(self)) })
     }
 
     fn run<T: Value, C: Value>(
@@ -187,7 +200,8 @@ impl Job {
             SumAlgorithm::Ring | SumAlgorithm::Halving => {
                 let buffers = zeros::<C>(sum.len()).and_then(|sums| Ok((sums, zeros(PIECE.min(sum.len()))?)));
                 let (mut sums, scratch) = agree(comm, buffers)?;
-                vectors.iter().for_each(|vector| _ = self.lattice.add(vector, &mut sums));
+                let n_without = self.add(vectors.iter().copied(), &mut sums);
+                self.check(comm, n_without)?;
                 let mut carrier = Carrier { comm, code: &code, length: sums.len(), scratch, sent_bytes: 0 };
                 if algorithm == SumAlgorithm::Ring {
                     carrier.ring(&mut sums)?
@@ -214,12 +228,12 @@ impl Job {
     ) -> Result<u64> {
         let buffers = zeros::<C>(PIECE.min(sum.len())).map(|mine| (mine.clone(), mine));
         let (mut mine, mut all) = agree(comm, buffers)?;
+        let mut n_without = 0;
         for (i, out) in sum.chunks_mut(PIECE).enumerate() {
             let (mine, all) = (&mut mine[..out.len()], &mut all[..out.len()]);
             mine.fill(C::default());
-            for vector in vectors {
-                self.lattice.add(&vector[i * PIECE..i * PIECE + out.len()], mine);
-            }
+            let range = i * PIECE..i * PIECE + out.len();
+            n_without += self.add(vectors.iter().map(|vector| &vector[range.clone()]), mine);
             if comm.size() == 1 {
                 all.copy_from_slice(mine);
             } else {
@@ -227,6 +241,7 @@ impl Job {
             }
             self.lattice.restore(all, out);
         }
+        self.check(comm, n_without)?;
         Ok((sum.len() * size_of::<C>()) as u64)
     }
 
@@ -243,7 +258,7 @@ impl Job {
         }
         let buffers = zeros::<C>(SAMPLE).map(|sums| (sums.clone(), sums));
         let (mut sample, mut received) = agree(comm, buffers)?;
-        vectors.iter().for_each(|vector| _ = self.lattice.add(&vector[..SAMPLE], &mut sample));
+        self.add(vectors.iter().map(|vector| &vector[..SAMPLE]), &mut sample);
         let mut bytes = Vec::new();
         let start = mpi::time();
         code.encode(&sample, &mut bytes);
@@ -293,6 +308,9 @@ impl Job {
 
 /// Share of the bound that is left for rounding errors of the check itself, and significant bits of the step.
 const MARGIN: f64 = 1.0 / (1 << 20) as f64;
+/// The largest integer of a value.
+const MAX_INTEGER: f64 = (1_u64 << 32) as f64;
+const STEP_MARGIN: f64 = 1.0 / (1 << 16) as f64;
 const STEP_BITS: u32 = 24;
 
 /// Values of the sample, and the fewest values that are worth a measurement.

@@ -16,23 +16,18 @@ pub(crate) struct Partial {
     file: File,
 }
 
-/// The name of the partial file.
-pub(crate) fn partial_name(target: &Path) -> PathBuf {
-    let mut name = target.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
-}
-
 impl Partial {
     /// Makes an empty one in the place of one that another job has left.
     pub(crate) fn create(target: &Path) -> Result<Self> {
-        let name = partial_name(target);
-        let failed = |e: io::Error| Error::from(e).context(name.display());
         if target.is_dir() {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("{} is a folder", target.display())));
         }
         // A link is followed to the file that it stands for, which then is the one to replace.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.into());
+        let mut name = target.as_os_str().to_owned();
+        name.push(".partial");
+        let name = PathBuf::from(name);
+        let failed = |e: io::Error| Error::from(e).context(name.display());
         let file = File::options().write(true).create(true).truncate(false).open(&name).map_err(failed)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
@@ -46,6 +41,11 @@ impl Partial {
         }
         file.set_len(0).map_err(failed)?;
         Ok(Self { name, target, file })
+    }
+
+    /// Its own name.
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
     }
 
     /// Gives it the name of the target.

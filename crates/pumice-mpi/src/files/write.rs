@@ -11,17 +11,19 @@
 //! Collective writes of MPI would bring the frames of many ranks together, too. But those of Open MPI report success when
 //! the disk is full, so each run is written by a call of its own, whose result is checked.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use mpi::collective::SystemOperation;
 use mpi::traits::*;
 use pumice::backend::{self, Chunks, SharedStream};
 use pumice::{Config, Result, Summary};
 
-use super::partial::{Partial, partial_name};
+use super::partial::Partial;
 use super::threads;
 use crate::agreement::{agree, check_same};
-use crate::collective::{exchange, gather_to_first, no_memory, reduce, sum_before};
+use crate::collective::{broadcast, exchange, gather_to_first, no_memory, reduce, sum_before};
 use crate::exchange::Owned;
 use crate::local::{Block, LocalBox, Value, check_boxes, invalid};
 use crate::mpi_file::{Access, MpiFile};
@@ -209,12 +211,17 @@ impl Frames {
         // The others have 0.
         [summary.compressed_bytes] = reduce(comm, [n_bytes], SystemOperation::max());
         let partial = agree(comm, if is_first { Partial::create(path).map(Some) } else { Ok(None) })?;
-        let runs = self.to_writers(comm, &offsets.mine, head.len() as u64)?;
-        let written = MpiFile::open(comm, &partial_name(path), Access::Write).and_then(|file| {
+        // All ranks open what the first has made.
+        let name = partial.as_ref().map_or(&[][..], |partial| partial.name().as_os_str().as_bytes());
+        let mut name = name.to_vec();
+        broadcast(comm, 0, &mut name);
+        let name = PathBuf::from(OsString::from_vec(name));
+        let run = self.to_writers(comm, &offsets.mine, head.len() as u64)?;
+        let written = MpiFile::open(comm, &name, Access::Write).and_then(|file| {
             // The header comes first: what a killed job leaves can be read from it.
             let headed = agree(comm, if is_first { file.write_at(0, &head) } else { Ok(()) });
             let written = headed
-                .and_then(|()| agree(comm, runs.iter().try_for_each(|(offset, bytes)| file.write_at(*offset, bytes))));
+                .and_then(|()| agree(comm, run.iter().try_for_each(|(offset, bytes)| file.write_at(*offset, bytes))));
             let written =
                 written.and_then(|()| agree(comm, if is_first { file.write_at(frames_end, &tail) } else { Ok(()) }));
             let closed = file.close(written.is_ok());

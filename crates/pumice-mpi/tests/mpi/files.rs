@@ -162,6 +162,23 @@ impl<C: Communicator> Test<C> {
         assert!(is_equal(&(start, extents), &alone));
     }
 
+    /// The file that a link stands for is replaced, and the link stays.
+    fn links_are_followed(&self) {
+        let (real, link) = (self.folder.join("elsewhere/real.pum"), self.folder.join("link.pum"));
+        if self.world.rank() == 0 {
+            fs::create_dir_all(real.parent().expect("it has a folder")).expect("there is room");
+            fs::write(&real, b"old").expect("there is room");
+            // Another job may have left one.
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(&real, &link).expect("there is room");
+        }
+        let data = field::<f32>(500, 9);
+        let (shape, config) = ([500], Config::new(ErrorBound::Lossless));
+        self.write(&link, &data, &shape, &[(vec![0], vec![500])], &config).expect("the file is written");
+        assert!(link.is_symlink());
+        assert!(fs::read(&real).expect("it is there") == pumice::compress(&data, &shape, &config).expect("is valid"));
+    }
+
     /// Every rank gets the same error, and what was there before stays.
     fn errors_are_those_of_all(&self) {
         let (rank, n_ranks) = (self.world.rank() as usize, self.world.size() as usize);
@@ -234,5 +251,6 @@ pub(crate) fn run(world: impl Communicator, folder: &Path) {
     let test = Test { world, folder: folder.into() };
     test.files_are_those_of_one_process::<f32>(36, 1);
     test.files_are_those_of_one_process::<f64>(18, 2);
+    test.links_are_followed();
     test.errors_are_those_of_all();
 }

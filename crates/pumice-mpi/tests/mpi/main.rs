@@ -101,6 +101,12 @@ fn with_environment(job: &mut Command, test: &str, folder: &Path) {
 
 /// What a rank does.
 fn rank_of(test: &str) {
+    // A rank that panics ends the job. It would otherwise wait for the others in the end, and they for it.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::exit(101);
+    }));
     let universe = mpi::initialize().expect("MPI is not yet in use");
     let folder = std::env::var_os(FOLDER).expect("the folder is in the environment");
     let world = universe.world();

@@ -111,6 +111,16 @@ pub(crate) fn run(world: impl Communicator, folder: &Path) {
     };
     refused(SumBound::Each(ErrorBound::Abs(1e-9)), "precision");
     refused(SumBound::Each(ErrorBound::Abs(0.0)), "above 0");
+    // The finest that doubles have, and one that is finer.
+    let vectors: Vec<Vec<f64>> = (0..4).map(|number| vector(number, 1000, 1.0)).collect();
+    let sum = |bound: f64, algorithm: SumAlgorithm| {
+        sum_of(&world, &vectors, SumBound::Each(ErrorBound::Abs(bound)), algorithm)
+    };
+    for algorithm in ALGORITHMS {
+        let (sum, abs_bound) = sum(1e-9, algorithm).expect("the bound is not too small");
+        assert!((0..1000).all(|i| error_of(&vectors, i, sum[i]) <= abs_bound));
+    }
+    assert!(sum(1e-10, SumAlgorithm::Ring).is_err());
     refused(SumBound::Total(ErrorBound::PwRel(1e-3)), "absolute or a relative");
     let other = if world.rank() == 0 { 1e-3 } else { 1e-2 };
     if world.size() > 1 {
