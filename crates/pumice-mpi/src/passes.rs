@@ -10,6 +10,9 @@ use crate::agreement::agree;
 use crate::collective::{gather_all, reduce, reduce_list, zeros};
 use crate::local::{Block, LocalBox, Value};
 
+/// An index that no value has. MPICH compares unsigned integers as signed ones.
+const NONE: u64 = i64::MAX as u64;
+
 /// The values of an array that all ranks of a communicator hold together.
 pub(crate) struct Everywhere<'a, T, C> {
     comm: &'a C,
@@ -42,12 +45,13 @@ impl<T: Value, C: Communicator> Passes<T> for Everywhere<'_, T, C> {
         let share = agree(self.comm, self.parts.first(skip, stride))?;
         let range = self.range(share.pass.range);
         let counts = reduce(self.comm, share.pass.counts, SystemOperation::sum());
-        let index = share.nan_index.unwrap_or(u64::MAX);
+        let index = share.nan_index.unwrap_or(NONE);
         let [first] = reduce(self.comm, [index], SystemOperation::min());
         let has_it = share.nan_index == Some(first);
         let bits = share.pass.first_nan.filter(|_| has_it).map_or(0, T::to_bits_u64);
-        let [bits] = reduce(self.comm, [bits], SystemOperation::max());
-        let first_nan = (first < u64::MAX).then(|| T::from_bits_u64(bits));
+        // All others have zeros.
+        let [bits] = reduce(self.comm, [bits], SystemOperation::bitwise_or());
+        let first_nan = (first < NONE).then(|| T::from_bits_u64(bits));
         let samples = agree(self.comm, gather_all(self.comm, &share.pass.samples))?.concat();
         Ok(FirstPass { range, counts, first_nan, samples })
     }
