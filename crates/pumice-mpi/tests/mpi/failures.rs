@@ -51,15 +51,21 @@ pub(crate) fn rank_of(test: &str, world: &impl Communicator, folder: &Path) {
     }
 }
 
-/// Whether a file is whole: its first value says which array it is, and the others must be of the same.
+/// Whether a file is whole, and of one array.
 fn check_whole(path: &Path, n_ranks: usize) {
     let restored = pumice::decompress::<f32>(&fs::read(path).expect("the file is there")).expect("it is whole");
     assert_eq!(restored.shape, [ROWS * n_ranks, LENGTH]);
-    let expected = field::<f32>(ROWS * LENGTH, 9);
-    let time = ((restored.data[0] - expected[0]) / 100.0).round() * 100.0;
-    for (i, x) in restored.data.iter().enumerate() {
-        let error = f64::from(*x) - f64::from(expected[i % (ROWS * LENGTH)] + time);
-        assert!(error.abs() <= 1e-6, "value {i} is off by {error}");
+    check_rows(0, &restored.data);
+}
+
+/// Whether rows are those of one array, the number of which their first value tells.
+fn check_rows(first_row: usize, values: &[f32]) {
+    let written = field::<f32>(ROWS * LENGTH, 9);
+    let expected = |i: usize| written[(first_row % ROWS * LENGTH + i) % written.len()];
+    let time = ((values[0] - expected(0)) / 100.0).round() * 100.0;
+    for (i, x) in values.iter().enumerate() {
+        let error = f64::from(*x) - f64::from(expected(i) + time);
+        assert!(error.abs() <= 1e-6, "value {i} from row {first_row} on is off by {error}");
     }
 }
 
@@ -69,7 +75,7 @@ pub(crate) fn killed_ranks(folder: &Path) {
     let path = folder.join("field.pum");
     let partial = folder.join("field.pum.partial");
     let mut random = Random(5);
-    let mut n_salvaged = 0;
+    let mut n_salvaged = 0_u32;
     for kill in 0..KILLS {
         for rank in 0..RANKS {
             let _ = fs::remove_file(folder.join(format!("{rank}.pid")));
@@ -84,7 +90,16 @@ pub(crate) fn killed_ranks(folder: &Path) {
         if kill == 0 {
             wait_until("the first file is there", || path.exists());
         }
-        std::thread::sleep(Duration::from_millis(random.below(300) as u64));
+        if kill % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(random.below(300) as u64));
+        } else {
+            // While a file is being written.
+            let start = Instant::now();
+            let is_begun = || fs::metadata(&partial).is_ok_and(|file| file.len() > 0);
+            while !is_begun() {
+                assert!(start.elapsed() < Duration::from_secs(300), "no file is begun");
+            }
+        }
         let victim = pid_of(random.below(RANKS)).expect("it has started").to_string();
         assert!(Command::new("kill").args(["-KILL", &victim]).status().expect("there is kill").success());
         let mut status = None;
@@ -94,15 +109,19 @@ pub(crate) fn killed_ranks(folder: &Path) {
         });
         assert!(!status.expect("it has ended").success());
         check_whole(&path, RANKS);
-        // Once the header is written, the chunks that are there can be saved.
-        if let Ok(bytes) = fs::read(&partial)
-            && let Ok(saved) = pumice::salvage(&bytes[..], DecodeOptions::new())
-        {
-            n_salvaged += 1;
-            assert!(saved.info().shape.ends_with(&[LENGTH]));
+        // The chunks that are there can be saved.
+        let bytes = fs::read(&partial).unwrap_or_default();
+        if let Ok(saved) = pumice::salvage(&bytes[..], DecodeOptions::new()) {
+            let checked = saved.for_each_chunk::<f32>(|region, values| {
+                check_rows(region[0].start, values);
+                n_salvaged += 1;
+                Ok(())
+            });
+            checked.expect("intact chunks are decoded");
         }
     }
-    println!("{KILLS} jobs were killed; of what they left, {n_salvaged} could be salvaged");
+    println!("{KILLS} jobs were killed; of what they left, {n_salvaged} chunks were saved");
+    assert!(n_salvaged > 0, "no job was killed while it wrote");
     // The next job removes what the last one left.
     let status = job(1, "files", folder).stdout(Stdio::null()).status().expect("mpirun starts");
     assert!(status.success() && !partial.exists());
