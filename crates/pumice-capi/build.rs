@@ -9,6 +9,8 @@ fn main() {
         let (major, minor) = (part("MAJOR"), part("MINOR"));
         // Before 1.0 each minor release may break.
         let compatible = if major == "0" { format!("0.{minor}") } else { major };
-        println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libpumice.so.{compatible}");
+        // With the feature `mpi` it is another library.
+        let name = if var("CARGO_FEATURE_MPI").is_ok() { "libpumice_mpi" } else { "libpumice" };
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}.so.{compatible}");
     }
 }

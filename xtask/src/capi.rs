@@ -23,7 +23,8 @@ const SYSTEM_LIBS: &str = "-lpthread -ldl -lm -lgcc_s -lc";
 pub(crate) fn run_task(options: &[&str]) -> Result {
     match options {
         ["--prefix", prefix] => install(&root().join(prefix)),
-        _ => Err("install-c needs --prefix DIR".into()),
+        ["--mpi", "--prefix", prefix] | ["--prefix", prefix, "--mpi"] => install_mpi(&root().join(prefix)),
+        _ => Err("install-c needs --prefix DIR; --mpi installs the library for MPI as well".into()),
     }
 }
 
@@ -43,34 +44,59 @@ fn install(prefix: &Path) -> Result {
     for dir in [&include, &pkg_config, &cmake, &plugin] {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
-    let shared = format!("libpumice.so.{VERSION}");
-    copy(&built.join("libpumice_capi.so"), &lib.join(&shared))?;
     copy(&built.join("libpumice_capi.a"), &lib.join("libpumice.a"))?;
     copy(&built.join("libpumice_hdf5.so"), &plugin.join("libpumice_hdf5.so"))?;
     // Most of their size is for debuggers.
-    let all = [lib.join(&shared), lib.join("libpumice.a"), plugin.join("libpumice_hdf5.so")];
-    run(command("strip").arg("--strip-debug").args(all))?;
-    for name in [format!("libpumice.so.{}", compatible_version()), "libpumice.so".into()] {
-        let link = lib.join(name);
-        // Replaces the link of an earlier release.
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(&shared, &link).map_err(|e| format!("{}: {e}", link.display()))?;
-    }
+    run(command("strip").arg("--strip-debug").args([lib.join("libpumice.a"), plugin.join("libpumice_hdf5.so")]))?;
+    shared_library("libpumice", &lib)?;
     copy(&source.join("include/pumice.h"), &include.join("pumice.h"))?;
     copy(&source.join("fortran/pumice.f90"), &include.join("pumice.f90"))?;
     for name in ["PumiceConfig.cmake", "PumiceConfigVersion.cmake"] {
         copy(&source.join("cmake").join(name), &cmake.join(name))?;
     }
     let text = format!(
-        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\
-         hdf5_plugin_path=${{prefix}}/{PLUGIN_FOLDER}\n\n\
+        "hdf5_plugin_path=${{prefix}}/{PLUGIN_FOLDER}\n\n\
          Name: pumice\nDescription: Error-bounded compression of floating-point arrays\nVersion: {VERSION}\n\
          Libs: -L${{libdir}} -lpumice\nLibs.private: {SYSTEM_LIBS}\nCflags: -I${{includedir}}\n"
     );
-    let path = pkg_config.join("pumice.pc");
-    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    package_file(&pkg_config.join("pumice.pc"), &text)?;
     println!("for HDF5: export HDF5_PLUGIN_PATH={}", plugin.display());
     Ok(())
+}
+
+/// Installs the library for MPI as well, for the MPI library whose `mpicc` (or MPICC) is found.
+pub(crate) fn install_mpi(prefix: &Path) -> Result {
+    install(prefix)?;
+    let (lib, include, source) = (prefix.join("lib"), prefix.join("include"), root().join("crates/pumice-capi"));
+    run(cargo().args(["build", "--release", "--quiet", "--package", "pumice-capi", "--features", "mpi"]))?;
+    shared_library("libpumice_mpi", &lib)?;
+    copy(&source.join("include/pumice_mpi.h"), &include.join("pumice_mpi.h"))?;
+    copy(&source.join("fortran/pumice_mpi.f90"), &include.join("pumice_mpi.f90"))?;
+    let text = format!(
+        "\nName: pumice_mpi\nDescription: Pumice with its functions for MPI\nVersion: {VERSION}\n\
+         Libs: -L${{libdir}} -lpumice_mpi\nCflags: -I${{includedir}}\n"
+    );
+    package_file(&lib.join("pkgconfig/pumice_mpi.pc"), &text)
+}
+
+/// Installs the library that was just built under this name, with its links.
+fn shared_library(name: &str, lib: &Path) -> Result {
+    let file = format!("{name}.so.{VERSION}");
+    copy(&target_dir().join("release/libpumice_capi.so"), &lib.join(&file))?;
+    run(command("strip").arg("--strip-debug").arg(lib.join(&file)))?;
+    for link in [format!("{name}.so.{}", compatible_version()), format!("{name}.so")] {
+        let link = lib.join(link);
+        // Replaces the link of an earlier release.
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(&file, &link).map_err(|e| format!("{}: {e}", link.display()))?;
+    }
+    Ok(())
+}
+
+/// What pkg-config reads.
+fn package_file(path: &Path, text: &str) -> Result {
+    let text = format!("prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n{text}");
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result {

@@ -17,7 +17,7 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 27] = [
+const STEPS: [Step; 28] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("MPI library", mpi::library),
@@ -42,6 +42,7 @@ const STEPS: [Step; 27] = [
     ("Python wheel", wheel::build),
     ("Python tests", wheel::test),
     ("Python tests with PyTorch", wheel::test_torch),
+    ("MPI programs in C, Fortran and Python", mpi::programs),
     ("HDF5 with MPI", hdf5::parallel),
     ("corpus", corpus),
     ("real data", real_data),

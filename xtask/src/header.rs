@@ -1,11 +1,18 @@
-//! `cargo xtask header`: the C header, from the Rust source of `pumice-capi`. It is committed, so that using it needs no
-//! Rust, and compared in CI, so that it never differs from the library.
+//! `cargo xtask header`: the C headers, from the Rust source of `pumice-capi`. They are committed, so that using them needs
+//! no Rust, and compared in CI, so that they never differ from the library.
 
 use std::fs;
+use std::path::PathBuf;
 
 use crate::shell::{Result, root};
 
-/// Writes the header; with `--check` only compares.
+/// Header, its settings, and its sources in order; modules of their own are found.
+const HEADERS: [(&str, &str, &[&str]); 2] = [
+    ("pumice.h", "cbindgen.toml", &["status", "config", "buffer", "hdf5", "oneshot", "reader", "writer"]),
+    ("pumice_mpi.h", "cbindgen-mpi.toml", &["mpi/mod"]),
+];
+
+/// Writes the headers; with `--check` only compares.
 pub(crate) fn run(options: &[&str]) -> Result {
     let check = match options {
         [] => false,
@@ -13,20 +20,24 @@ pub(crate) fn run(options: &[&str]) -> Result {
         _ => return Err("header takes nothing but --check".into()),
     };
     let crate_dir = root().join("crates/pumice-capi");
-    let config = cbindgen::Config::from_file(crate_dir.join("cbindgen.toml"))?;
-    let bindings = cbindgen::Builder::new().with_crate(&crate_dir).with_config(config).generate();
-    let mut text = Vec::new();
-    bindings.map_err(|e| format!("cbindgen: {e}"))?.write(&mut text);
-    let path = crate_dir.join("include/pumice.h");
-    let committed = fs::read(&path).unwrap_or_default();
-    if text == committed {
-        println!("include/pumice.h: up to date");
-        return Ok(());
+    for (name, settings, sources) in HEADERS {
+        let mut builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(crate_dir.join(settings))?);
+        for source in sources {
+            builder = builder.with_src(crate_dir.join(format!("src/{source}.rs")));
+        }
+        let mut text = Vec::new();
+        builder.generate().map_err(|e| format!("cbindgen: {e}"))?.write(&mut text);
+        let path: PathBuf = crate_dir.join("include").join(name);
+        let committed = fs::read(&path).unwrap_or_default();
+        if text == committed {
+            println!("include/{name}: up to date");
+            continue;
+        }
+        if check {
+            return Err(format!("include/{name} is not what the source gives: run `cargo xtask header` and commit it"));
+        }
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("include/{name}: written");
     }
-    if check {
-        return Err("include/pumice.h is not what the source gives: run `cargo xtask header` and commit it".into());
-    }
-    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
-    println!("include/pumice.h: written");
     Ok(())
 }

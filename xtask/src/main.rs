@@ -48,8 +48,9 @@ Development tasks of Pumice
   cargo xtask header [--check]
       Writes crates/pumice-capi/include/pumice.h from the Rust source; --check only compares
 
-  cargo xtask install-c --prefix DIR
-      Builds the C library and puts it under DIR with its header, Fortran module, pkg-config and CMake files
+  cargo xtask install-c [--mpi] --prefix DIR
+      Builds the C library and puts it under DIR with its header, Fortran module, pkg-config and CMake files;
+      --mpi: and libpumice_mpi, for the MPI library whose mpicc, or MPICC, is found
 
   cargo xtask test-c
       What CI does for C, C++ and Fortran: header, examples and misuse under valgrind, docs/tutorials/c.md

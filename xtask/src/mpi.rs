@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::debian;
-use crate::shell::{Result, cargo, command, output, run, target_dir};
+use crate::shell::{Result, cargo, command, output, root, run, target_dir};
+use crate::{capi, debian, wheel};
 
 /// Installs what the feature `mpi` of the workspace needs: Open MPI, and libclang, which reads its header.
 pub(crate) fn library() -> Result {
@@ -24,6 +24,12 @@ pub(crate) fn run_task(options: &[&str]) -> Result {
             cargo.env("MPICC", "mpicc.mpich").env("MPIRUN", "mpirun.mpich");
             test(cargo.env("CARGO_TARGET_DIR", target_dir().join("mpich")), tests)
         }
+        ["test"] => {
+            library()?;
+            test(&mut cargo(), &[])?;
+            wheel::build()?;
+            programs()
+        }
         ["test", tests @ ..] => library().and_then(|()| test(&mut cargo(), tests)),
         ["bench", options @ ..] if options.iter().all(|option| ["--quick", "--json"].contains(option)) => {
             bench(options.contains(&"--quick"), options.contains(&"--json"))
@@ -34,6 +40,37 @@ pub(crate) fn run_task(options: &[&str]) -> Result {
 
 fn test(cargo: &mut Command, tests: &[&str]) -> Result {
     run(cargo.args(["test", "--package", "pumice-mpi", "--features", "mpi", "--"]).args(tests))
+}
+
+/// The examples for C, Fortran and Python, and the tests of `pumice.mpi`, with the library for MPI as its users install it.
+/// Needs the wheel to be installed.
+pub(crate) fn programs() -> Result {
+    library()?;
+    debian::packages(&["gfortran", "pkg-config"])?;
+    let folder = target_dir().join("mpi");
+    let prefix = folder.join("prefix");
+    capi::install_mpi(&prefix)?;
+    let (lib, source) = (prefix.join("lib"), root().join("crates/pumice-capi"));
+    let mut pkg_config = command("pkg-config");
+    let flags =
+        output(pkg_config.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).args(["--cflags", "--libs", "pumice_mpi"]))?;
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let mut compiler = command("mpicc");
+    compiler.current_dir(&folder).args(["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-o", "mpi_heat"]);
+    run(compiler.arg(source.join("examples/mpi_heat.c")).args(&flags).arg("-lm"))?;
+    let mut compiler = command("mpifort");
+    compiler.current_dir(&folder).args(["-Wall", "-Werror", "-o", "mpi_field"]);
+    for file in ["fortran/pumice.f90", "fortran/pumice_mpi.f90", "examples/mpi_field.f90"] {
+        compiler.arg(source.join(file));
+    }
+    run(compiler.args(&flags))?;
+    for n_ranks in [1, 2, 3, 4, 7] {
+        for program in ["mpi_heat", "mpi_field"] {
+            let mut ranks = mpirun(n_ranks);
+            run(ranks.current_dir(&folder).env("LD_LIBRARY_PATH", &lib).arg(folder.join(program)))?;
+        }
+    }
+    wheel::test_mpi(&lib.join("libpumice_mpi.so"))
 }
 
 /// Bytes per second of a link, and its name in the report.

@@ -195,6 +195,11 @@ pub(crate) fn test_parallel_hdf5() -> Result {
     run(tests.env("H5PY_ALWAYS_USE_MPI", "1"))
 }
 
+/// The tests of `pumice.mpi`, with this library.
+pub(crate) fn test_mpi(library: &Path) -> Result {
+    run(pytest_command(&environment(), &["tests/test_mpi.py"]).env("PUMICE_MPI_LIBRARY", library))
+}
+
 fn pytest(environment: &Path, arguments: &[&str]) -> Result {
     run(&mut pytest_command(environment, arguments))
 }

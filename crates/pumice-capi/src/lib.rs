@@ -21,6 +21,8 @@ pub mod config;
 
 pub mod buffer;
 pub mod hdf5;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod oneshot;
 pub mod reader;
 pub mod writer;

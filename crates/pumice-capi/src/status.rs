@@ -58,6 +58,20 @@ impl From<ErrorKind> for Status {
     }
 }
 
+impl Status {
+    /// The error that a failed call of this thread has ended with, the last one; nothing for success.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn last_error(number: i32) -> Result<()> {
+        if number == Status::Ok as i32 {
+            return Ok(());
+        }
+        let kind = u8::try_from(number).ok().and_then(ErrorKind::from_code);
+        // An internal error has no kind.
+        let kind = kind.unwrap_or(ErrorKind::Unsupported);
+        Err(Error::new(kind, LAST_ERROR.with(|message| message.borrow().to_string_lossy().into_owned())))
+    }
+}
+
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }

@@ -8,19 +8,11 @@ use pumice::{Error, ErrorKind, Result};
 
 use crate::collective::{broadcast, reduce, reduce_list};
 
-const KINDS: [ErrorKind; 8] = [
-    ErrorKind::InvalidArgument,
-    ErrorKind::Unsupported,
-    ErrorKind::Corrupt,
-    ErrorKind::Truncated,
-    ErrorKind::Io,
-    ErrorKind::LimitExceeded,
-    ErrorKind::BoundBroken,
-    ErrorKind::Device,
-];
-
 /// The result of this rank, if all ranks have succeeded; otherwise the error of the lowest rank that has not.
-pub(crate) fn agree<R>(comm: &impl Communicator, local: Result<R>) -> Result<R> {
+///
+/// Everything here does so by itself. Programs that prepare something on their own before they call it together use it, too,
+/// so that a rank whose preparation fails does not leave the others waiting.
+pub fn agree<R>(comm: &impl Communicator, local: Result<R>) -> Result<R> {
     let none = comm.size();
     let [first] = reduce(comm, [if local.is_err() { comm.rank() } else { none }], SystemOperation::min());
     if first == none {
@@ -31,12 +23,12 @@ pub(crate) fn agree<R>(comm: &impl Communicator, local: Result<R>) -> Result<R> 
     if let Err(error) = &local
         && comm.rank() == first
     {
-        bytes.push(KINDS.iter().position(|kind| *kind == error.kind()).unwrap_or(0) as u8);
+        bytes.push(error.kind().code());
         bytes.extend_from_slice(error.to_string().as_bytes());
         bytes.truncate(Count::MAX as usize);
     }
     broadcast(comm, first, &mut bytes);
-    let kind = bytes.first().and_then(|i| KINDS.get(usize::from(*i))).copied().unwrap_or(ErrorKind::InvalidArgument);
+    let kind = bytes.first().and_then(|code| ErrorKind::from_code(*code)).unwrap_or(ErrorKind::InvalidArgument);
     let message = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
     Err(Error::new(kind, if comm.size() == 1 { message.into_owned() } else { format!("rank {first}: {message}") }))
 }

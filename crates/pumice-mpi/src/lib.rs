@@ -23,6 +23,7 @@ mod mpi_file;
 mod passes;
 mod sums;
 
+pub use agreement::agree;
 pub use files::{Reader, write};
 pub use local::{LocalBox, LocalBoxMut, Value};
 pub use messages::{Transfer, Wire, gather};

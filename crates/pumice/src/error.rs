@@ -40,6 +40,21 @@ impl ErrorKind {
             ErrorKind::Device => 8,
         }
     }
+
+    /// The kind of this number.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(ErrorKind::BoundBroken),
+            2 => Some(ErrorKind::InvalidArgument),
+            3 => Some(ErrorKind::Unsupported),
+            4 => Some(ErrorKind::Corrupt),
+            5 => Some(ErrorKind::Truncated),
+            6 => Some(ErrorKind::Io),
+            7 => Some(ErrorKind::LimitExceeded),
+            8 => Some(ErrorKind::Device),
+            _ => None,
+        }
+    }
 }
 
 /// The error of every fallible function of this crate.
@@ -134,6 +149,12 @@ mod tests {
     fn chain(error: &dyn std::error::Error) -> String {
         let causes = std::iter::successors(Some(error), |error| error.source());
         causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
+    #[test]
+    fn numbers_of_kinds_lead_back_to_them() {
+        let kinds: Vec<ErrorKind> = (0..=255).filter_map(ErrorKind::from_code).collect();
+        assert_eq!(kinds.iter().map(|kind| kind.code()).collect::<Vec<_>>(), (1..=8).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Reader {
         self.reader.info()
     }
 
+    /// The ranks that have the file open, with messages of their own.
+    pub fn communicator(&self) -> &SimpleCommunicator {
+        &self.comm
+    }
+
     /// Reads boxes, together with all ranks, each of which gives those that it wants: any, also such that others read too.
     pub fn read_all<T: Value>(&self, boxes: &mut [LocalBoxMut<'_, T>]) -> Result<()> {
         let spans = agree(&self.comm, self.spans(boxes))?;

@@ -1,0 +1,392 @@
+!> Pumice for Fortran programs that use MPI: the functions of pumice_mpi.h under the same names; see there for what they do.
+!> Compile it after pumice.f90, and link with libpumice_mpi instead of libpumice.
+!>
+!> The rules of module pumice hold here. A communicator is the integer of `use mpi`; with `use mpi_f08` it is
+!> comm%mpi_val. A rank gives one box of an array by where it starts and the array of its values, of as many axes; ranks
+!> that have several give pointers to pumice_mpi_write_boxes and pumice_mpi_read_boxes.
+module pumice_mpi
+  use, intrinsic :: iso_c_binding
+  use pumice
+  implicit none
+  private
+
+  integer(c_int32_t), parameter, public :: pumice_mpi_wire_auto = 0, pumice_mpi_wire_compressed = 1, &
+    pumice_mpi_wire_plain = 2
+  integer(c_int32_t), parameter, public :: pumice_mpi_sum_algorithm_auto = 0, pumice_mpi_sum_algorithm_ring = 1, &
+    pumice_mpi_sum_algorithm_halving = 2, pumice_mpi_sum_algorithm_plain = 3
+
+  type, bind(C), public :: pumice_mpi_transfer
+    real(c_double) :: abs_bound
+    integer(c_int64_t) :: sent_bytes
+    integer(c_int32_t) :: is_compressed
+  end type
+
+  type, bind(C), public :: pumice_mpi_sum
+    integer(c_int64_t) :: n_vectors
+    real(c_double) :: abs_bound
+    integer(c_int64_t) :: sent_bytes
+    integer(c_int32_t) :: algorithm
+  end type
+
+  public :: pumice_mpi_comm_new, pumice_mpi_comm_free, pumice_mpi_agree, pumice_mpi_write, pumice_mpi_write_boxes, &
+    pumice_mpi_reader_open, pumice_mpi_reader_free, pumice_mpi_reader_dtype, pumice_mpi_reader_rank, &
+    pumice_mpi_reader_shape, pumice_mpi_reader_read_all, pumice_mpi_read_boxes, pumice_mpi_reader_read, &
+    pumice_mpi_gather, pumice_mpi_all_reduce
+
+  interface
+    function c_refuse(message) result(r) bind(C, name='pumice_refuse')
+      import
+      character(kind=c_char), intent(in) :: message(*)
+      integer(c_int32_t) :: r
+    end function
+    function c_comm_new(comm) result(r) bind(C, name='pumice_mpi_comm_new_f')
+      import
+      integer(c_int), value :: comm
+      type(c_ptr) :: r
+    end function
+    subroutine pumice_mpi_comm_free(comm) bind(C, name='pumice_mpi_comm_free')
+      import
+      type(c_ptr), value :: comm
+    end subroutine
+    function pumice_mpi_agree(comm, status) result(r) bind(C, name='pumice_mpi_agree')
+      import
+      type(c_ptr), value :: comm
+      integer(c_int32_t), value :: status
+      integer(c_int32_t) :: r
+    end function
+    function c_write(comm, path, config, dtype, rank, shape, n_boxes, starts, counts, values, n_bytes) &
+        result(r) bind(C, name='pumice_mpi_write')
+      import
+      type(c_ptr), value :: comm, config
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int32_t), value :: dtype
+      integer(c_size_t), value :: rank, n_boxes
+      integer(c_size_t), intent(in) :: shape(*), starts(*), counts(*)
+      type(c_ptr), intent(in) :: values(*)
+      integer(c_int64_t), intent(out) :: n_bytes
+      integer(c_int32_t) :: r
+    end function
+    function c_reader_open(comm, path, options, reader) result(r) bind(C, name='pumice_mpi_reader_open')
+      import
+      type(c_ptr), value :: comm, options
+      character(kind=c_char), intent(in) :: path(*)
+      type(c_ptr), intent(out) :: reader
+      integer(c_int32_t) :: r
+    end function
+    subroutine pumice_mpi_reader_free(reader) bind(C, name='pumice_mpi_reader_free')
+      import
+      type(c_ptr), value :: reader
+    end subroutine
+    function pumice_mpi_reader_dtype(reader) result(r) bind(C, name='pumice_mpi_reader_dtype')
+      import
+      type(c_ptr), value :: reader
+      integer(c_int32_t) :: r
+    end function
+    function pumice_mpi_reader_rank(reader) result(r) bind(C, name='pumice_mpi_reader_rank')
+      import
+      type(c_ptr), value :: reader
+      integer(c_size_t) :: r
+    end function
+    function c_reader_shape(reader) result(r) bind(C, name='pumice_mpi_reader_shape')
+      import
+      type(c_ptr), value :: reader
+      type(c_ptr) :: r
+    end function
+    function c_reader_agree(reader, status) result(r) bind(C, name='pumice_mpi_reader_agree')
+      import
+      type(c_ptr), value :: reader
+      integer(c_int32_t), value :: status
+      integer(c_int32_t) :: r
+    end function
+    function c_reader_read_all(reader, dtype, n_boxes, starts, counts, values) &
+        result(r) bind(C, name='pumice_mpi_reader_read_all')
+      import
+      type(c_ptr), value :: reader
+      integer(c_int32_t), value :: dtype
+      integer(c_size_t), value :: n_boxes
+      integer(c_size_t), intent(in) :: starts(*), counts(*)
+      type(c_ptr), intent(in) :: values(*)
+      integer(c_int32_t) :: r
+    end function
+    function c_reader_read(reader, dtype, start, count, values) result(r) bind(C, name='pumice_mpi_reader_read')
+      import
+      type(c_ptr), value :: reader, values
+      integer(c_int32_t), value :: dtype
+      integer(c_size_t), intent(in) :: start(*), count(*)
+      integer(c_int32_t) :: r
+    end function
+    function c_gather(comm, root, config, wire, dtype, n_values, values, n_out, out, transfer) &
+        result(r) bind(C, name='pumice_mpi_gather')
+      import
+      type(c_ptr), value :: comm, config, values, out
+      integer(c_int32_t), value :: root, wire, dtype
+      integer(c_size_t), value :: n_values, n_out
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_all_reduce(comm, bound, e, is_total, algorithm, dtype, n_values, n_vectors, vectors, sum, summary) &
+        result(r) bind(C, name='pumice_mpi_all_reduce')
+      import
+      type(c_ptr), value :: comm, sum
+      integer(c_int32_t), value :: bound, is_total, algorithm, dtype
+      real(c_double), value :: e
+      integer(c_size_t), value :: n_values, n_vectors
+      type(c_ptr), intent(in) :: vectors(*)
+      type(pumice_mpi_sum), intent(out) :: summary
+      integer(c_int32_t) :: r
+    end function
+  end interface
+
+  interface pumice_mpi_write
+    module procedure write_f32, write_f64
+  end interface
+  interface pumice_mpi_reader_read_all
+    module procedure read_all_f32, read_all_f64
+  end interface
+  interface pumice_mpi_reader_read
+    module procedure read_f32, read_f64
+  end interface
+  interface pumice_mpi_gather
+    module procedure gather_f32, gather_f64
+  end interface
+  interface pumice_mpi_all_reduce
+    module procedure all_reduce_f32, all_reduce_f64
+  end interface
+
+contains
+
+  !> Takes a duplicate of a communicator, an integer of `use mpi`; c_null_ptr if that is not possible.
+  function pumice_mpi_comm_new(comm) result(handle)
+    integer, intent(in) :: comm
+    type(c_ptr) :: handle
+    handle = c_comm_new(int(comm, c_int))
+  end function
+
+  !> Opens a file, together with all ranks; `options` are those to decode with, or c_null_ptr.
+  function pumice_mpi_reader_open(comm, path, options, reader) result(status)
+    type(c_ptr), intent(in) :: comm, options
+    character(*), intent(in) :: path
+    type(c_ptr), intent(out) :: reader
+    integer(c_int32_t) :: status
+    reader = c_null_ptr
+    status = c_reader_open(comm, trim(path)//c_null_char, options, reader)
+  end function
+
+  !> Extents, fastest axis first.
+  function pumice_mpi_reader_shape(reader) result(extents)
+    type(c_ptr), intent(in) :: reader
+    integer(c_size_t), allocatable :: extents(:)
+    integer(c_size_t), pointer :: numbers(:)
+    integer(c_size_t) :: n
+    n = pumice_mpi_reader_rank(reader)
+    allocate(extents(n))
+    if (n == 0) return
+    call c_f_pointer(c_reader_shape(reader), numbers, [n])
+    extents = numbers(n:1:-1)
+  end function
+
+  !> Writes an array of these extents, of which this rank has boxes: box i starts at starts(:, i) and has counts(:, i)
+  !> values along each axis, to the first of which values(i) points (c_loc).
+  function pumice_mpi_write_boxes(comm, path, config, dtype, extents, starts, counts, values, n_bytes) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    character(*), intent(in) :: path
+    integer(c_int32_t), intent(in) :: dtype
+    integer, intent(in) :: extents(:), starts(:, :), counts(:, :)
+    type(c_ptr), intent(in) :: values(:)
+    integer(c_int64_t), intent(out) :: n_bytes
+    integer(c_int32_t) :: status
+    n_bytes = 0
+    status = pumice_mpi_agree(comm, refused(boxes_fault(size(extents), starts, counts, size(values))))
+    if (status /= pumice_status_ok) return
+    status = c_write(comm, trim(path)//c_null_char, config, dtype, size(extents, kind=c_size_t), c_order(extents), &
+      size(values, kind=c_size_t), c_orders(starts - 1), c_orders(counts), values, n_bytes)
+  end function
+
+  !> Reads boxes, together with all ranks, as pumice_mpi_write_boxes has them.
+  function pumice_mpi_read_boxes(reader, dtype, starts, counts, values) result(status)
+    type(c_ptr), intent(in) :: reader
+    integer(c_int32_t), intent(in) :: dtype
+    integer, intent(in) :: starts(:, :), counts(:, :)
+    type(c_ptr), intent(in) :: values(:)
+    integer(c_int32_t) :: status
+    integer :: n_axes
+    n_axes = int(pumice_mpi_reader_rank(reader))
+    status = c_reader_agree(reader, refused(boxes_fault(n_axes, starts, counts, size(values))))
+    if (status /= pumice_status_ok) return
+    status = c_reader_read_all(reader, dtype, size(values, kind=c_size_t), c_orders(starts - 1), c_orders(counts), values)
+  end function
+
+  ! The same for each type of values.
+
+  !> Writes an array of these extents, of which this rank has the box that starts at `start`; positions start at 1. It may
+  !> have no values.
+  function write_f32(comm, path, config, extents, start, values, n_bytes) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    character(*), intent(in) :: path
+    integer, intent(in) :: extents(:), start(:)
+    real(c_float), intent(in), contiguous, target :: values(..)
+    integer(c_int64_t), intent(out) :: n_bytes
+    integer(c_int32_t) :: status
+    status = pumice_mpi_write_boxes(comm, path, config, pumice_dtype_f32, extents, reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), [c_loc(values)], n_bytes)
+  end function
+
+  !> Reads the box that starts at `start` to `values`, together with all ranks; positions start at 1.
+  function read_all_f32(reader, start, values) result(status)
+    type(c_ptr), intent(in) :: reader
+    integer, intent(in) :: start(:)
+    real(c_float), intent(inout), contiguous, target :: values(..)
+    integer(c_int32_t) :: status
+    status = pumice_mpi_read_boxes(reader, pumice_dtype_f32, reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), [c_loc(values)])
+  end function
+
+  !> Reads the box that starts at `start` to `values`, without the other ranks.
+  function read_f32(reader, start, values) result(status)
+    type(c_ptr), intent(in) :: reader
+    integer, intent(in) :: start(:)
+    real(c_float), intent(inout), contiguous, target :: values(..)
+    integer(c_int32_t) :: status
+    status = refused(boxes_fault(int(pumice_mpi_reader_rank(reader)), reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), 1))
+    if (status /= pumice_status_ok) return
+    status = c_reader_read(reader, pumice_dtype_f32, c_order(start - 1), c_order(shape(values)), c_loc(values))
+  end function
+
+  !> Collects the values of each rank on rank `root`, to `out`, which elsewhere may have size 0.
+  function gather_f32(comm, root, config, wire, values, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: root
+    integer(c_int32_t), intent(in) :: wire
+    real(c_float), intent(in), contiguous, target :: values(..)
+    real(c_float), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_gather(comm, int(root, c_int32_t), config, wire, pumice_dtype_f32, size(values, kind=c_size_t), &
+      c_loc(values), size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> Adds the values of all ranks; `bound` with the number `e` is that of each rank's values, or, if `is_total`, of the sum.
+  function all_reduce_f32(comm, bound, e, is_total, algorithm, values, sum, summary) result(status)
+    type(c_ptr), intent(in) :: comm
+    integer(c_int32_t), intent(in) :: bound, algorithm
+    real(c_double), intent(in) :: e
+    logical, intent(in) :: is_total
+    real(c_float), intent(in), contiguous, target :: values(..)
+    real(c_float), intent(inout), contiguous, target :: sum(..)
+    type(pumice_mpi_sum), intent(out) :: summary
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (size(sum) /= size(values)) status = refused('the sum must have as many values as each rank adds')
+    status = pumice_mpi_agree(comm, status)
+    if (status /= pumice_status_ok) return
+    status = c_all_reduce(comm, bound, e, merge(1_c_int32_t, 0_c_int32_t, is_total), algorithm, pumice_dtype_f32, &
+      size(values, kind=c_size_t), 1_c_size_t, [c_loc(values)], c_loc(sum), summary)
+  end function
+
+  ! The same for each type of values.
+
+  !> Writes an array of these extents, of which this rank has the box that starts at `start`; positions start at 1. It may
+  !> have no values.
+  function write_f64(comm, path, config, extents, start, values, n_bytes) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    character(*), intent(in) :: path
+    integer, intent(in) :: extents(:), start(:)
+    real(c_double), intent(in), contiguous, target :: values(..)
+    integer(c_int64_t), intent(out) :: n_bytes
+    integer(c_int32_t) :: status
+    status = pumice_mpi_write_boxes(comm, path, config, pumice_dtype_f64, extents, reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), [c_loc(values)], n_bytes)
+  end function
+
+  !> Reads the box that starts at `start` to `values`, together with all ranks; positions start at 1.
+  function read_all_f64(reader, start, values) result(status)
+    type(c_ptr), intent(in) :: reader
+    integer, intent(in) :: start(:)
+    real(c_double), intent(inout), contiguous, target :: values(..)
+    integer(c_int32_t) :: status
+    status = pumice_mpi_read_boxes(reader, pumice_dtype_f64, reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), [c_loc(values)])
+  end function
+
+  !> Reads the box that starts at `start` to `values`, without the other ranks.
+  function read_f64(reader, start, values) result(status)
+    type(c_ptr), intent(in) :: reader
+    integer, intent(in) :: start(:)
+    real(c_double), intent(inout), contiguous, target :: values(..)
+    integer(c_int32_t) :: status
+    status = refused(boxes_fault(int(pumice_mpi_reader_rank(reader)), reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), 1))
+    if (status /= pumice_status_ok) return
+    status = c_reader_read(reader, pumice_dtype_f64, c_order(start - 1), c_order(shape(values)), c_loc(values))
+  end function
+
+  !> Collects the values of each rank on rank `root`, to `out`, which elsewhere may have size 0.
+  function gather_f64(comm, root, config, wire, values, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: root
+    integer(c_int32_t), intent(in) :: wire
+    real(c_double), intent(in), contiguous, target :: values(..)
+    real(c_double), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_gather(comm, int(root, c_int32_t), config, wire, pumice_dtype_f64, size(values, kind=c_size_t), &
+      c_loc(values), size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> Adds the values of all ranks; `bound` with the number `e` is that of each rank's values, or, if `is_total`, of the sum.
+  function all_reduce_f64(comm, bound, e, is_total, algorithm, values, sum, summary) result(status)
+    type(c_ptr), intent(in) :: comm
+    integer(c_int32_t), intent(in) :: bound, algorithm
+    real(c_double), intent(in) :: e
+    logical, intent(in) :: is_total
+    real(c_double), intent(in), contiguous, target :: values(..)
+    real(c_double), intent(inout), contiguous, target :: sum(..)
+    type(pumice_mpi_sum), intent(out) :: summary
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (size(sum) /= size(values)) status = refused('the sum must have as many values as each rank adds')
+    status = pumice_mpi_agree(comm, status)
+    if (status /= pumice_status_ok) return
+    status = c_all_reduce(comm, bound, e, merge(1_c_int32_t, 0_c_int32_t, is_total), algorithm, pumice_dtype_f64, &
+      size(values, kind=c_size_t), 1_c_size_t, [c_loc(values)], c_loc(sum), summary)
+  end function
+
+  !> What is wrong with boxes of an array: '' if nothing. What the library can say in the order of Fortran it leaves to it.
+  function boxes_fault(n_axes, starts, counts, n_values) result(message)
+    integer, intent(in) :: n_axes, starts(:, :), counts(:, :), n_values
+    character(:), allocatable :: message
+    message = ''
+    if (n_values == 0) return
+    if (size(starts, 1) /= n_axes .or. size(counts, 1) /= n_axes) then
+      message = 'starts and counts must have one number for each axis of the array'
+    else if (size(starts, 2) /= n_values .or. size(counts, 2) /= n_values) then
+      message = 'starts, counts and values must have as many boxes as each other'
+    else if (any(starts < 1) .or. any(counts < 0)) then
+      message = 'a box starts before position 1, or has a negative extent'
+    end if
+  end function
+
+  !> The status for such a message, which pumice_last_error() then gives.
+  function refused(message) result(status)
+    character(*), intent(in) :: message
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (message /= '') status = c_refuse(message//c_null_char)
+  end function
+
+  !> Extents or positions in the order of C.
+  pure function c_order(numbers) result(reversed)
+    integer, intent(in) :: numbers(:)
+    integer(c_size_t) :: reversed(size(numbers))
+    reversed = int(numbers(size(numbers):1:-1), c_size_t)
+  end function
+
+  !> Those of several boxes, one after the other.
+  pure function c_orders(numbers) result(reversed)
+    integer, intent(in) :: numbers(:, :)
+    integer(c_size_t) :: reversed(size(numbers))
+    reversed = int(reshape(numbers(size(numbers, 1):1:-1, :), [size(numbers)]), c_size_t)
+  end function
+
+end module pumice_mpi

@@ -1,0 +1,271 @@
+/* Pumice for MPI: arrays that the ranks of a program share out, in files and on their way.
+ *
+ * Link with libpumice_mpi instead of libpumice: it has the functions of pumice.h, too.
+ *
+ * Made from the Rust source by `cargo xtask header`; do not edit. SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * The rules of pumice.h hold here, and these:
+ * - Functions are collective: all ranks of the communicator call them, with the same arguments but for their own boxes and
+ *   values. pumice_mpi_reader_read() and the properties of a reader are for one rank alone.
+ * - If a rank fails, or has other arguments than the rest, all ranks get the same status and message. None hangs. A
+ *   communicator or reader that is NULL is an error of the caller that only its own rank sees.
+ * - Handles may be used by one thread at a time. MPI_Init_thread needs MPI_THREAD_FUNNELED at least.
+ */
+
+#ifndef PUMICE_MPI_H
+#define PUMICE_MPI_H
+
+#include <mpi.h>
+#include "pumice.h"
+
+/**
+ * Whether values are compressed on their way.
+ */
+enum pumice_mpi_wire
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * Where that is quicker, as far as a short measurement of link and code tells; otherwise values arrive as they are.
+     */
+    PUMICE_MPI_WIRE_AUTO = 0,
+    /**
+     * Always.
+     */
+    PUMICE_MPI_WIRE_COMPRESSED = 1,
+    /**
+     * Never.
+     */
+    PUMICE_MPI_WIRE_PLAIN = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum pumice_mpi_wire pumice_mpi_wire;
+#else
+typedef int32_t pumice_mpi_wire;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How a sum is formed; its bits do not depend on it.
+ */
+enum pumice_mpi_sum_algorithm
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * The quickest for what link and code give, as far as a short measurement tells.
+     */
+    PUMICE_MPI_SUM_ALGORITHM_AUTO = 0,
+    /**
+     * Compressed, around a ring: each rank sends and receives the least.
+     */
+    PUMICE_MPI_SUM_ALGORITHM_RING = 1,
+    /**
+     * Compressed, by halves: the fewest messages.
+     */
+    PUMICE_MPI_SUM_ALGORITHM_HALVING = 2,
+    /**
+     * Without compression, by the MPI library.
+     */
+    PUMICE_MPI_SUM_ALGORITHM_PLAIN = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum pumice_mpi_sum_algorithm pumice_mpi_sum_algorithm;
+#else
+typedef int32_t pumice_mpi_sum_algorithm;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * A communicator of MPI that Pumice uses: a duplicate, so that its messages and those of the program stay apart.
+ */
+typedef struct pumice_mpi_comm pumice_mpi_comm;
+
+/**
+ * A Pumice file that all ranks of a communicator have open.
+ */
+typedef struct pumice_mpi_reader pumice_mpi_reader;
+
+/**
+ * What a transfer has cost and promises.
+ */
+typedef struct pumice_mpi_transfer {
+    /**
+     * The error of each value is at most this; 0 if all arrive as they are.
+     */
+    double abs_bound;
+    /**
+     * Bytes of values that this rank sent to others, compressed or not.
+     */
+    uint64_t sent_bytes;
+    /**
+     * 1 if values were compressed, otherwise 0.
+     */
+    int32_t is_compressed;
+} pumice_mpi_transfer;
+
+/**
+ * What a sum has cost and promises.
+ */
+typedef struct pumice_mpi_sum {
+    /**
+     * How many vectors were added.
+     */
+    uint64_t n_vectors;
+    /**
+     * The error of each value of the sum is at most this.
+     */
+    double abs_bound;
+    /**
+     * Bytes of values that this rank sent, compressed or not.
+     */
+    uint64_t sent_bytes;
+    /**
+     * A pumice_mpi_sum_algorithm: the one that was used.
+     */
+    int32_t algorithm;
+} pumice_mpi_sum;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Takes a duplicate of a communicator, together with all its ranks. NULL if that is not possible: MPI is not initialised,
+ * or the communicator is MPI_COMM_NULL or between two groups.
+ */
+struct pumice_mpi_comm *pumice_mpi_comm_new(MPI_Comm comm);
+
+/**
+ * As pumice_mpi_comm_new(), for a communicator of Fortran.
+ */
+struct pumice_mpi_comm *pumice_mpi_comm_new_f(MPI_Fint comm);
+
+/**
+ * Frees the duplicate, together with all ranks; the communicator that it was made of stays. After MPI_Finalize it does
+ * nothing but to free memory.
+ */
+void pumice_mpi_comm_free(struct pumice_mpi_comm *comm);
+
+/**
+ * Tells all ranks whether one of them has failed in something of its own: `status` is that of this rank, with the message
+ * of pumice_last_error(). All get that of the lowest rank that has failed; PUMICE_STATUS_OK if none has. So a rank that
+ * cannot go on does not leave the others waiting.
+ */
+pumice_status pumice_mpi_agree(const struct pumice_mpi_comm *comm,
+                               int32_t status);
+
+/**
+ * Writes an array of this type (a pumice_dtype) and shape to one file, together with all ranks; it has the bytes that one
+ * process writes, and appears under its name when it is complete. A rank gives the boxes that it has: `n_boxes`, which
+ * may be 0, with `rank` numbers each in `starts` and `counts`, and a pointer each in `values`. All boxes of all ranks
+ * make up the array. `n_bytes`, if not NULL, gets the size of the file.
+ */
+pumice_status pumice_mpi_write(const struct pumice_mpi_comm *comm,
+                               const char *path,
+                               const pumice_config *config,
+                               int32_t dtype,
+                               size_t rank,
+                               const size_t *shape,
+                               size_t n_boxes,
+                               const size_t *starts,
+                               const size_t *counts,
+                               const void *const *values,
+                               uint64_t *n_bytes);
+
+/**
+ * Opens a file, together with all ranks. `options` may be NULL.
+ */
+pumice_status pumice_mpi_reader_open(const struct pumice_mpi_comm *comm,
+                                     const char *path,
+                                     const pumice_decode_options *options,
+                                     struct pumice_mpi_reader **reader);
+
+/**
+ * Closes a file, together with all ranks.
+ */
+void pumice_mpi_reader_free(struct pumice_mpi_reader *reader);
+
+/**
+ * Element type of the array, a pumice_dtype; 0 on failure.
+ */
+int32_t pumice_mpi_reader_dtype(const struct pumice_mpi_reader *reader);
+
+/**
+ * Number of axes; 0 on failure.
+ */
+size_t pumice_mpi_reader_rank(const struct pumice_mpi_reader *reader);
+
+/**
+ * Extents, as many as pumice_mpi_reader_rank() says, which live as long as the reader; NULL on failure.
+ */
+const size_t *pumice_mpi_reader_shape(const struct pumice_mpi_reader *reader);
+
+/**
+ * As pumice_mpi_agree(), for the ranks that have a file open.
+ */
+pumice_status pumice_mpi_reader_agree(const struct pumice_mpi_reader *reader, int32_t status);
+
+/**
+ * Reads boxes, together with all ranks, each of which gives those that it wants, as for pumice_mpi_write(); also such
+ * that others read too, or none. `dtype` is the type that the values must have.
+ */
+pumice_status pumice_mpi_reader_read_all(const struct pumice_mpi_reader *reader,
+                                         int32_t dtype,
+                                         size_t n_boxes,
+                                         const size_t *starts,
+                                         const size_t *counts,
+                                         void *const *values);
+
+/**
+ * Reads one box, without the other ranks.
+ */
+pumice_status pumice_mpi_reader_read(const struct pumice_mpi_reader *reader,
+                                     int32_t dtype,
+                                     const size_t *start,
+                                     const size_t *count,
+                                     void *values);
+
+/**
+ * Collects the `n_values` values of each rank, which may differ, on rank `root`, in the order of ranks. There, `out` has
+ * room for all of them, `n_out`; elsewhere both may be 0. `config` has an absolute or a relative bound, or none
+ * (lossless); a relative one is for the range of all values. `wire` is a pumice_mpi_wire. `transfer` may be NULL.
+ */
+pumice_status pumice_mpi_gather(const struct pumice_mpi_comm *comm,
+                                int32_t root,
+                                const pumice_config *config,
+                                int32_t wire,
+                                int32_t dtype,
+                                size_t n_values,
+                                const void *values,
+                                size_t n_out,
+                                void *out,
+                                struct pumice_mpi_transfer *transfer);
+
+/**
+ * Adds vectors of `n_values` values and gives all ranks the sum, bit by bit the same. This rank has `n_vectors`, which
+ * may be 0, with a pointer each in `vectors`. `bound` (PUMICE_BOUND_ABS or PUMICE_BOUND_REL) with the number `e` is that
+ * of each vector; or, if `is_total` is not 0, that of the sum. `algorithm` is a pumice_mpi_sum_algorithm. `summary` may
+ * be NULL.
+ */
+pumice_status pumice_mpi_all_reduce(const struct pumice_mpi_comm *comm,
+                                    int32_t bound,
+                                    double e,
+                                    int32_t is_total,
+                                    int32_t algorithm,
+                                    int32_t dtype,
+                                    size_t n_values,
+                                    size_t n_vectors,
+                                    const void *const *vectors,
+                                    void *sum,
+                                    struct pumice_mpi_sum *summary);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PUMICE_MPI_H */

@@ -1,0 +1,104 @@
+//! Sums over all ranks.
+
+use std::ffi::c_void;
+
+use pumice::{Result, with_dtype};
+use pumice_mpi::{SumAlgorithm, SumBound};
+
+use super::{MpiComm, together};
+use crate::arguments::{OutPointer, dtype, slice, slice_mut};
+use crate::config;
+use crate::status::{Status, guard, invalid};
+
+/// How a sum is formed; its bits do not depend on it.
+#[derive(Clone, Copy)]
+#[repr(i32)]
+pub enum MpiSumAlgorithm {
+    /// The quickest for what link and code give, as far as a short measurement tells.
+    Auto = 0,
+    /// Compressed, around a ring: each rank sends and receives the least.
+    Ring = 1,
+    /// Compressed, by halves: the fewest messages.
+    Halving = 2,
+    /// Without compression, by the MPI library.
+    Plain = 3,
+}
+
+/// What a sum has cost and promises.
+#[repr(C)]
+pub struct MpiSum {
+    /// How many vectors were added.
+    pub n_vectors: u64,
+    /// The error of each value of the sum is at most this.
+    pub abs_bound: f64,
+    /// Bytes of values that this rank sent, compressed or not.
+    pub sent_bytes: u64,
+    /// A pumice_mpi_sum_algorithm: the one that was used.
+    pub algorithm: i32,
+}
+
+const ALGORITHMS: [(MpiSumAlgorithm, SumAlgorithm); 4] = [
+    (MpiSumAlgorithm::Auto, SumAlgorithm::Auto),
+    (MpiSumAlgorithm::Ring, SumAlgorithm::Ring),
+    (MpiSumAlgorithm::Halving, SumAlgorithm::Halving),
+    (MpiSumAlgorithm::Plain, SumAlgorithm::Plain),
+];
+
+/// The algorithm of this number.
+fn algorithm(number: i32) -> Result<SumAlgorithm> {
+    let known = ALGORITHMS.into_iter().find(|(known, _)| *known as i32 == number);
+    known
+        .map(|(_, algorithm)| algorithm)
+        .ok_or_else(|| invalid(format!("unknown algorithm {number}: use a PUMICE_MPI_SUM_ALGORITHM constant")))
+}
+
+/// Adds vectors of `n_values` values and gives all ranks the sum, bit by bit the same. This rank has `n_vectors`, which
+/// may be 0, with a pointer each in `vectors`. `bound` (PUMICE_BOUND_ABS or PUMICE_BOUND_REL) with the number `e` is that
+/// of each vector; or, if `is_total` is not 0, that of the sum. `algorithm` is a pumice_mpi_sum_algorithm. `summary` may
+/// be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_mpi_all_reduce(
+    comm: *const MpiComm,
+    bound: i32,
+    e: f64,
+    is_total: i32,
+    algorithm: i32,
+    dtype: i32,
+    n_values: usize,
+    n_vectors: usize,
+    vectors: *const *const c_void,
+    sum: *mut c_void,
+    summary: *mut MpiSum,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (comm, (bound, algorithm, dtype, vectors, summary)) = unsafe {
+            together(comm, || {
+                let bound = config::bound(bound, e)?;
+                let bound = if is_total == 0 { SumBound::Each(bound) } else { SumBound::Total(bound) };
+                let vectors = slice(vectors, n_vectors, "vectors")?;
+                let summary = OutPointer::optional(summary, "summary")?;
+                Ok((bound, self::algorithm(algorithm)?, self::dtype(dtype)?, vectors, summary))
+            })
+        }?;
+        let done = with_dtype!(dtype, T => {
+            // SAFETY: as the caller promises.
+            let arrays = unsafe {
+                let vectors = vectors.iter().map(|vector| slice(vector.cast::<T>(), n_values, "a vector"));
+                vectors.collect::<Result<Vec<&[T]>>>().and_then(|v| Ok((v, slice_mut(sum.cast::<T>(), n_values, "sum")?)))
+            };
+            let (vectors, sum) = pumice_mpi::agree(comm, arrays)?;
+            pumice_mpi::all_reduce(comm, &vectors, sum, bound, algorithm)
+        })?;
+        if let Some(summary) = summary {
+            let used = ALGORITHMS.into_iter().find(|(_, algorithm)| *algorithm == done.algorithm);
+            summary.set(MpiSum {
+                n_vectors: done.n_vectors,
+                abs_bound: done.abs_bound,
+                sent_bytes: done.sent_bytes,
+                algorithm: used.map_or(0, |(number, _)| number as i32),
+            });
+        }
+        Ok(())
+    })
+}
