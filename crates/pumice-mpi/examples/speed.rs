@@ -1,9 +1,10 @@
-//! How long collective writes, gathers and sums take with and without compression: `mpirun -n 4 speed --work write`.
+//! How long collective writes, messages and sums take with and without compression: `mpirun -n 4 speed --work write`.
 //!
 //! Prints one JSON object. Each time is the least of several runs, between barriers, on the slowest rank; plain MPI and
 //! Pumice take turns. `cargo xtask mpi bench` runs this over limited links and storage.
 #![allow(unsafe_code, reason = "the plain write is by the C functions of MPI")]
 
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
@@ -11,11 +12,11 @@ use clap::Parser;
 use mpi::collective::SystemOperation;
 use mpi::traits::*;
 use pumice::{Config, ErrorBound, Preset};
-use pumice_mpi::{LocalBox, SumAlgorithm, SumBound, Wire};
+use pumice_mpi::{LocalBox, SumAlgorithm, SumBound, Transfer, Wire};
 
 #[derive(Parser)]
 struct Arguments {
-    /// write, gather or sum
+    /// write, gather, all-gather, broadcast, scatter, all-to-all, send, sum or sum-in-parts
     #[arg(long)]
     work: String,
     /// MiB of each rank
@@ -74,6 +75,20 @@ fn least(world: &impl Communicator, runs: usize, ways: &mut [&mut dyn FnMut()]) 
         }
     }
     least
+}
+
+/// The least times of values sent by MPI, always compressed, and as `Auto` decides, which it tells.
+fn compare(
+    world: &impl Communicator,
+    runs: usize,
+    mut plain: impl FnMut(),
+    with: impl Fn(Wire) -> pumice::Result<Transfer>,
+    kind: &mut String,
+) -> Vec<f64> {
+    let with = |wire| with(wire).expect("values arrive").is_compressed;
+    let mut auto = || *kind = if with(Wire::Auto) { "compressed".into() } else { "plain".into() };
+    let mut compressed = || assert!(with(Wire::Compressed) || world.size() == 1);
+    least(world, runs, &mut [&mut plain, &mut compressed, &mut auto])
 }
 
 /// One file of all values, as MPI writes it, on the disk.
@@ -141,51 +156,97 @@ fn main() {
         }
         "gather" => {
             let root = world.process_at_rank(0);
-            let (mut plain, mut out) = (vec![0.0_f32; if rank == 0 { n * n_ranks } else { 0 }], Vec::new());
-            out.clone_from(&plain);
-            let mut other = out.clone();
-            let mut auto = || {
-                let done =
-                    pumice_mpi::gather(&world, 0, &values, &mut other, &config, Wire::Auto).expect("values arrive");
-                kind = if done.is_compressed { "compressed".into() } else { "plain".into() };
+            let mut plain = vec![0.0_f32; if rank == 0 { n * n_ranks } else { 0 }];
+            let mut out = plain.clone();
+            let out = RefCell::new(&mut out);
+            let with = |wire| pumice_mpi::gather(&world, 0, &values, &mut out.borrow_mut(), &config, wire);
+            let plain = || match rank {
+                0 => root.gather_into_root(&values[..], &mut plain[..]),
+                _ => root.gather_into(&values[..]),
             };
-            least(
-                &world,
-                runs,
-                &mut [
-                    &mut || match rank {
-                        0 => root.gather_into_root(&values[..], &mut plain[..]),
-                        _ => root.gather_into(&values[..]),
-                    },
-                    &mut || {
-                        let wire = Wire::Compressed;
-                        pumice_mpi::gather(&world, 0, &values, &mut out, &config, wire).expect("values arrive");
-                    },
-                    &mut auto,
-                ],
-            )
+            compare(&world, runs, plain, with, &mut kind)
         }
-        "sum" => {
+        "all-gather" => {
+            let (mut plain, mut out) = (vec![0.0_f32; n * n_ranks], vec![0.0_f32; n * n_ranks]);
+            let out = RefCell::new(&mut out);
+            let with = |wire| pumice_mpi::all_gather(&world, &values, &mut out.borrow_mut(), &config, wire);
+            let plain = || world.all_gather_into(&values[..], &mut plain[..]);
+            compare(&world, runs, plain, with, &mut kind)
+        }
+        "broadcast" => {
+            let root = world.process_at_rank(0);
+            let (mut plain, mut out) = (values.clone(), values.clone());
+            let out = RefCell::new(&mut out);
+            let with = |wire| pumice_mpi::broadcast(&world, 0, &mut out.borrow_mut(), &config, wire);
+            compare(&world, runs, || root.broadcast_into(&mut plain[..]), with, &mut kind)
+        }
+        "scatter" => {
+            let root = world.process_at_rank(0);
+            let all = if rank == 0 { values.repeat(n_ranks) } else { Vec::new() };
+            let (mut plain, mut out) = (vec![0.0_f32; n], vec![0.0_f32; n]);
+            let out = RefCell::new(&mut out);
+            let with = |wire| pumice_mpi::scatter(&world, 0, &all, &mut out.borrow_mut(), &config, wire);
+            let plain = || match rank {
+                0 => root.scatter_into_root(&all[..], &mut plain[..]),
+                _ => root.scatter_into(&mut plain[..]),
+            };
+            compare(&world, runs, plain, with, &mut kind)
+        }
+        "all-to-all" => {
+            let part = n / n_ranks;
+            let (values, counts) = (&values[..part * n_ranks], vec![part; n_ranks]);
+            let (mut plain, mut out) = (values.to_vec(), values.to_vec());
+            let out = RefCell::new(&mut out);
+            let with =
+                |wire| pumice_mpi::all_to_all(&world, values, &counts, &mut out.borrow_mut(), &counts, &config, wire);
+            compare(&world, runs, || world.all_to_all_into(values, &mut plain[..]), with, &mut kind)
+        }
+        "send" => {
+            // From rank 0 to rank 1.
+            let (mut plain, mut out) = (vec![0.0_f32; n], vec![0.0_f32; n]);
+            let out = RefCell::new(&mut out);
+            let with = |wire| match rank {
+                1 => pumice_mpi::receive(&world, 0, 0, &mut out.borrow_mut()),
+                _ if rank == 0 && n_ranks > 1 => pumice_mpi::send(&world, 1, 0, &values, &config, wire),
+                _ => panic!("send has two ranks"),
+            };
+            let plain = || {
+                match rank {
+                    0 => world.process_at_rank(1).send(&values[..]),
+                    _ => drop(world.process_at_rank(0).receive_into(&mut plain[..])),
+                };
+            };
+            compare(&world, runs, plain, with, &mut kind)
+        }
+        "sum" | "sum-in-parts" => {
             let bound = SumBound::Each(ErrorBound::Rel(arguments.rel));
-            let (mut plain, mut out, mut other) = (vec![0.0_f32; n], vec![0.0_f32; n], vec![0.0_f32; n]);
-            let mut auto = || {
-                let sum = pumice_mpi::all_reduce(&world, &[&values], &mut other, bound, SumAlgorithm::Auto);
-                kind = format!("{:?}", sum.expect("values are added").algorithm).to_lowercase();
+            let is_all = arguments.work == "sum";
+            let part = n / n_ranks;
+            let (mut plain, mut out) = (vec![0.0_f32; n], vec![0.0_f32; if is_all { n } else { part }]);
+            let mut with = |algorithm| {
+                let vectors = [&values[..part * n_ranks]];
+                let sum = if is_all {
+                    pumice_mpi::all_reduce(&world, &[&values], &mut out, bound, algorithm)
+                } else {
+                    let mine = rank * part..(rank + 1) * part;
+                    pumice_mpi::reduce_scatter(&world, &vectors, n_ranks * part, mine, &mut out, bound, algorithm)
+                };
+                format!("{:?}", sum.expect("values are added").algorithm).to_lowercase()
             };
-            least(
-                &world,
-                runs,
-                &mut [
-                    &mut || world.all_reduce_into(&values[..], &mut plain[..], SystemOperation::sum()),
-                    &mut || {
-                        let ring = SumAlgorithm::Ring;
-                        pumice_mpi::all_reduce(&world, &[&values], &mut out, bound, ring).expect("values are added");
-                    },
-                    &mut auto,
-                ],
-            )
+            let with = RefCell::new(&mut with);
+            let mut plainly = || {
+                if is_all {
+                    world.all_reduce_into(&values[..], &mut plain[..], SystemOperation::sum());
+                } else {
+                    let (all, mine) = (&values[..part * n_ranks], &mut plain[..part]);
+                    world.reduce_scatter_block_into(all, mine, SystemOperation::sum());
+                }
+            };
+            let (mut ring, mut auto) =
+                (|| drop(with.borrow_mut()(SumAlgorithm::Ring)), || kind = with.borrow_mut()(SumAlgorithm::Auto));
+            least(&world, runs, &mut [&mut plainly, &mut ring, &mut auto])
         }
-        other => panic!("{other} is none of write, gather and sum"),
+        other => panic!("there is no work {other}"),
     };
     if rank == 0 {
         let gigabytes = (4 * n) as f64 / 1e9;

@@ -3,9 +3,10 @@
 //! - [`write()`]: one Pumice file, written by all ranks together. It has the bytes that a single process writes, and any
 //!   laptop reads it.
 //! - [`Reader`]: boxes of such a file on any number of ranks, collectively or each rank alone.
-//! - [`gather`]: values of all ranks on one, compressed on their way.
-//! - [`all_reduce`]: sums of vectors of all ranks, which are sent as compressed integers, and have the same bits however the
-//!   vectors are shared out.
+//! - [`gather`], [`all_gather`], [`broadcast`], [`scatter`], [`all_to_all`], [`send`] and [`receive`]: values that are
+//!   compressed on their way from rank to rank.
+//! - [`all_reduce`], [`reduce_scatter`]: sums of vectors of all ranks, which are sent as compressed integers, and have the
+//!   same bits however the vectors are shared out.
 //!
 //! Everything that all ranks call together agrees on errors first: if one of them fails, all return the same error, and
 //! none waits for the others.
@@ -17,14 +18,16 @@ mod agreement;
 mod collective;
 mod exchange;
 mod files;
+mod link;
 mod local;
 mod messages;
 mod mpi_file;
 mod passes;
+mod pieces;
 mod sums;
 
 pub use agreement::agree;
 pub use files::{Reader, write};
 pub use local::{LocalBox, LocalBoxMut, Value};
-pub use messages::{Transfer, Wire, gather};
-pub use sums::{SumAlgorithm, SumBound, SumSummary, all_reduce};
+pub use messages::{Transfer, Wire, all_gather, all_to_all, broadcast, gather, receive, scatter, send};
+pub use sums::{SumAlgorithm, SumBound, SumSummary, all_reduce, reduce_scatter};

@@ -1,11 +1,12 @@
 //! Sums that are carried in compressed form: the same bits however vectors are shared out, and errors within the bound.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use mpi::traits::*;
 use pumice::{Element, ErrorBound};
-use pumice_mpi::{SumAlgorithm, SumBound, Value, all_reduce};
+use pumice_mpi::{SumAlgorithm, SumBound, Value, all_reduce, reduce_scatter};
 
 use crate::files::Random;
 
@@ -37,16 +38,49 @@ fn error_of<T: Element>(vectors: &[Vec<T>], i: usize, sum: T) -> f64 {
     (high + low).abs()
 }
 
+/// All of the first vectors on the first ranks: some may have none.
+fn vectors_here<'v, T>(world: &impl Communicator, vectors: &'v [Vec<T>]) -> Vec<&'v [T]> {
+    let (rank, n_ranks) = (world.rank() as usize, world.size() as usize);
+    let per_rank = vectors.len().div_ceil(n_ranks);
+    vectors.iter().skip(rank * per_rank).take(per_rank).map(Vec::as_slice).collect()
+}
+
+/// Parts of the sum that ranks ask for: one after the other, evenly or not; any, which overlap or leave values out.
+fn parts(rank: usize, n_ranks: usize, n: usize) -> [Range<usize>; 4] {
+    let cut = |i: usize| i * n / n_ranks;
+    // The last ranks have nothing, or all.
+    let uneven = |i: usize| (2 * i * n / n_ranks).min(n);
+    let any = (rank * 7919) % (n + 1);
+    [cut(rank)..cut(rank + 1), uneven(rank)..uneven(rank + 1), any..n.min(any + n / 2), n - cut(rank)..n]
+}
+
+/// Parts have the bits of the whole sum.
+fn check_parts<T: Value>(
+    world: &impl Communicator,
+    vectors: &[Vec<T>],
+    bound: SumBound,
+    algorithm: SumAlgorithm,
+    all_bits: &[u64],
+) {
+    let n = all_bits.len();
+    for part in parts(world.rank() as usize, world.size() as usize, n) {
+        let mut sum = vec![T::from_f64(7.0); part.len()];
+        let mine = vectors_here(world, vectors);
+        let summary =
+            reduce_scatter(world, &mine, n, part.clone(), &mut sum, bound, algorithm).expect("sums are formed");
+        assert_eq!(summary.n_vectors, vectors.len() as u64);
+        let bits: Vec<u64> = sum.iter().map(|x| x.to_bits_u64()).collect();
+        assert!(bits == all_bits[part.clone()], "{algorithm:?}, {part:?} of {n} values");
+    }
+}
+
 fn sum_of<T: Value>(
     world: &impl Communicator,
     vectors: &[Vec<T>],
     bound: SumBound,
     algorithm: SumAlgorithm,
 ) -> pumice::Result<(Vec<T>, f64)> {
-    let (rank, n_ranks) = (world.rank() as usize, world.size() as usize);
-    // All of the first vectors on the first ranks: some may have none.
-    let per_rank = vectors.len().div_ceil(n_ranks);
-    let mine: Vec<&[T]> = vectors.iter().skip(rank * per_rank).take(per_rank).map(Vec::as_slice).collect();
+    let mine = vectors_here(world, vectors);
     let mut sum = vec![T::from_f64(7.0); vectors[0].len()];
     let summary = all_reduce(world, &mine, &mut sum, bound, algorithm)?;
     assert_eq!(summary.n_vectors, vectors.len() as u64);
@@ -85,6 +119,7 @@ fn check<T: Value>(world: &impl Communicator, all_bits: &mut Vec<u64>) {
             }
             let bits: Vec<u64> = sum.iter().map(|x| x.to_bits_u64()).collect();
             assert!(first.get_or_insert_with(|| bits.clone()) == &bits, "{algorithm:?}, {n} values");
+            check_parts(world, &vectors, bound, algorithm, &bits);
         }
         all_bits.extend(first.unwrap_or_default());
     }
@@ -125,5 +160,26 @@ pub(crate) fn run(world: impl Communicator, folder: &Path) {
     let other = if world.rank() == 0 { 1e-3 } else { 1e-2 };
     if world.size() > 1 {
         refused(SumBound::Each(ErrorBound::Abs(other)), "bound");
+    }
+    let refused = |part: Range<usize>, n_out: usize, length: usize, words: &str| {
+        let (vector, mut sum, bound) = (vec![1.0_f32; 100], vec![0.0; n_out], SumBound::Each(ErrorBound::Abs(0.1)));
+        let done = reduce_scatter(&world, &[&vector], length, part, &mut sum, bound, SumAlgorithm::Auto);
+        let error = done.expect_err("the part is refused").to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    let last = world.rank() == world.size() - 1;
+    refused(0..10 + usize::from(last), 10, 100, "not a part of 10 values");
+    refused(if last { 95..105 } else { 0..10 }, 10, 100, "not a part");
+    refused(0..10, 10, 101, "a vector has 100 values");
+    if world.size() > 1 {
+        refused(0..10, 10, 100 + usize::from(last), "length of the sum");
+        let (vector, bound) = (vec![1.0_f32; 100], SumBound::Each(ErrorBound::Abs(0.1)));
+        let mut sum = vec![0.0; 100];
+        let mixed = if last {
+            reduce_scatter(&world, &[&vector], 100, 0..100, &mut sum, bound, SumAlgorithm::Ring)
+        } else {
+            all_reduce(&world, &[&vector], &mut sum, bound, SumAlgorithm::Ring)
+        };
+        assert!(mixed.expect_err("is refused").to_string().contains("do not agree on the operation"));
     }
 }
