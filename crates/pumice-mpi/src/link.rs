@@ -28,8 +28,8 @@ pub(crate) const SAMPLE: usize = 1 << 14;
 /// Bytes that are sent to measure a link: more than buffers on the way take at once.
 const MESSAGE: usize = 1 << 18;
 
-/// How often something is measured.
-const TIMES: usize = 3;
+/// How often something is measured, of which the least time counts.
+pub(crate) const TIMES: usize = 3;
 
 /// What compression must save at least, of the time without it: measurements are not exact.
 const MARGIN: f64 = 0.8;
@@ -41,8 +41,10 @@ pub(crate) struct Link {
     seconds_per_byte: f64,
 }
 
-/// Copies of a communicator may have fewer ranks in use, and find out for themselves.
-impl CommAttribute for Link {}
+impl CommAttribute for Link {
+    /// A copy of a communicator has the same links.
+    const CLONE_ON_DUP: bool = true;
+}
 
 impl Link {
     /// The links of a communicator, as all ranks together measure them the first time. `private` is a copy of it.

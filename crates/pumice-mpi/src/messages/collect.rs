@@ -37,7 +37,7 @@ pub fn gather<T: Value>(
     wire: Wire,
 ) -> Result<Transfer> {
     let mut job = Job::new::<T>(comm, "gather", Some(root), None, config, wire)?;
-    let counts = job.counts(values.len())?;
+    let counts = job.counts(values.len());
     let is_root = comm.rank() == root;
     agree(&job.comm, if is_root { check_total(&counts, out.len()) } else { Ok(()) })?;
     let others = (counts.iter().sum::<usize>() - counts[root as usize]) as f64;
@@ -79,7 +79,7 @@ pub fn all_gather<T: Value>(
     wire: Wire,
 ) -> Result<Transfer> {
     let mut job = Job::new::<T>(comm, "all_gather", None, None, config, wire)?;
-    let counts = job.counts(values.len())?;
+    let counts = job.counts(values.len());
     agree(&job.comm, check_total(&counts, out.len()))?;
     let (mine, all) = (values.len() as f64, out.len() as f64);
     job.decide(values, Load { encoded: mine, decoded: all, carried: all - mine })?;

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | plain | header, values |
 //! | compressed | header, pieces |
-//! | to be measured | header, the values of the first piece, header of the rest, the rest |
+//! | to be measured | header, some values that are measured, header of the rest, the rest |
 //! | not to send | header with the reason |
 
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use pumice::{Config, Error, ErrorKind, Result};
 use super::job::{ValueCode, ends_of, needs_range, resolve, settings_of};
 use super::{Transfer, Wire};
 use crate::collective::MAX_MESSAGE;
-use crate::link::{Link, Speed, is_quicker, sample};
+use crate::link::{Link, Speed, TIMES, is_quicker, sample};
 use crate::local::{Value, invalid};
 use crate::pieces::{Code, Outbox, PIECE, n_pieces};
 
@@ -26,8 +26,8 @@ use crate::pieces::{Code, Outbox, PIECE, n_pieces};
 /// As MPI's own sends of large messages, this may wait until the other rank receives. Two ranks that send to each other
 /// must not both send first; [`all_to_all`](super::all_to_all) exchanges values of many ranks.
 ///
-/// [`Wire::Auto`] sends the first 131,072 values as they are, and measures how long that takes, unless the ranks are known
-/// to share memory.
+/// [`Wire::Auto`] sends the first 98,304 values as they are, and measures how long that takes, unless the ranks are known to
+/// share memory. Messages below 262,144 values are not compressed.
 ///
 /// A relative bound refers to the range of these values. An error that keeps the values from being sent is also an error of
 /// the rank that receives, which does not wait for ever.
@@ -60,33 +60,45 @@ pub fn send<T: Value>(
         comm.process_at_rank(to).send_with_tag(&header.bytes()[..], tag);
     })?;
     let sender = Sender { comm, to, tag };
-    let bound = || resolve(&settings, if needs_range(&settings) { ends_of(values) } else { [f64::INFINITY; 2] });
+    let bound =
+        |values: &[T]| resolve(&settings, if needs_range(&settings) { ends_of(values) } else { [f64::INFINITY; 2] });
     let is_short = values.len() < 2 * PIECE;
     match wire {
         Wire::Compressed => {
-            let (code, abs_bound) = bound();
+            let (code, abs_bound) = bound(values);
             sender.header(&Header::of::<T>(Way::Compressed, values.len(), abs_bound), false);
             sender.compressed(values, &code, abs_bound)
         }
         Wire::Auto if !is_short && !Link::known(comm).is_some_and(Link::is_memory) => {
             // The receiver is ready when it has taken the header: what follows shows how quick the link is.
             sender.header(&Header::of::<T>(Way::Measured, values.len(), 0.0), true);
-            let (first, rest) = values.split_at(PIECE);
-            let start = mpi::time();
-            comm.process_at_rank(to).synchronous_send_with_tag(first, tag);
-            let plain = mpi::time() - start;
-            let (code, abs_bound) = bound();
-            let is_compressed = Speed::of(&code, sample(rest)).is_ok_and(|Speed { encoding, decoding, share }| {
-                is_quicker((encoding + decoding) * PIECE as f64 + share * plain, plain)
+            let (first, rest) = values.split_at(TIMES * PROBE);
+            let time = |values: &[T]| {
+                let start = mpi::time();
+                comm.process_at_rank(to).synchronous_send_with_tag(values, tag);
+                mpi::time() - start
+            };
+            let plain = first.chunks(PROBE).map(time).fold(f64::INFINITY, f64::min);
+            // The range of the sample will do for a measurement; it is not larger than that of all values.
+            let sample = sample(rest);
+            let speed = Speed::of(&bound(sample).0, sample);
+            let is_compressed = speed.is_ok_and(|Speed { encoding, decoding, share }| {
+                is_quicker((encoding + decoding) * PROBE as f64 + share * plain, plain)
             });
-            let way = if is_compressed { Way::Compressed } else { Way::Plain };
-            sender.header(&Header::of::<T>(way, rest.len(), abs_bound), false);
-            let sent = if is_compressed { sender.compressed(rest, &code, abs_bound)? } else { sender.plain(rest) };
+            if !is_compressed {
+                sender.header(&Header::of::<T>(Way::Plain, rest.len(), 0.0), false);
+                sender.plain(rest);
+                return Ok(Transfer { abs_bound: 0.0, is_compressed, sent_bytes: size_of_val(values) as u64 });
+            }
+            let (code, abs_bound) = bound(values);
+            sender.header(&Header::of::<T>(Way::Compressed, rest.len(), abs_bound), false);
+            let sent = sender.compressed(rest, &code, abs_bound)?;
             Ok(Transfer { sent_bytes: sent.sent_bytes + size_of_val(first) as u64, ..sent })
         }
         _ => {
             sender.header(&Header::of::<T>(Way::Plain, values.len(), 0.0), false);
-            Ok(sender.plain(values))
+            sender.plain(values);
+            Ok(Transfer { abs_bound: 0.0, is_compressed: false, sent_bytes: size_of_val(values) as u64 })
         }
     }
 }
@@ -109,10 +121,15 @@ pub fn receive<T: Value>(comm: &impl Communicator, from: i32, tag: i32, out: &mu
     if header.way != Way::Measured {
         return receiver.values(&header, out);
     }
-    let (first, rest) = out.split_at_mut(PIECE.min(out.len()));
-    comm.process_at_rank(from).receive_into_with_tag(first, tag);
+    let (first, rest) = out.split_at_mut(out.len().min(TIMES * PROBE));
+    for part in first.chunks_mut(PROBE) {
+        comm.process_at_rank(from).receive_into_with_tag(part, tag);
+    }
     receiver.values(&receiver.header()?, rest)
 }
+
+/// Values of a message that shows how quick the link is, and how many such messages there are.
+const PROBE: usize = 1 << 15;
 
 /// The tags that all MPI libraries have.
 const MAX_TAG: i32 = 32767;
@@ -197,11 +214,10 @@ impl<M: Communicator> Sender<'_, M> {
         }
     }
 
-    fn plain<T: Value>(&self, values: &[T]) -> Transfer {
+    fn plain<T: Value>(&self, values: &[T]) {
         for part in values.chunks(MAX_MESSAGE) {
             self.comm.process_at_rank(self.to).send_with_tag(part, self.tag);
         }
-        Transfer { abs_bound: 0.0, is_compressed: false, sent_bytes: size_of_val(values) as u64 }
     }
 
     fn compressed<T: Value>(&self, values: &[T], code: &ValueCode, abs_bound: f64) -> Result<Transfer> {
@@ -269,7 +285,7 @@ impl<M: Communicator> Receiver<'_, M> {
             Way::Compressed => n_pieces(n),
             Way::Plain => n.div_ceil(MAX_MESSAGE),
             Way::Measured => {
-                self.bytes();
+                (0..TIMES).for_each(|_| drop(self.bytes()));
                 return self.skip(&self.header()?);
             }
             Way::Refused => 0,

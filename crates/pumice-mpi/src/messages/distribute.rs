@@ -64,7 +64,7 @@ pub fn scatter<T: Value>(
     wire: Wire,
 ) -> Result<Transfer> {
     let mut job = Job::new::<T>(comm, "scatter", Some(root), None, config, wire)?;
-    let counts = job.counts(out.len())?;
+    let counts = job.counts(out.len());
     let total: usize = counts.iter().sum();
     let is_root = comm.rank() == root;
     agree(

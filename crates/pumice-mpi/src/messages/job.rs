@@ -9,7 +9,7 @@ use pumice::{Config, DecodeOptions, ErrorBound, Result};
 
 use super::{Transfer, Wire};
 use crate::agreement::{agree, check_same};
-use crate::collective::{gather_all, reduce};
+use crate::collective::reduce;
 use crate::link::{LEAST_VALUES, Link, Load, Speed, sample};
 use crate::local::{Value, invalid};
 use crate::pieces::Code;
@@ -58,10 +58,11 @@ impl<'a, M: Communicator> Job<'a, M> {
         Ok(Self { users, comm, wire, settings, abs_bound: 0.0, code, is_compressed: false, sent_bytes: 0 })
     }
 
-    /// A number of each rank.
-    pub(super) fn counts(&self, mine: usize) -> Result<Vec<usize>> {
-        let all = gather_all(&self.comm, &[mine as u64])?;
-        Ok(all.into_iter().flatten().map(|n| n as usize).collect())
+    /// The numbers of all ranks.
+    pub(super) fn counts(&self, mine: usize) -> Vec<usize> {
+        let mut all = vec![0_u64; self.comm.size() as usize];
+        self.comm.all_gather_into(&(mine as u64), &mut all[..]);
+        all.into_iter().map(|n| n as usize).collect()
     }
 
     /// Decides whether to compress, and finds the absolute bound if so. `values` are those that this rank gives.
