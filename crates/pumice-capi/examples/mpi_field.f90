@@ -63,6 +63,31 @@ program mpi_field
   vector = [(sin(0.01d0 * i) * n_ranks * (n_ranks + 1) / 2, i = 1, size(vector))]
   if (any(abs(total - vector) > bound + 1d-12)) call fail('the sum is wrong')
 
+  ! As many values of it on each rank as it needs, and the rest.
+  first = rank * size(vector) / n_ranks + 1
+  last = (rank + 1) * size(vector) / n_ranks
+  call check(pumice_mpi_reduce_scatter(comm, pumice_bound_abs, bound, .true., pumice_mpi_sum_algorithm_ring, &
+    vector / (n_ranks * (n_ranks + 1) / 2), first, total(first:last), summary))
+  if (any(abs(total(first:last) * ((n_ranks + 1) / 2d0) - vector(first:last)) > bound * n_ranks)) &
+    call fail('a part of the sum is wrong')
+  call check(pumice_mpi_all_gather(comm, config, pumice_mpi_wire_compressed, vector(first:last), total, transfer))
+  if (any(abs(total - vector) > bound)) call fail('the bound is broken in what all gathered')
+  if (rank > 0) total = 0
+  call check(pumice_mpi_broadcast(comm, 0, config, pumice_mpi_wire_compressed, total, transfer))
+  if (any(abs(total - vector) > 2 * bound)) call fail('the bound is broken in what was broadcast')
+  total(first:last) = 0
+  call check(pumice_mpi_scatter(comm, 0, config, pumice_mpi_wire_plain, vector, total(first:last), transfer))
+  if (any(total(first:last) /= vector(first:last))) call fail('other values were dealt out')
+  ! One value for each rank, and one from each.
+  call check(pumice_mpi_all_to_all(comm, config, pumice_mpi_wire_auto, vector(:n_ranks), [(1, i = 1, n_ranks)], &
+    total(:n_ranks), [(1, i = 1, n_ranks)], transfer))
+  if (any(abs(total(:n_ranks) - vector(rank + 1)) > bound)) call fail('the bound is broken in what all sent to all')
+  if (rank == 0 .and. n_ranks > 1) call check(pumice_mpi_send(comm, 1, 5, config, pumice_mpi_wire_compressed, vector, transfer))
+  if (rank == 1) then
+    call check(pumice_mpi_receive(comm, 0, 5, total, transfer))
+    if (any(abs(total - vector) > bound)) call fail('the bound is broken in what was received')
+  end if
+
   ! What only one rank does wrong, all are told; none hangs.
   status = pumice_mpi_write(comm, 'field.pum', config, [nx, ny, nz], [1, merge(0, 1, rank == n_ranks - 1), 1], mine, n_bytes)
   if (status /= pumice_status_invalid_argument) call fail('a wrong position was taken')

@@ -97,6 +97,23 @@ int main(int argc, char **argv)
     for (int i = 0; i < 1000; i++)
         expect(fabs(sum[i] - sin(0.01 * i) * n_ranks * (n_ranks + 1) / 2) <= bound + 1e-12, "the sum is wrong");
 
+    /* A state that all ranks keep: the same bits everywhere, the sender included. */
+    for (int i = 0; i < 1000; i++)
+        vector[i] = rank == 0 ? sum[i] : 0.0;
+    check(pumice_mpi_broadcast(comm, 0, config, PUMICE_MPI_WIRE_COMPRESSED, PUMICE_DTYPE_F64, 1000, vector, &transfer));
+    for (int i = 0; i < 1000; i++)
+        expect(fabs(vector[i] - sum[i]) <= bound, "the bound is broken in what was broadcast");
+
+    /* Around a ring of ranks. */
+    if (n_ranks > 1) {
+        int next = (rank + 1) % n_ranks, previous = (rank + n_ranks - 1) % n_ranks;
+        for (int turn = 0; turn < 2; turn++)
+            if ((rank + turn) % 2 == 0)
+                check(pumice_mpi_send(comm, next, 3, config, PUMICE_MPI_WIRE_AUTO, PUMICE_DTYPE_F64, 1000, vector, NULL));
+            else
+                check(pumice_mpi_receive(comm, previous, 3, PUMICE_DTYPE_F64, 1000, sum, NULL));
+    }
+
     /* What only one rank does wrong, all are told; none hangs. */
     start[0] += rank == n_ranks - 1;
     pumice_status status = pumice_mpi_write(comm, "heat.pum", config, rank == 0 ? 7 : PUMICE_DTYPE_F32, 2, shape, 1, start,

@@ -31,7 +31,8 @@ module pumice_mpi
   public :: pumice_mpi_comm_new, pumice_mpi_comm_free, pumice_mpi_agree, pumice_mpi_write, pumice_mpi_write_boxes, &
     pumice_mpi_reader_open, pumice_mpi_reader_free, pumice_mpi_reader_dtype, pumice_mpi_reader_rank, &
     pumice_mpi_reader_shape, pumice_mpi_reader_read_all, pumice_mpi_read_boxes, pumice_mpi_reader_read, &
-    pumice_mpi_gather, pumice_mpi_all_reduce
+    pumice_mpi_gather, pumice_mpi_all_gather, pumice_mpi_broadcast, pumice_mpi_scatter, pumice_mpi_all_to_all, &
+    pumice_mpi_send, pumice_mpi_receive, pumice_mpi_all_reduce, pumice_mpi_reduce_scatter
 
   interface
     function c_refuse(message) result(r) bind(C, name='pumice_refuse')
@@ -135,6 +136,70 @@ module pumice_mpi
       type(pumice_mpi_sum), intent(out) :: summary
       integer(c_int32_t) :: r
     end function
+    function c_all_gather(comm, config, wire, dtype, n_values, values, n_out, out, transfer) &
+        result(r) bind(C, name='pumice_mpi_all_gather')
+      import
+      type(c_ptr), value :: comm, config, values, out
+      integer(c_int32_t), value :: wire, dtype
+      integer(c_size_t), value :: n_values, n_out
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_broadcast(comm, root, config, wire, dtype, n_values, values, transfer) &
+        result(r) bind(C, name='pumice_mpi_broadcast')
+      import
+      type(c_ptr), value :: comm, config, values
+      integer(c_int32_t), value :: root, wire, dtype
+      integer(c_size_t), value :: n_values
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_scatter(comm, root, config, wire, dtype, n_values, values, n_out, out, transfer) &
+        result(r) bind(C, name='pumice_mpi_scatter')
+      import
+      type(c_ptr), value :: comm, config, values, out
+      integer(c_int32_t), value :: root, wire, dtype
+      integer(c_size_t), value :: n_values, n_out
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_all_to_all(comm, config, wire, dtype, values, counts, out, out_counts, transfer) &
+        result(r) bind(C, name='pumice_mpi_all_to_all')
+      import
+      type(c_ptr), value :: comm, config, values, out
+      integer(c_int32_t), value :: wire, dtype
+      integer(c_size_t), intent(in) :: counts(*), out_counts(*)
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_send(comm, to, tag, config, wire, dtype, n_values, values, transfer) &
+        result(r) bind(C, name='pumice_mpi_send')
+      import
+      type(c_ptr), value :: comm, config, values
+      integer(c_int32_t), value :: to, tag, wire, dtype
+      integer(c_size_t), value :: n_values
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_receive(comm, from, tag, dtype, n_out, out, transfer) result(r) bind(C, name='pumice_mpi_receive')
+      import
+      type(c_ptr), value :: comm, out
+      integer(c_int32_t), value :: from, tag, dtype
+      integer(c_size_t), value :: n_out
+      type(pumice_mpi_transfer), intent(out) :: transfer
+      integer(c_int32_t) :: r
+    end function
+    function c_reduce_scatter(comm, bound, e, is_total, algorithm, dtype, n_values, n_vectors, vectors, first, n_out, &
+        sum, summary) result(r) bind(C, name='pumice_mpi_reduce_scatter')
+      import
+      type(c_ptr), value :: comm, sum
+      integer(c_int32_t), value :: bound, is_total, algorithm, dtype
+      real(c_double), value :: e
+      integer(c_size_t), value :: n_values, n_vectors, first, n_out
+      type(c_ptr), intent(in) :: vectors(*)
+      type(pumice_mpi_sum), intent(out) :: summary
+      integer(c_int32_t) :: r
+    end function
   end interface
 
   interface pumice_mpi_write
@@ -148,6 +213,27 @@ module pumice_mpi
   end interface
   interface pumice_mpi_gather
     module procedure gather_f32, gather_f64
+  end interface
+  interface pumice_mpi_all_gather
+    module procedure all_gather_f32, all_gather_f64
+  end interface
+  interface pumice_mpi_broadcast
+    module procedure broadcast_f32, broadcast_f64
+  end interface
+  interface pumice_mpi_scatter
+    module procedure scatter_f32, scatter_f64
+  end interface
+  interface pumice_mpi_all_to_all
+    module procedure all_to_all_f32, all_to_all_f64
+  end interface
+  interface pumice_mpi_send
+    module procedure send_f32, send_f64
+  end interface
+  interface pumice_mpi_receive
+    module procedure receive_f32, receive_f64
+  end interface
+  interface pumice_mpi_reduce_scatter
+    module procedure reduce_scatter_f32, reduce_scatter_f64
   end interface
   interface pumice_mpi_all_reduce
     module procedure all_reduce_f32, all_reduce_f64
@@ -266,6 +352,108 @@ contains
       c_loc(values), size(out, kind=c_size_t), c_loc(out), transfer)
   end function
 
+  !> As pumice_mpi_gather, but all ranks get all values: the same bits everywhere.
+  function all_gather_f32(comm, config, wire, values, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer(c_int32_t), intent(in) :: wire
+    real(c_float), intent(in), contiguous, target :: values(..)
+    real(c_float), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_all_gather(comm, config, wire, pumice_dtype_f32, size(values, kind=c_size_t), c_loc(values), &
+      size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> Gives all ranks the values of rank `root`, in place: the same bits everywhere, also on `root`.
+  function broadcast_f32(comm, root, config, wire, values, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: root
+    integer(c_int32_t), intent(in) :: wire
+    real(c_float), intent(inout), contiguous, target :: values(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_broadcast(comm, int(root, c_int32_t), config, wire, pumice_dtype_f32, size(values, kind=c_size_t), &
+      c_loc(values), transfer)
+  end function
+
+  !> Deals out the values of rank `root`, to each as many as its `out` has; elsewhere, `values` may have size 0.
+  function scatter_f32(comm, root, config, wire, values, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: root
+    integer(c_int32_t), intent(in) :: wire
+    real(c_float), intent(in), contiguous, target :: values(..)
+    real(c_float), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_scatter(comm, int(root, c_int32_t), config, wire, pumice_dtype_f32, size(values, kind=c_size_t), &
+      c_loc(values), size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> Each rank sends counts(i) of its values to rank i - 1, and gets out_counts(i) of it. There is a count for each rank.
+  function all_to_all_f32(comm, config, wire, values, counts, out, out_counts, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer(c_int32_t), intent(in) :: wire
+    integer, intent(in) :: counts(:), out_counts(:)
+    real(c_float), intent(in), contiguous, target :: values(..)
+    real(c_float), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (any(counts < 0) .or. any(out_counts < 0)) then
+      status = refused('a count is negative')
+    else if (sum(int(counts, c_size_t)) /= size(values, kind=c_size_t) .or. &
+        sum(int(out_counts, c_size_t)) /= size(out, kind=c_size_t)) then
+      status = refused('counts must add up to the size of values, and out_counts to that of out')
+    end if
+    status = pumice_mpi_agree(comm, status)
+    if (status /= pumice_status_ok) return
+    status = c_all_to_all(comm, config, wire, pumice_dtype_f32, c_loc(values), int(counts, c_size_t), c_loc(out), &
+      int(out_counts, c_size_t), transfer)
+  end function
+
+  !> Sends values to rank `to`, which calls pumice_mpi_receive with the same tag.
+  function send_f32(comm, to, tag, config, wire, values, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: to, tag
+    integer(c_int32_t), intent(in) :: wire
+    real(c_float), intent(in), contiguous, target :: values(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_send(comm, int(to, c_int32_t), int(tag, c_int32_t), config, wire, pumice_dtype_f32, &
+      size(values, kind=c_size_t), c_loc(values), transfer)
+  end function
+
+  !> Receives what rank `from` sends with this tag: as many values, of the same type.
+  function receive_f32(comm, from, tag, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm
+    integer, intent(in) :: from, tag
+    real(c_float), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_receive(comm, int(from, c_int32_t), int(tag, c_int32_t), pumice_dtype_f32, size(out, kind=c_size_t), &
+      c_loc(out), transfer)
+  end function
+
+  !> As pumice_mpi_all_reduce, but this rank gets only the part of the sum that begins at position `first`, to `total`.
+  function reduce_scatter_f32(comm, bound, e, is_total, algorithm, values, first, total, summary) result(status)
+    type(c_ptr), intent(in) :: comm
+    integer(c_int32_t), intent(in) :: bound, algorithm
+    real(c_double), intent(in) :: e
+    logical, intent(in) :: is_total
+    real(c_float), intent(in), contiguous, target :: values(..)
+    integer, intent(in) :: first
+    real(c_float), intent(inout), contiguous, target :: total(..)
+    type(pumice_mpi_sum), intent(out) :: summary
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (first < 1) status = refused('a part of the sum starts before position 1')
+    status = pumice_mpi_agree(comm, status)
+    if (status /= pumice_status_ok) return
+    status = c_reduce_scatter(comm, bound, e, merge(1_c_int32_t, 0_c_int32_t, is_total), algorithm, pumice_dtype_f32, &
+      size(values, kind=c_size_t), 1_c_size_t, [c_loc(values)], int(first - 1, c_size_t), size(total, kind=c_size_t), &
+      c_loc(total), summary)
+  end function
+
   !> Adds the values of all ranks; `bound` with the number `e` is that of each rank's values, or, if `is_total`, of the sum.
   function all_reduce_f32(comm, bound, e, is_total, algorithm, values, sum, summary) result(status)
     type(c_ptr), intent(in) :: comm
@@ -332,6 +520,108 @@ contains
     integer(c_int32_t) :: status
     status = c_gather(comm, int(root, c_int32_t), config, wire, pumice_dtype_f64, size(values, kind=c_size_t), &
       c_loc(values), size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> As pumice_mpi_gather, but all ranks get all values: the same bits everywhere.
+  function all_gather_f64(comm, config, wire, values, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer(c_int32_t), intent(in) :: wire
+    real(c_double), intent(in), contiguous, target :: values(..)
+    real(c_double), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_all_gather(comm, config, wire, pumice_dtype_f64, size(values, kind=c_size_t), c_loc(values), &
+      size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> Gives all ranks the values of rank `root`, in place: the same bits everywhere, also on `root`.
+  function broadcast_f64(comm, root, config, wire, values, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: root
+    integer(c_int32_t), intent(in) :: wire
+    real(c_double), intent(inout), contiguous, target :: values(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_broadcast(comm, int(root, c_int32_t), config, wire, pumice_dtype_f64, size(values, kind=c_size_t), &
+      c_loc(values), transfer)
+  end function
+
+  !> Deals out the values of rank `root`, to each as many as its `out` has; elsewhere, `values` may have size 0.
+  function scatter_f64(comm, root, config, wire, values, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: root
+    integer(c_int32_t), intent(in) :: wire
+    real(c_double), intent(in), contiguous, target :: values(..)
+    real(c_double), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_scatter(comm, int(root, c_int32_t), config, wire, pumice_dtype_f64, size(values, kind=c_size_t), &
+      c_loc(values), size(out, kind=c_size_t), c_loc(out), transfer)
+  end function
+
+  !> Each rank sends counts(i) of its values to rank i - 1, and gets out_counts(i) of it. There is a count for each rank.
+  function all_to_all_f64(comm, config, wire, values, counts, out, out_counts, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer(c_int32_t), intent(in) :: wire
+    integer, intent(in) :: counts(:), out_counts(:)
+    real(c_double), intent(in), contiguous, target :: values(..)
+    real(c_double), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (any(counts < 0) .or. any(out_counts < 0)) then
+      status = refused('a count is negative')
+    else if (sum(int(counts, c_size_t)) /= size(values, kind=c_size_t) .or. &
+        sum(int(out_counts, c_size_t)) /= size(out, kind=c_size_t)) then
+      status = refused('counts must add up to the size of values, and out_counts to that of out')
+    end if
+    status = pumice_mpi_agree(comm, status)
+    if (status /= pumice_status_ok) return
+    status = c_all_to_all(comm, config, wire, pumice_dtype_f64, c_loc(values), int(counts, c_size_t), c_loc(out), &
+      int(out_counts, c_size_t), transfer)
+  end function
+
+  !> Sends values to rank `to`, which calls pumice_mpi_receive with the same tag.
+  function send_f64(comm, to, tag, config, wire, values, transfer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    integer, intent(in) :: to, tag
+    integer(c_int32_t), intent(in) :: wire
+    real(c_double), intent(in), contiguous, target :: values(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_send(comm, int(to, c_int32_t), int(tag, c_int32_t), config, wire, pumice_dtype_f64, &
+      size(values, kind=c_size_t), c_loc(values), transfer)
+  end function
+
+  !> Receives what rank `from` sends with this tag: as many values, of the same type.
+  function receive_f64(comm, from, tag, out, transfer) result(status)
+    type(c_ptr), intent(in) :: comm
+    integer, intent(in) :: from, tag
+    real(c_double), intent(inout), contiguous, target :: out(..)
+    type(pumice_mpi_transfer), intent(out) :: transfer
+    integer(c_int32_t) :: status
+    status = c_receive(comm, int(from, c_int32_t), int(tag, c_int32_t), pumice_dtype_f64, size(out, kind=c_size_t), &
+      c_loc(out), transfer)
+  end function
+
+  !> As pumice_mpi_all_reduce, but this rank gets only the part of the sum that begins at position `first`, to `total`.
+  function reduce_scatter_f64(comm, bound, e, is_total, algorithm, values, first, total, summary) result(status)
+    type(c_ptr), intent(in) :: comm
+    integer(c_int32_t), intent(in) :: bound, algorithm
+    real(c_double), intent(in) :: e
+    logical, intent(in) :: is_total
+    real(c_double), intent(in), contiguous, target :: values(..)
+    integer, intent(in) :: first
+    real(c_double), intent(inout), contiguous, target :: total(..)
+    type(pumice_mpi_sum), intent(out) :: summary
+    integer(c_int32_t) :: status
+    status = pumice_status_ok
+    if (first < 1) status = refused('a part of the sum starts before position 1')
+    status = pumice_mpi_agree(comm, status)
+    if (status /= pumice_status_ok) return
+    status = c_reduce_scatter(comm, bound, e, merge(1_c_int32_t, 0_c_int32_t, is_total), algorithm, pumice_dtype_f64, &
+      size(values, kind=c_size_t), 1_c_size_t, [c_loc(values)], int(first - 1, c_size_t), size(total, kind=c_size_t), &
+      c_loc(total), summary)
   end function
 
   !> Adds the values of all ranks; `bound` with the number `e` is that of each rank's values, or, if `is_total`, of the sum.

@@ -232,8 +232,9 @@ pumice_status pumice_mpi_reader_read(const struct pumice_mpi_reader *reader,
 
 /**
  * Collects the `n_values` values of each rank, which may differ, on rank `root`, in the order of ranks. There, `out` has
- * room for all of them, `n_out`; elsewhere both may be 0. `config` has an absolute or a relative bound, or none
- * (lossless); a relative one is for the range of all values. `wire` is a pumice_mpi_wire. `transfer` may be NULL.
+ * room for all of them, `n_out`; elsewhere both may be 0. `config` has an absolute or a relative bound, a point-wise relative
+ * one, or none (lossless); a relative one is for the range of all values. `wire` is a pumice_mpi_wire. `transfer` may be
+ * NULL. The values of `root` itself stay exact.
  */
 pumice_status pumice_mpi_gather(const struct pumice_mpi_comm *comm,
                                 int32_t root,
@@ -245,6 +246,90 @@ pumice_status pumice_mpi_gather(const struct pumice_mpi_comm *comm,
                                 size_t n_out,
                                 void *out,
                                 struct pumice_mpi_transfer *transfer);
+
+/**
+ * As pumice_mpi_gather(), but all ranks get all values: the same bits, also those whose values they are.
+ */
+pumice_status pumice_mpi_all_gather(const struct pumice_mpi_comm *comm,
+                                    const pumice_config *config,
+                                    int32_t wire,
+                                    int32_t dtype,
+                                    size_t n_values,
+                                    const void *values,
+                                    size_t n_out,
+                                    void *out,
+                                    struct pumice_mpi_transfer *transfer);
+
+/**
+ * Gives all ranks the values of rank `root`, in place: all ranks get the same bits, and so does `root`, whose values are
+ * replaced by what the others get. For the other arguments see pumice_mpi_gather().
+ */
+pumice_status pumice_mpi_broadcast(const struct pumice_mpi_comm *comm,
+                                   int32_t root,
+                                   const pumice_config *config,
+                                   int32_t wire,
+                                   int32_t dtype,
+                                   size_t n_values,
+                                   void *values,
+                                   struct pumice_mpi_transfer *transfer);
+
+/**
+ * Deals out the `n_values` values of rank `root`, in the order of ranks: each gets `n_out`, which may differ. Elsewhere,
+ * `values` may be NULL and `n_values` 0. What `root` itself gets stays exact. For the other arguments see
+ * pumice_mpi_gather().
+ */
+pumice_status pumice_mpi_scatter(const struct pumice_mpi_comm *comm,
+                                 int32_t root,
+                                 const pumice_config *config,
+                                 int32_t wire,
+                                 int32_t dtype,
+                                 size_t n_values,
+                                 const void *values,
+                                 size_t n_out,
+                                 void *out,
+                                 struct pumice_mpi_transfer *transfer);
+
+/**
+ * Each rank sends values to each. `values` are those for rank 0, then those for rank 1 and so on, as many as `counts` say,
+ * which has a number for each rank; `out` gets those of rank 0, then those of rank 1 and so on, as many as `out_counts` say.
+ * What a rank sends to itself stays exact. For the other arguments see pumice_mpi_gather().
+ */
+pumice_status pumice_mpi_all_to_all(const struct pumice_mpi_comm *comm,
+                                    const pumice_config *config,
+                                    int32_t wire,
+                                    int32_t dtype,
+                                    const void *values,
+                                    const size_t *counts,
+                                    void *out,
+                                    const size_t *out_counts,
+                                    struct pumice_mpi_transfer *transfer);
+
+/**
+ * Sends values to rank `to`, which calls pumice_mpi_receive() with the same tag, from 0 to 32767. Only these two ranks take
+ * part, and two that send to each other must not both send first. A NULL or unknown argument is an error of this rank, of
+ * which the other is not told.
+ */
+pumice_status pumice_mpi_send(const struct pumice_mpi_comm *comm,
+                              int32_t to,
+                              int32_t tag,
+                              const pumice_config *config,
+                              int32_t wire,
+                              int32_t dtype,
+                              size_t n_values,
+                              const void *values,
+                              struct pumice_mpi_transfer *transfer);
+
+/**
+ * Receives what rank `from` sends with this tag: as many values, of the same type. A message of another number or type is an
+ * error, and is gone then. `transfer` may be NULL.
+ */
+pumice_status pumice_mpi_receive(const struct pumice_mpi_comm *comm,
+                                 int32_t from,
+                                 int32_t tag,
+                                 int32_t dtype,
+                                 size_t n_out,
+                                 void *out,
+                                 struct pumice_mpi_transfer *transfer);
 
 /**
  * Adds vectors of `n_values` values and gives all ranks the sum, bit by bit the same. This rank has `n_vectors`, which
@@ -263,6 +348,24 @@ pumice_status pumice_mpi_all_reduce(const struct pumice_mpi_comm *comm,
                                     const void *const *vectors,
                                     void *sum,
                                     struct pumice_mpi_sum *summary);
+
+/**
+ * As pumice_mpi_all_reduce(), but this rank gets only the `n_out` values of the sum from `first` on. Ranks may ask for any
+ * part; the least is sent if their parts follow one another and make up the sum.
+ */
+pumice_status pumice_mpi_reduce_scatter(const struct pumice_mpi_comm *comm,
+                                        int32_t bound,
+                                        double e,
+                                        int32_t is_total,
+                                        int32_t algorithm,
+                                        int32_t dtype,
+                                        size_t n_values,
+                                        size_t n_vectors,
+                                        const void *const *vectors,
+                                        size_t first,
+                                        size_t n_out,
+                                        void *sum,
+                                        struct pumice_mpi_sum *summary);
 
 #ifdef __cplusplus
 }  // extern "C"

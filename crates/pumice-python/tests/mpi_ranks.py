@@ -64,6 +64,25 @@ def messages() -> None:
             assert np.array_equal(np.isnan(done.values), np.isnan(whole))
         else:
             assert done.values is None
+    everywhere = pumice.mpi.allgather(world, whole[mine], wire="compressed", abs=1e-3).values
+    assert len(set(world.allgather(everywhere.tobytes()))) == 1
+    assert np.nanmax(np.abs(everywhere.astype("float64") - whole)) <= 1e-3
+    state = whole.copy() if world.rank == 0 else np.empty_like(whole)
+    pumice.mpi.bcast(world, state, wire="compressed", abs=1e-3)
+    assert len(set(world.allgather(state.tobytes()))) == 1 and np.nanmax(np.abs(state - whole)) <= 1.01e-3
+    dealt = np.empty_like(whole[mine])
+    pumice.mpi.scatter(world, whole if world.rank == 0 else None, dealt, wire="compressed", abs=1e-3)
+    assert np.nanmax(np.abs(dealt - whole[mine]), initial=0) <= 1.01e-3
+    sent = [whole[: 10 * (world.rank + to)] for to in range(world.size)]
+    received = pumice.mpi.alltoall(world, sent, wire="compressed", abs=1e-3).values
+    assert [len(part) for part in received] == [10 * (world.rank + of) for of in range(world.size)]
+    assert all(np.nanmax(np.abs(part - whole[: len(part)]), initial=0) <= 1.01e-3 for part in received)
+    if world.size > 1 and world.rank == 0:
+        pumice.mpi.send(world, whole, 1, tag=3, wire="compressed", abs=1e-3)
+    elif world.rank == 1:
+        target = np.empty_like(whole)
+        assert pumice.mpi.recv(world, target, 0, tag=3).is_compressed
+        assert np.nanmax(np.abs(target - whole)) <= 1.01e-3
     sums = []
     for algorithm in ("auto", "ring", "halving", "plain"):
         done = pumice.mpi.allreduce(world, [whole] * (world.rank + 1), abs=1e-3, algorithm=algorithm)
@@ -72,6 +91,8 @@ def messages() -> None:
         assert np.nanmax(np.abs(done.values.astype("float64") - n * whole.astype("float64"))) <= done.abs_bound
         sums.append(done.values.tobytes())
     assert len(set(sums)) == 1
+    part = pumice.mpi.reduce_scatter(world, [whole] * (world.rank + 1), mine, abs=1e-3, algorithm="ring")
+    assert part.values.tobytes() == np.frombuffer(sums[0], "float32")[mine].tobytes()
 
 
 def failures() -> None:

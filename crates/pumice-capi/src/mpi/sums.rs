@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use pumice::{Result, with_dtype};
-use pumice_mpi::{SumAlgorithm, SumBound};
+use pumice::{DType, Result, with_dtype};
+use pumice_mpi::{SumAlgorithm, SumBound, SumSummary};
 
 use super::{MpiComm, together};
 use crate::arguments::{OutPointer, dtype, slice, slice_mut};
@@ -52,6 +52,55 @@ fn algorithm(number: i32) -> Result<SumAlgorithm> {
         .ok_or_else(|| invalid(format!("unknown algorithm {number}: use a PUMICE_MPI_SUM_ALGORITHM constant")))
 }
 
+/// What all sums ask for.
+struct Asked<'a> {
+    bound: SumBound,
+    algorithm: SumAlgorithm,
+    dtype: DType,
+    vectors: &'a [*const c_void],
+    summary: Option<OutPointer<MpiSum>>,
+}
+
+impl<'a> Asked<'a> {
+    /// # Safety
+    /// As for [`slice`], and `summary` is NULL or can be written to.
+    unsafe fn new(
+        (bound, e, is_total): (i32, f64, i32),
+        (algorithm, dtype): (i32, i32),
+        (n_vectors, vectors): (usize, *const *const c_void),
+        summary: *mut MpiSum,
+    ) -> Result<Self> {
+        let bound = config::bound(bound, e)?;
+        let bound = if is_total == 0 { SumBound::Each(bound) } else { SumBound::Total(bound) };
+        // SAFETY: as the caller promises.
+        let (vectors, summary) =
+            unsafe { (slice(vectors, n_vectors, "vectors")?, OutPointer::optional(summary, "summary")?) };
+        Ok(Self { bound, algorithm: self::algorithm(algorithm)?, dtype: self::dtype(dtype)?, vectors, summary })
+    }
+
+    /// # Safety
+    /// Each vector is NULL or has `n_values` live values, and `sum` is NULL or `n_sum` that nobody else uses.
+    unsafe fn arrays<T>(&self, n_values: usize, sum: *mut c_void, n_sum: usize) -> Result<(Vec<&'a [T]>, &'a mut [T])> {
+        // SAFETY: as the caller promises.
+        let vectors = self.vectors.iter().map(|vector| unsafe { slice(vector.cast::<T>(), n_values, "a vector") });
+        // SAFETY: as above.
+        Ok((vectors.collect::<Result<_>>()?, unsafe { slice_mut(sum.cast::<T>(), n_sum, "sum") }?))
+    }
+
+    fn end(self, done: SumSummary) -> Result<()> {
+        if let Some(summary) = self.summary {
+            let used = ALGORITHMS.into_iter().find(|(_, algorithm)| *algorithm == done.algorithm);
+            summary.set(MpiSum {
+                n_vectors: done.n_vectors,
+                abs_bound: done.abs_bound,
+                sent_bytes: done.sent_bytes,
+                algorithm: used.map_or(0, |(number, _)| number as i32),
+            });
+        }
+        Ok(())
+    }
+}
+
 /// Adds vectors of `n_values` values and gives all ranks the sum, bit by bit the same. This rank has `n_vectors`, which
 /// may be 0, with a pointer each in `vectors`. `bound` (PUMICE_BOUND_ABS or PUMICE_BOUND_REL) with the number `e` is that
 /// of each vector; or, if `is_total` is not 0, that of the sum. `algorithm` is a pumice_mpi_sum_algorithm. `summary` may
@@ -72,33 +121,47 @@ pub unsafe extern "C" fn pumice_mpi_all_reduce(
 ) -> Status {
     guard(|| {
         // SAFETY: as the caller promises.
-        let (comm, (bound, algorithm, dtype, vectors, summary)) = unsafe {
-            together(comm, || {
-                let bound = config::bound(bound, e)?;
-                let bound = if is_total == 0 { SumBound::Each(bound) } else { SumBound::Total(bound) };
-                let vectors = slice(vectors, n_vectors, "vectors")?;
-                let summary = OutPointer::optional(summary, "summary")?;
-                Ok((bound, self::algorithm(algorithm)?, self::dtype(dtype)?, vectors, summary))
-            })
+        let (comm, asked) = unsafe {
+            together(comm, || Asked::new((bound, e, is_total), (algorithm, dtype), (n_vectors, vectors), summary))
         }?;
-        let done = with_dtype!(dtype, T => {
+        let done = with_dtype!(asked.dtype, T => {
             // SAFETY: as the caller promises.
-            let arrays = unsafe {
-                let vectors = vectors.iter().map(|vector| slice(vector.cast::<T>(), n_values, "a vector"));
-                vectors.collect::<Result<Vec<&[T]>>>().and_then(|v| Ok((v, slice_mut(sum.cast::<T>(), n_values, "sum")?)))
-            };
-            let (vectors, sum) = pumice_mpi::agree(comm, arrays)?;
-            pumice_mpi::all_reduce(comm, &vectors, sum, bound, algorithm)
+            let (vectors, sum) = pumice_mpi::agree(comm, unsafe { asked.arrays::<T>(n_values, sum, n_values) })?;
+            pumice_mpi::all_reduce(comm, &vectors, sum, asked.bound, asked.algorithm)
         })?;
-        if let Some(summary) = summary {
-            let used = ALGORITHMS.into_iter().find(|(_, algorithm)| *algorithm == done.algorithm);
-            summary.set(MpiSum {
-                n_vectors: done.n_vectors,
-                abs_bound: done.abs_bound,
-                sent_bytes: done.sent_bytes,
-                algorithm: used.map_or(0, |(number, _)| number as i32),
-            });
-        }
-        Ok(())
+        asked.end(done)
+    })
+}
+
+/// As pumice_mpi_all_reduce(), but this rank gets only the `n_out` values of the sum from `first` on. Ranks may ask for any
+/// part; the least is sent if their parts follow one another and make up the sum.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pumice_mpi_reduce_scatter(
+    comm: *const MpiComm,
+    bound: i32,
+    e: f64,
+    is_total: i32,
+    algorithm: i32,
+    dtype: i32,
+    n_values: usize,
+    n_vectors: usize,
+    vectors: *const *const c_void,
+    first: usize,
+    n_out: usize,
+    sum: *mut c_void,
+    summary: *mut MpiSum,
+) -> Status {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let (comm, asked) = unsafe {
+            together(comm, || Asked::new((bound, e, is_total), (algorithm, dtype), (n_vectors, vectors), summary))
+        }?;
+        let done = with_dtype!(asked.dtype, T => {
+            // SAFETY: as the caller promises.
+            let (vectors, sum) = pumice_mpi::agree(comm, unsafe { asked.arrays::<T>(n_values, sum, n_out) })?;
+            let part = first..first.saturating_add(n_out);
+            pumice_mpi::reduce_scatter(comm, &vectors, n_values, part, sum, asked.bound, asked.algorithm)
+        })?;
+        asked.end(done)
     })
 }

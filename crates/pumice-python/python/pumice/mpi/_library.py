@@ -34,6 +34,9 @@ class Sum(ctypes.Structure):
 
 
 _SIZES, _POINTERS = POINTER(c_size_t), POINTER(c_void_p)
+# Config, wire and type; bound, its number, whether it is that of the sum, algorithm and type.
+_ASKED, _SUMMED = (c_void_p, c_int32, c_int32), (c_int32, c_double, c_int32, c_int32, c_int32)
+_TRANSFER = POINTER(Transfer)
 # Results and arguments.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pumice_version": (c_char_p, ()),
@@ -68,16 +71,17 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pumice_mpi_reader_agree": (c_int32, (c_void_p, c_int32)),
     "pumice_mpi_reader_read_all": (c_int32, (c_void_p, c_int32, c_size_t, _SIZES, _SIZES, _POINTERS)),
     "pumice_mpi_reader_read": (c_int32, (c_void_p, c_int32, _SIZES, _SIZES, c_void_p)),
-    "pumice_mpi_gather": (
+    "pumice_mpi_gather": (c_int32, (c_void_p, c_int32, *_ASKED, c_size_t, c_void_p, c_size_t, c_void_p, _TRANSFER)),
+    "pumice_mpi_all_gather": (c_int32, (c_void_p, *_ASKED, c_size_t, c_void_p, c_size_t, c_void_p, _TRANSFER)),
+    "pumice_mpi_broadcast": (c_int32, (c_void_p, c_int32, *_ASKED, c_size_t, c_void_p, _TRANSFER)),
+    "pumice_mpi_scatter": (c_int32, (c_void_p, c_int32, *_ASKED, c_size_t, c_void_p, c_size_t, c_void_p, _TRANSFER)),
+    "pumice_mpi_all_to_all": (c_int32, (c_void_p, *_ASKED, c_void_p, _SIZES, c_void_p, _SIZES, _TRANSFER)),
+    "pumice_mpi_send": (c_int32, (c_void_p, c_int32, c_int32, *_ASKED, c_size_t, c_void_p, _TRANSFER)),
+    "pumice_mpi_receive": (c_int32, (c_void_p, c_int32, c_int32, c_int32, c_size_t, c_void_p, _TRANSFER)),
+    "pumice_mpi_all_reduce": (c_int32, (c_void_p, *_SUMMED, c_size_t, c_size_t, _POINTERS, c_void_p, POINTER(Sum))),
+    "pumice_mpi_reduce_scatter": (
         c_int32,
-        (c_void_p, c_int32, c_void_p, c_int32, c_int32, c_size_t, c_void_p, c_size_t, c_void_p, POINTER(Transfer)),
-    ),
-    "pumice_mpi_all_reduce": (
-        c_int32,
-        (
-            *(c_void_p, c_int32, c_double, c_int32, c_int32, c_int32),
-            *(c_size_t, c_size_t, _POINTERS, c_void_p, POINTER(Sum)),
-        ),
+        (c_void_p, *_SUMMED, c_size_t, c_size_t, _POINTERS, c_size_t, c_size_t, c_void_p, POINTER(Sum)),
     ),
 }
 
