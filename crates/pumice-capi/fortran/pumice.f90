@@ -28,7 +28,7 @@ module pumice
     pumice_config_add_region, pumice_config_set_bin, pumice_config_set_preset, pumice_config_set_stable, &
     pumice_config_set_threads, &
     pumice_config_set_fill, pumice_config_set_fills, pumice_config_set_range, pumice_config_set_chunk_shape, &
-    pumice_config_add_attribute, pumice_hdf5_cd_values, &
+    pumice_config_add_attribute, pumice_hdf5_cd_values, pumice_hdf5_compress_chunk, &
     pumice_decode_options_new, pumice_decode_options_free, pumice_decode_options_set_threads, &
     pumice_decode_options_set_max_bytes, pumice_buffer_data, pumice_buffer_size, pumice_buffer_free, &
     pumice_max_compressed_size, pumice_compress, pumice_compress_into, pumice_decompress, pumice_decompress_into, &
@@ -134,6 +134,19 @@ module pumice
       integer(c_int), intent(out) :: cd_values(*)
       integer(c_size_t), value :: capacity
       integer(c_size_t), intent(out) :: n
+      integer(c_int32_t) :: r
+    end function
+    function pumice_hdf5_compress_chunk(cd_values, n_cd_values, values, rank, count, n_bytes, threads, buffer) &
+        result(r) bind(C, name='pumice_hdf5_compress_chunk')
+      import
+      integer(c_int), intent(in) :: cd_values(*)
+      integer(c_size_t), value :: n_cd_values
+      type(c_ptr), value :: values
+      integer(c_size_t), value :: rank
+      ! As in C: the reverse of the extents in Fortran.
+      integer(c_size_t), intent(in) :: count(*)
+      integer(c_size_t), value :: n_bytes, threads
+      type(c_ptr), intent(out) :: buffer
       integer(c_int32_t) :: r
     end function
     function c_config_set_chunk_shape(config, rank, chunk_shape) &

@@ -389,6 +389,22 @@ pumice_status pumice_hdf5_cd_values(const struct pumice_config *config,
                                     size_t *n);
 
 /**
+ * Compresses a chunk of a dataset, to a new buffer with the bytes that the filter would store: for H5Dwrite_chunk() with a
+ * filter mask of 0, so that chunks can be compressed by any threads and ranks. `cd_values` are those of the created dataset,
+ * by H5Pget_filter_by_id2(), to which the filter has added type and shape. `values` are the part of the chunk that lies within
+ * the dataset, in its type and byte order; `count` are the extents of the part, less than those of the chunk only at the edge
+ * of the dataset. The rest is padded as HDF5 does it. `threads` as for a config.
+ */
+pumice_status pumice_hdf5_compress_chunk(const unsigned int *cd_values,
+                                         size_t n_cd_values,
+                                         const void *values,
+                                         size_t rank,
+                                         const size_t *count,
+                                         size_t n_bytes,
+                                         size_t threads,
+                                         struct pumice_buffer **buffer);
+
+/**
  * An upper bound on the compressed size of an array of this type and shape, whatever its values: the capacity that
  * pumice_compress_into() needs. A little more than the size of the values.
  */

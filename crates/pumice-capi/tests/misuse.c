@@ -243,6 +243,44 @@ static void wrong_writers(void)
     pumice_config_free(config);
 }
 
+static void wrong_chunks(void)
+{
+    size_t n;
+    const size_t count[] = {20, 31};
+    unsigned int cd_values[PUMICE_HDF5_MAX_CD_VALUES];
+    pumice_buffer *buffer = NULL;
+    pumice_config *config = pumice_config_new(PUMICE_BOUND_ABS, 1e-3);
+    refused(pumice_hdf5_cd_values(NULL, cd_values, PUMICE_HDF5_MAX_CD_VALUES, &n), INVALID_ARGUMENT, "config is NULL");
+    expect(pumice_hdf5_cd_values(config, cd_values, PUMICE_HDF5_MAX_CD_VALUES, &n) == PUMICE_STATUS_OK);
+    /* Those of the user do not say what chunks are like. What HDF5 has of a dataset of 20 x 30 floats does. */
+    refused(pumice_hdf5_compress_chunk(cd_values, n, values, 2, shape, sizeof values, 1, &buffer), INVALID_ARGUMENT,
+            "created dataset");
+    const unsigned int of_dataset[] = {cd_values[0] | 1u << 31, cd_values[1], cd_values[2], 4, 2, 20, 0, 30, 0};
+    const size_t all = sizeof of_dataset / sizeof *of_dataset;
+    refused(pumice_hdf5_compress_chunk(NULL, 5, values, 2, shape, sizeof values, 1, &buffer), INVALID_ARGUMENT,
+            "cd_values is NULL");
+    refused(pumice_hdf5_compress_chunk(of_dataset, all, NULL, 2, shape, sizeof values, 1, &buffer), INVALID_ARGUMENT,
+            "values is NULL");
+    refused(pumice_hdf5_compress_chunk(of_dataset, all, values, 2, NULL, sizeof values, 1, &buffer), INVALID_ARGUMENT,
+            "count is NULL");
+    refused(pumice_hdf5_compress_chunk(of_dataset, all, values, 2, shape, sizeof values, 1, NULL), INVALID_ARGUMENT,
+            "buffer is NULL");
+    refused(pumice_hdf5_compress_chunk(of_dataset, all, values, 2, count, sizeof values, 1, &buffer), INVALID_ARGUMENT,
+            "no part of a chunk");
+    refused(pumice_hdf5_compress_chunk(of_dataset, all, values, 2, shape, 2396, 1, &buffer), INVALID_ARGUMENT,
+            "2400 bytes");
+    refused(pumice_hdf5_compress_chunk(of_dataset, all - 1, values, 2, shape, sizeof values, 1, &buffer), INVALID_ARGUMENT,
+            "too few");
+    expect(buffer == NULL);
+    expect(pumice_hdf5_compress_chunk(of_dataset, all, values, 2, shape, sizeof values, 1, &buffer) == PUMICE_STATUS_OK);
+    expect(pumice_decompress_into(pumice_buffer_data(buffer), pumice_buffer_size(buffer), NULL, PUMICE_DTYPE_F32, restored,
+                                  600) == PUMICE_STATUS_OK);
+    for (int i = 0; i < 600; i++)
+        expect(fabs((double)restored[i] - (double)values[i]) <= 1e-3);
+    pumice_buffer_free(buffer);
+    pumice_config_free(config);
+}
+
 int main(void)
 {
     for (int i = 0; i < 600; i++)
@@ -257,6 +295,7 @@ int main(void)
     wrong_wishes();
     wrong_streams();
     wrong_writers();
+    wrong_chunks();
     printf("%d checks, %d failures\n", n_checks, n_failures);
     return n_failures == 0 && n_checks > 100 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -113,7 +113,7 @@ pub fn decode(stream: &[u8], chunk_type: &ChunkType, out: &mut [u8], options: De
 }
 
 /// Memory for `n` values, none of which is there yet.
-fn room<V>(n: usize) -> Result<Vec<V>> {
+pub(crate) fn room<V>(n: usize) -> Result<Vec<V>> {
     let mut all = Vec::new();
     let message = || format!("the system has no memory for {n} values of {} bytes; use smaller chunks", size_of::<V>());
     all.try_reserve_exact(n).map_err(|_| Error::new(ErrorKind::LimitExceeded, message()))?;
