@@ -49,7 +49,9 @@ fn install(prefix: &Path) -> Result {
     // Most of their size is for debuggers.
     run(command("strip").arg("--strip-debug").args([lib.join("libpumice.a"), plugin.join("libpumice_hdf5.so")]))?;
     shared_library("libpumice", &lib)?;
-    copy(&source.join("include/pumice.h"), &include.join("pumice.h"))?;
+    for header in ["pumice.h", "pumice_hdf5_mpi.h"] {
+        copy(&source.join("include").join(header), &include.join(header))?;
+    }
     copy(&source.join("fortran/pumice.f90"), &include.join("pumice.f90"))?;
     for name in ["PumiceConfig.cmake", "PumiceConfigVersion.cmake"] {
         copy(&source.join("cmake").join(name), &cmake.join(name))?;
