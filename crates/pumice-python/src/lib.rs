@@ -7,6 +7,7 @@ mod compare;
 mod config;
 mod cuda;
 mod error;
+mod hdf5;
 mod reader;
 mod report;
 
@@ -23,6 +24,8 @@ mod _pumice {
     use super::config::{Config, analyze, compress, compress_again, compress_to_file, remember};
     #[pymodule_export]
     use super::cuda::{CudaArray, compress_cuda, decompress_cuda};
+    #[pymodule_export]
+    use super::hdf5::hdf5_compress_chunk;
     #[pymodule_export]
     use super::reader::Reader;
 

@@ -75,6 +75,7 @@ def analyze(
     fills: list[float],
     threads: int,
 ) -> dict[str, Any]: ...
+def hdf5_compress_chunk(cd_values: list[int], values: _Bytes, count: list[int], threads: int) -> bytes: ...
 
 __all__ = [
     "PRESETS",
@@ -89,5 +90,6 @@ __all__ = [
     "compress_cuda",
     "compress_to_file",
     "decompress_cuda",
+    "hdf5_compress_chunk",
     "remember",
 ]

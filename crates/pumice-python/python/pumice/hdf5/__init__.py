@@ -19,7 +19,7 @@ import struct
 import sys
 import types
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict
@@ -27,9 +27,20 @@ from typing import Any, TypedDict
 from .._options import bounds_of, number, pair, several
 from .._xarray import variables_of, with_fills
 from ..errors import InvalidArgumentError, UnsupportedError
+from . import _chunks
 from ._imports import after_import
 
-__all__ = ["FILTER_ID", "FilterOptions", "filter_options", "parameters", "plugin_path", "register", "xarray_encoding"]
+__all__ = [
+    "FILTER_ID",
+    "FilterOptions",
+    "filter_options",
+    "parameters",
+    "plugin_path",
+    "register",
+    "virtual",
+    "write_chunks",
+    "xarray_encoding",
+]
 
 #: The filter's number, from the range that is free for testing (`FILTER_ID` in crates/pumice-hdf5).
 FILTER_ID = 480
@@ -168,6 +179,47 @@ def _chunks(variable: Any, unlimited: Collection[Any]) -> dict[str, Any]:
     extents = zip(chunks, variable.shape, variable.dims)
     fitting = tuple(n if dim in unlimited else min(n, extent) for n, extent, dim in extents)
     return {} if 0 in fitting else {"chunksizes": fitting}
+
+
+def write_chunks(
+    dataset: Any,
+    array: Any,
+    start: Sequence[int] | None = None,
+    *,
+    threads: int | None = None,
+    comm: Any = None,
+    root: int = 0,
+) -> None:
+    """Writes an array into a dataset of h5py that has the filter, at `start`, or at its origin. The chunks are compressed by
+    `threads` threads at a time, one for each core unless given, and written past HDF5's filter pipeline, which takes them
+    one after the other. The bytes are those that the filter stores. The array has to consist of whole chunks, but for those at
+    the edge of the dataset.
+
+    With `comm`, a communicator of mpi4py, its ranks call this together, each with its own part of the array: all compress,
+    and `root` writes. Only `root` has the file open, without ``driver="mpio"``; the others pass None as the dataset. Ranks
+    without values give an array of size 0. An error on one rank is raised on all, before anything is written, unless it is
+    HDF5 that cannot write::
+
+        comm = mpi4py.MPI.COMM_WORLD
+        file = h5py.File("out.h5", "w") if comm.rank == 0 else None
+        dataset = file and file.create_dataset("t", shape, "f4", chunks=chunks, **pumice.hdf5(rel=1e-3))
+        pumice.hdf5.write_chunks(dataset, own_part, own_start, threads=1, comm=comm)
+    """
+    _chunks.write_chunks(FILTER_ID, dataset, array, start, threads, comm, root)
+
+
+def virtual(
+    group: Any, name: str, sources: Iterable[tuple[Any, Sequence[int]]], *, fill_value: float | None = None
+) -> Any:
+    """A virtual dataset of h5py that joins datasets of other files, such as those that several servers have written: each is
+    given with the position where it starts, and may be closed afterwards. Files are found by their place beside that of
+    `group`: move them together. What no source covers is read as `fill_value`, by default that of the first source, whose
+    attributes are copied too::
+
+        with h5py.File("out.h5", "w") as file, h5py.File("part0.h5") as a, h5py.File("part1.h5") as b:
+            pumice.hdf5.virtual(file, "t", [(a["t"], (0, 0)), (b["t"], (50, 0))])
+    """
+    return _chunks.virtual(group, name, sources, fill_value)
 
 
 def plugin_path() -> str:
