@@ -186,13 +186,21 @@ pub(crate) fn test_torch() -> Result {
 
 /// Debian's h5py over its parallel HDF5 library, in the environment of [`test_torch`]: without mpirun, as on a laptop.
 pub(crate) fn test_parallel_hdf5() -> Result {
-    debian::packages(&["python3-h5py", "python3-h5py-mpi"])?;
+    debian::packages(&["python3-h5py", "python3-h5py-mpi", "python3-mpi4py"])?;
     let environment = shell::target_dir().join("python-torch");
     let is_parallel = "import h5py; assert h5py.get_config().mpi; print('HDF5', h5py.version.hdf5_version, 'with MPI')";
     let mut probe = command(environment.join("bin/python"));
     run(probe.env("H5PY_ALWAYS_USE_MPI", "1").args(["-c", is_parallel]))?;
-    let mut tests = pytest_command(&environment, &["tests/test_histories.py", "-k", "hdf5"]);
-    run(tests.env("H5PY_ALWAYS_USE_MPI", "1"))
+    for tests in [&["tests/test_histories.py", "-k", "hdf5"][..], &["tests/test_chunks.py"]] {
+        run(pytest_command(&environment, tests).env("H5PY_ALWAYS_USE_MPI", "1"))?;
+    }
+    Ok(())
+}
+
+/// The command of each rank that writes HDF5 in Python, in the environment of [`test_parallel_hdf5`].
+pub(crate) fn python_of_ranks() -> [PathBuf; 2] {
+    let python = shell::target_dir().join("python-torch/bin/python");
+    [python, root().join("crates/pumice-python/tests/ranks_chunks.py")]
 }
 
 /// The tests of `pumice.mpi`, with this library.
