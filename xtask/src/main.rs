@@ -10,6 +10,7 @@ mod deny;
 mod exhaustive;
 mod fuzz;
 mod hdf5;
+mod hdf5_modes;
 mod header;
 mod mpi;
 mod nvrtc;
@@ -59,6 +60,8 @@ Development tasks of Pumice
       Installs Open MPI, or MPICH, and runs the tests of crates/pumice-mpi on 1, 2, 3, 4 and 7 ranks
   cargo xtask mpi bench [--quick] [--json]
       Gathers and sums with and without compression, between hosts (network namespaces) on limited links; as root
+  cargo xtask mpi hdf5 [--quick] [--json]
+      Parallel HDF5 with one file or several, without compression, with gzip and with Pumice: times and sizes; as root
 
   cargo xtask portable aarch64|s390x|windows [--short] [--debian]
       The library's tests for another machine, under QEMU or Wine; for Windows those of the command-line tool and the C
