@@ -38,6 +38,24 @@ typedef struct {
     void *room;
 } pumice_hdf5_chunks_;
 
+/* Whether all ranks have the file of a dataset open together. H5Fget_access_plist() would say so only if all of them asked. */
+static inline int pumice_hdf5_is_shared_(hid_t dataset)
+{
+    int is_shared = 0;
+#ifdef H5_HAVE_PARALLEL
+    H5E_BEGIN_TRY {
+        const hid_t file = H5Iget_file_id(dataset);
+        hbool_t flag;
+        is_shared = file >= 0 && H5Fget_mpi_atomicity(file, &flag) >= 0;
+        if (file >= 0)
+            H5Fclose(file);
+    } H5E_END_TRY
+#else
+    (void)dataset;
+#endif
+    return is_shared;
+}
+
 /* Reads the layout of a dataset. Without an error the text stays empty. */
 static inline void pumice_hdf5_describe_(hid_t dataset, hid_t type, pumice_hdf5_layout_ *layout, char *error)
 {
@@ -55,6 +73,9 @@ static inline void pumice_hdf5_describe_(hid_t dataset, hid_t type, pumice_hdf5_
     if (rank < 1 || H5Pget_layout(dcpl) != H5D_CHUNKED || own < 0 ||
         H5Pget_filter_by_id2(dcpl, PUMICE_HDF5_FILTER_ID, &flags, &n, layout->cd_values, 0, NULL, &config) < 0)
         snprintf(error, PUMICE_HDF5_ERROR_BYTES, "this is no open dataset that was created with the Pumice filter");
+    else if (pumice_hdf5_is_shared_(dataset))
+        snprintf(error, PUMICE_HDF5_ERROR_BYTES,
+                 "HDF5 cannot write chunks in a file of H5Pset_fapl_mpio(): open it on one rank, without that");
     else if (own != n_filters - 1)
         snprintf(error, PUMICE_HDF5_ERROR_BYTES, "there is a filter after Pumice: leave it out, or write by H5Dwrite()");
     else if (H5Tequal(type, stored) <= 0)

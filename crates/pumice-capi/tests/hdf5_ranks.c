@@ -329,6 +329,26 @@ static void mistakes(void)
     }
 }
 
+/* In a file that all ranks have open together, one rank must not write chunks: it would wait for the others. */
+static void shared_file(void)
+{
+    const variant plain = {H5T_IEEE_F32LE, NULL, 0, 0};
+    char error[PUMICE_HDF5_ERROR_BYTES];
+    hsize_t start[2], count[2];
+    box_of(&plain, me, n_ranks, start, count);
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), dcpl = properties(&plain), file;
+    H5Pset_fapl_mpio(access, MPI_COMM_WORLD, MPI_INFO_NULL);
+    hid_t dataset = create(in_folder("shared.h5"), access, &plain, shape, dcpl, &file);
+    void *values = part(&plain, start, count);
+    check(pumice_hdf5_write_chunks(dataset, plain.type, values, start, count, 1, 0, MPI_COMM_WORLD, error) == -1);
+    check_(strstr(error, "H5Pset_fapl_mpio") != NULL, error, __LINE__);
+    free(values);
+    H5Dclose(dataset);
+    H5Pclose(dcpl);
+    H5Pclose(access);
+    check(H5Fclose(file) >= 0);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -345,6 +365,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < n_variants; i++)
         all_ways(&variants[i]);
     mistakes();
+    shared_file();
     if (me == 0)
         printf("%d ranks: %d variants have the bytes of the filter\n", n_ranks, n_variants);
     MPI_Finalize();

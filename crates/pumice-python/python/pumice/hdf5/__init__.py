@@ -27,7 +27,7 @@ from typing import Any, TypedDict
 from .._options import bounds_of, number, pair, several
 from .._xarray import variables_of, with_fills
 from ..errors import InvalidArgumentError, UnsupportedError
-from . import _chunks
+from . import _direct
 from ._imports import after_import
 
 __all__ = [
@@ -205,7 +205,7 @@ def write_chunks(
         dataset = file and file.create_dataset("t", shape, "f4", chunks=chunks, **pumice.hdf5(rel=1e-3))
         pumice.hdf5.write_chunks(dataset, own_part, own_start, threads=1, comm=comm)
     """
-    _chunks.write_chunks(FILTER_ID, dataset, array, start, threads, comm, root)
+    _direct.write_chunks(FILTER_ID, dataset, array, start, threads, comm, root)
 
 
 def virtual(
@@ -219,7 +219,7 @@ def virtual(
         with h5py.File("out.h5", "w") as file, h5py.File("part0.h5") as a, h5py.File("part1.h5") as b:
             pumice.hdf5.virtual(file, "t", [(a["t"], (0, 0)), (b["t"], (50, 0))])
     """
-    return _chunks.virtual(group, name, sources, fill_value)
+    return _direct.virtual(group, name, sources, fill_value)
 
 
 def plugin_path() -> str:

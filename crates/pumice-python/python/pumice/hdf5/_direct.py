@@ -32,7 +32,7 @@ class _Layout:
 
     @classmethod
     def of(cls, dataset: Any, filter_id: int) -> _Layout:
-        if dataset.file.driver == "mpio":
+        if _is_shared(dataset.file):
             raise UnsupportedError(
                 "HDF5 cannot write chunks directly in a file that is open with driver='mpio': open it on one rank, without "
                 "a driver, and pass comm="
@@ -87,6 +87,16 @@ class _Layout:
             )
         # Other byte orders and narrower floats are converted without a loss.
         return array.astype(self.dtype, copy=False), begin
+
+
+def _is_shared(file: Any) -> bool:
+    """Whether a file is open with ``driver="mpio"``. `file.driver` says so too, but only if all ranks ask."""
+    try:
+        file.id.get_mpi_atomicity()
+    except Exception:
+        # h5py without MPI has no such function; with it, it fails for other drivers.
+        return False
+    return True
 
 
 def _in_order(
