@@ -126,7 +126,9 @@ fn documentation() -> Result {
 
 /// Charts are those of the committed figures, and no link between pages leads nowhere.
 fn pages() -> Result {
-    run(command(python()).args(["-m", "bench.charts", "--check"]))?;
+    for charts in ["bench.charts", "bench.hdf5_chart"] {
+        run(command(python()).args(["-m", charts, "--check"]))?;
+    }
     run(command(python()).args(["-m", "bench.check_links"]))
 }
 

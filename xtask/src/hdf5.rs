@@ -13,7 +13,14 @@ const PLUGIN_FOLDER: &str = "crates/pumice-python/python/pumice/hdf5/plugin";
 
 /// Installs the programs that read and write HDF5 and NetCDF, and parallel HDF5 and NetCDF.
 pub(crate) fn programs() -> Result {
-    debian::packages(&["hdf5-tools", "netcdf-bin", "libhdf5-openmpi-dev", "libnetcdf-mpi-dev", "openmpi-bin", "pkg-config"])
+    debian::packages(&[
+        "hdf5-tools",
+        "netcdf-bin",
+        "libhdf5-openmpi-dev",
+        "libnetcdf-mpi-dev",
+        "openmpi-bin",
+        "pkg-config",
+    ])
 }
 
 /// Builds the plugin, as `configure` says, which makes cargo put it into `built`, and puts it into the Python package.

@@ -61,9 +61,12 @@ pub(crate) fn run_task(is_quick: bool, is_json: bool) -> Result {
                 };
                 let mut ranks = hdf5::ranks(n_ranks);
                 // Each way writes what an earlier one has written and the check has read: the filter must not remember it.
-                ranks.env("HDF5_PLUGIN_PATH", shell::target_dir().join("release")).env("PUMICE_HDF5_REMEMBER_BYTES", "0");
+                ranks
+                    .env("HDF5_PLUGIN_PATH", shell::target_dir().join("release"))
+                    .env("PUMICE_HDF5_REMEMBER_BYTES", "0");
                 ranks.arg(&program).arg(&folder).args([repeats, REL, preset]).args(&fields);
-                let printed = output(&mut limit.as_ref().map_or_else(|| copy_of(&ranks), |limit| limit.around(&ranks)))?;
+                let printed =
+                    output(&mut limit.as_ref().map_or_else(|| copy_of(&ranks), |limit| limit.around(&ranks)))?;
                 rows.extend(summary(&printed, preset, rate)?);
             }
         }
@@ -101,7 +104,8 @@ impl Storage {
         let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
         let storage = Self { group: "/sys/fs/cgroup/blkio/pumice-hdf5".into() };
         let file = storage.group.join("blkio.throttle.write_bps_device");
-        let made = fs::create_dir_all(&storage.group).and_then(|()| fs::write(&file, format!("{major}:{minor} {rate}")));
+        let made =
+            fs::create_dir_all(&storage.group).and_then(|()| fs::write(&file, format!("{major}:{minor} {rate}")));
         made.map_err(|e| format!("{}: {e}; this needs root and control groups of version 1", file.display()))?;
         Ok(storage)
     }
@@ -132,7 +136,8 @@ fn copy_of(of: &Command) -> Command {
 fn summary(printed: &str, preset: &str, rate: Option<u64>) -> Result<Vec<Value>> {
     let parse = |line: &str| serde_json::from_str::<Value>(line).map_err(|e| format!("{line}: {e}"));
     let lines: Vec<Value> = printed.lines().filter(|line| line.starts_with('{')).map(parse).collect::<Result<_>>()?;
-    let key = |line: &Value| format!("{} {}", line["format"].as_str().unwrap_or(""), line["mode"].as_str().unwrap_or(""));
+    let key =
+        |line: &Value| format!("{} {}", line["format"].as_str().unwrap_or(""), line["mode"].as_str().unwrap_or(""));
     let mut ways: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
     for line in &lines {
         ways.entry(key(line)).or_default().push(line);

@@ -37,7 +37,10 @@ pub(crate) fn run_task(options: &[&str]) -> Result {
         ["hdf5", options @ ..] if options.iter().all(|option| ["--quick", "--json"].contains(option)) => {
             crate::hdf5_modes::run_task(options.contains(&"--quick"), options.contains(&"--json"))
         }
-        _ => Err("usage: cargo xtask mpi test [--mpich] [TEST...] | cargo xtask mpi bench|hdf5 [--quick] [--json]".into()),
+        _ => {
+            Err("usage: cargo xtask mpi test [--mpich] [TEST...] | cargo xtask mpi bench|hdf5 [--quick] [--json]"
+                .into())
+        }
     }
 }
 
