@@ -63,6 +63,7 @@ def main():
     refused(pumice.InvalidArgumentError, "borders of chunks", dataset, own[:-1] if is_last else own, (first, 0))
     if COMM.size > 1:
         refused(pumice.InvalidArgumentError, "both give the chunk at (0, 0)", dataset, data[:8])
+    refused(pumice.InvalidArgumentError, "threads", dataset, own, (first, 0), threads=0 if is_last else 1)
     refused(pumice.PumiceError, "rank 0", "no dataset", own, (first, 0))
     if file:
         assert dataset.id.get_num_chunks() == 0

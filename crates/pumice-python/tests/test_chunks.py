@@ -51,6 +51,26 @@ def test_chunks_have_the_bytes_of_the_filter(tmp_path, dtype, fill, shuffle):
             assert len(stored(direct)) == 9
 
 
+def test_parameters_that_h5py_cuts_off(tmp_path):
+    """h5py gives the first 16 of a filter's parameters; these have up to 27."""
+    data = 1.03 * FIELD.reshape(9, 5, 33, 20)
+    for n, options in enumerate(
+        [
+            {"rel": 1e-3, "value_range": (-12.0, 12.0), "fill_value": [1.0, 2.0, 3.0, 4.0]},
+            {"rel": 1e-3, "value_range": (-12.0, 12.0)},
+            {"abs": 1e-3, "fill_value": [1.0, 2.0]},
+            {"lossless": True},
+        ]
+    ):
+        with h5py.File(tmp_path / f"{n}.h5", "w") as file:
+            kept = {"chunks": (2, 3, 20, 20), "fillvalue": -5.5, **pumice.hdf5(**options)}
+            through = file.create_dataset("through", data.shape, "f8", **kept)
+            direct = file.create_dataset("direct", data.shape, "f8", **kept)
+            through[...] = data * (1 + n / 100)
+            pumice.hdf5.write_chunks(direct, data * (1 + n / 100))
+            assert stored(direct) == stored(through)
+
+
 @pytest.mark.parametrize("dtype", ["<f4", ">f8"])
 @pytest.mark.parametrize("fill", [None, -9999.0])
 def test_the_bound_holds(tmp_path, dtype, fill):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +18,12 @@ from ..errors import InvalidArgumentError, PumiceError, UnsupportedError
 
 # Attributes of dimension scales, which hold references into their own file.
 _REFERENCES = ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties")
+
+# Bits of the filter's parameters: of the first one, and of the first that the filter adds.
+_RANGE_GIVEN = 1 << 24
+_FILL_GIVEN = 1 << 25
+_BIG_ENDIAN = 1 << 8
+_FILL_DEFINED = 1 << 9
 
 # The most bytes of one MPI message.
 _MAX_MESSAGE = 2**31 - 1
@@ -49,17 +57,17 @@ class _Layout:
                 f"the filter {name.decode(errors='replace')!r} comes after Pumice in {dataset.name}: leave it out, or write "
                 "by dataset[...] = array"
             )
-        return cls(dataset.shape, dataset.chunks, dataset.dtype, list(cd_values))
+        return cls(dataset.shape, dataset.chunks, dataset.dtype, _both_parts(cd_values, dataset, dcpl))
 
     def pieces(self, start: Sequence[int], count: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """The chunks of a box, as the positions where they start."""
         return itertools.product(*(range(at, at + n, step) for at, n, step in zip(start, count, self.chunks)))
 
-    def compress(self, array: np.ndarray[Any, Any], start: Sequence[int], at: Sequence[int], threads: int) -> bytes:
+    def compress(self, array: np.ndarray[Any, Any], start: Sequence[int], at: Sequence[int]) -> bytes:
         """The bytes of the chunk at a position, from an array that begins at `start`."""
         within = tuple(slice(a - s, a - s + n) for a, s, n in zip(at, start, self.chunks))
         part = np.ascontiguousarray(array[within])
-        return _pumice.hdf5_compress_chunk(self.cd_values, part.view(np.uint8).reshape(-1), list(part.shape), threads)
+        return _pumice.hdf5_compress_chunk(self.cd_values, part.view(np.uint8).reshape(-1), list(part.shape), 1)
 
     def check(self, array: Any, start: Sequence[int] | None) -> tuple[np.ndarray[Any, Any], tuple[int, ...]]:
         """The array in the type and byte order of the dataset, and where it begins."""
@@ -89,6 +97,26 @@ class _Layout:
         return array.astype(self.dtype, copy=False), begin
 
 
+def _both_parts(cd_values: Sequence[int], dataset: Any, dcpl: Any) -> list[int]:
+    """The filter's parameters, with those that it has added for the dataset (docs/hdf5.md). h5py gives the first 16 only, and
+    no more of the others than their number: the user's part, which is never longer, is taken from it."""
+    import h5py
+
+    first = cd_values[0]
+    n_fills = 1 + (first >> 28 & 3) if first & _FILL_GIVEN else 0
+    n_user = 3 + (4 if first & _RANGE_GIVEN else 0) + 2 * n_fills
+    has_fill = dcpl.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    order = dataset.dtype.byteorder
+    is_big = order == ">" or (order == "=" and sys.byteorder == "big")
+    kind = dataset.dtype.itemsize | (_BIG_ENDIAN if is_big else 0)
+    own = [kind | (_FILL_DEFINED if has_fill else 0), len(dataset.chunks)]
+    for extent in dataset.chunks:
+        own += [extent & 0xFFFFFFFF, extent >> 32]
+    if has_fill:
+        own += struct.unpack(">2I", struct.pack(">d", dataset.fillvalue))
+    return [*cd_values[:n_user], *own]
+
+
 def _is_shared(file: Any) -> bool:
     """Whether a file is open with ``driver="mpio"``. `file.driver` says so too, but only if all ranks ask."""
     try:
@@ -116,18 +144,23 @@ def _in_order(
 def write_chunks(
     filter_id: int, dataset: Any, array: Any, start: Sequence[int] | None, threads: int | None, comm: Any, root: int
 ) -> None:
-    n_threads = (os.cpu_count() or 1) if threads is None else threads
-    if n_threads < 1:
-        raise InvalidArgumentError(f"threads must be at least 1, not {threads}")
     if comm is not None:
-        _write_from_ranks(filter_id, dataset, array, start, n_threads, comm, root)
+        _write_from_ranks(filter_id, dataset, array, start, threads, comm, root)
         return
+    n_threads = _count_of(threads)
     layout = _Layout.of(dataset, filter_id)
     array, begin = layout.check(array, start)
     pieces = layout.pieces(begin, array.shape)
     with ThreadPoolExecutor(n_threads) as pool:
-        for at, chunk in _in_order(pool, lambda at: layout.compress(array, begin, at, 1), pieces, 2 * n_threads):
+        for at, chunk in _in_order(pool, lambda at: layout.compress(array, begin, at), pieces, 2 * n_threads):
             dataset.id.write_direct_chunk(at, chunk)
+
+
+def _count_of(threads: int | None) -> int:
+    n_threads = (os.cpu_count() or 1) if threads is None else threads
+    if n_threads < 1:
+        raise InvalidArgumentError(f"threads must be at least 1, not {threads}")
+    return n_threads
 
 
 def _agree(comm: Any, error: Exception | None) -> None:
@@ -143,7 +176,7 @@ def _agree(comm: Any, error: Exception | None) -> None:
 
 
 def _write_from_ranks(
-    filter_id: int, dataset: Any, array: Any, start: Sequence[int] | None, n_threads: int, comm: Any, root: int
+    filter_id: int, dataset: Any, array: Any, start: Sequence[int] | None, threads: int | None, comm: Any, root: int
 ) -> None:
     """All ranks compress; `root` gets the chunks in the order of the dataset, and writes them."""
     error: Exception | None = None
@@ -161,8 +194,8 @@ def _write_from_ranks(
         array, begin = layout.check(array, start)
         pieces = list(layout.pieces(begin, array.shape))
         known = layout
-        with ThreadPoolExecutor(n_threads) as pool:
-            chunks = list(zip(pieces, pool.map(lambda at: known.compress(array, begin, at, 1), pieces)))
+        with ThreadPoolExecutor(_count_of(threads)) as pool:
+            chunks = list(zip(pieces, pool.map(lambda at: known.compress(array, begin, at), pieces)))
         if any(len(chunk) > _MAX_MESSAGE for _, chunk in chunks):
             raise InvalidArgumentError("a chunk of 2 GiB and more cannot be sent: use smaller chunks")
     except Exception as e:
