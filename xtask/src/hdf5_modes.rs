@@ -46,7 +46,7 @@ pub(crate) fn run_task(is_quick: bool, is_json: bool) -> Result {
     let program = hdf5::compile_with_library(&folder, &root().join("bench/hdf5_modes.c"))?;
     run(cargo().args(["build", "--release", "--quiet", "--package", "pumice-hdf5"]))?;
     let fields = fields(&folder, if is_quick { 6 } else { FIELDS.len() })?;
-    let (presets, repeats): (&[&str], &str) = if is_quick { (&["small"], "2") } else { (&["small", "fast"], "5") };
+    let (presets, repeats): (&[&str], &str) = if is_quick { (&["small"], "2") } else { (&["small", "fast"], "3") };
     let mut rows = Vec::new();
     for n_ranks in [2, 4] {
         for preset in presets {

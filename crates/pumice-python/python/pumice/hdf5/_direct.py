@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import struct
@@ -100,7 +101,7 @@ class _Layout:
 def _both_parts(cd_values: Sequence[int], dataset: Any, dcpl: Any) -> list[int]:
     """The filter's parameters, with those that it has added for the dataset (docs/hdf5.md). h5py gives the first 16 only, and
     no more of the others than their number: the user's part, which is never longer, is taken from it."""
-    import h5py
+    h5py: Any = importlib.import_module("h5py")
 
     first = cd_values[0]
     n_fills = 1 + (first >> 28 & 3) if first & _FILL_GIVEN else 0
@@ -229,7 +230,7 @@ def _write_from_ranks(
 
 
 def virtual(group: Any, name: str, sources: Iterable[tuple[Any, Sequence[int]]], fill_value: float | None) -> Any:
-    import h5py
+    h5py: Any = importlib.import_module("h5py")
 
     parts = [(dataset, tuple(start)) for dataset, start in sources]
     if not parts:
