@@ -72,7 +72,8 @@ impl<'a, M: Communicator> Job<'a, M> {
         }
         if self.wire == Wire::Compressed {
             self.is_compressed = true;
-            return self.resolve(values);
+            self.resolve(values);
+            return Ok(());
         }
         let [largest] = reduce(&self.comm, [load.carried], SystemOperation::max());
         if largest < LEAST_VALUES as f64 {
@@ -82,21 +83,20 @@ impl<'a, M: Communicator> Job<'a, M> {
         if link.is_memory() {
             return Ok(());
         }
-        self.resolve(values)?;
+        self.resolve(values);
         let speed = agree(&self.comm, Speed::of(&self.code, sample(values)))?;
         self.is_compressed = link.is_worth(&self.comm, speed, load, size_of::<T>());
         Ok(())
     }
 
     /// Makes a relative bound absolute: it is for the range of all values.
-    fn resolve<T: Value>(&mut self, values: &[T]) -> Result<()> {
+    fn resolve<T: Value>(&mut self, values: &[T]) {
         let mut ends = [f64::INFINITY; 2];
         if needs_range(&self.settings) {
             ends = ends_of(values);
             ends = reduce(&self.comm, ends, SystemOperation::min());
         }
         (self.code, self.abs_bound) = resolve(&self.settings, ends);
-        Ok(())
     }
 
     /// What it has cost, once all ranks have succeeded.
