@@ -1,8 +1,36 @@
-//! What ranks must know of each other before they do something together.
+//! What ranks must know of each other before they do something together. `unsafe` is allowed to take the program's
+//! communicators for that.
+#![allow(unsafe_code, reason = "handles of the program")]
+
+use std::mem::ManuallyDrop;
 
 use mpi::collective::SystemOperation;
 use mpi::topology::SimpleCommunicator;
+use mpi::raw::FromRaw;
 use mpi::traits::*;
+use mpi_sys as ffi;
+
+/// A communicator of the program, which stays its own; `None` if it is not one of ranks among each other.
+pub(crate) fn lent(comm: ffi::MPI_Comm) -> Option<ManuallyDrop<SimpleCommunicator>> {
+    // SAFETY: constants of the library.
+    let [null, world, own] = unsafe { [ffi::RSMPI_COMM_NULL, ffi::RSMPI_COMM_WORLD, ffi::RSMPI_COMM_SELF] };
+    let lent = match comm {
+        _ if comm == null => return None,
+        _ if comm == world => SimpleCommunicator::world(),
+        _ if comm == own => SimpleCommunicator::self_comm(),
+        _ => {
+            let mut is_inter = 0;
+            // SAFETY: a communicator of the program, and an integer.
+            let code = unsafe { ffi::PMPI_Comm_test_inter(comm, &mut is_inter) };
+            if code != ffi::MPI_SUCCESS as i32 || is_inter != 0 {
+                return None;
+            }
+            // SAFETY: none of the communicators above.
+            unsafe { SimpleCommunicator::from_raw(comm) }
+        }
+    };
+    Some(ManuallyDrop::new(lent))
+}
 
 /// The text of the lowest rank that has one, for all.
 pub(crate) fn first_of(comm: &SimpleCommunicator, mine: Option<String>) -> Option<String> {
@@ -24,7 +52,10 @@ pub(crate) fn broadcast(comm: &SimpleCommunicator, root: i32, bytes: &mut Vec<u8
     let mut n = bytes.len() as u64;
     root.broadcast_into(&mut n);
     bytes.resize(n as usize, 0);
-    root.broadcast_into(&mut bytes[..]);
+    // Open MPI takes the address that Rust gives an empty list of bytes for `MPI_IN_PLACE`.
+    if n > 0 {
+        root.broadcast_into(&mut bytes[..]);
+    }
 }
 
 /// Joins numbers of all ranks, position by position.

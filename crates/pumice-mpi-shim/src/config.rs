@@ -2,6 +2,7 @@
 
 use glob::{MatchOptions, Pattern};
 use pumice::{Config, DType, ErrorBound, Preset};
+use pumice_mpi::Wire;
 use serde::Deserialize;
 
 /// The variable that names the configuration.
@@ -45,6 +46,8 @@ pub(crate) struct GatherRule {
     pub(crate) f64: bool,
     pub(crate) least_bytes: u64,
     pub(crate) gatherv: bool,
+    /// Whether links are measured.
+    pub(crate) wire: Wire,
     pub(crate) config: Config,
 }
 
@@ -89,6 +92,8 @@ struct GatherText {
     dtype: Option<Vec<String>>,
     least_bytes: Option<u64>,
     gatherv: Option<bool>,
+    #[serde(default)]
+    always: bool,
     abs: Option<f64>,
     rel: Option<f64>,
     #[serde(default)]
@@ -178,6 +183,7 @@ impl GatherRule {
             f64: types.contains(&DType::F64),
             least_bytes: text.least_bytes.unwrap_or(LEAST_BYTES),
             gatherv: text.gatherv.unwrap_or(true),
+            wire: if text.always { Wire::Compressed } else { Wire::Auto },
             config: config(&bounds, text.preset.as_deref()).map_err(wrong)?,
         })
     }

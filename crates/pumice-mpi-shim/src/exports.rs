@@ -51,7 +51,8 @@ struct Nested;
 impl Nested {
     /// `None` if this thread is already within a call.
     fn enter() -> Option<Self> {
-        (!IS_INSIDE.replace(true)).then_some(Self)
+        // Not `then_some`: what that drops would say that the thread is outside.
+        (!IS_INSIDE.replace(true)).then(|| Self)
     }
 }
 

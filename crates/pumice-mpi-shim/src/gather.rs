@@ -8,19 +8,17 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 
 use ffi::{MPI_Comm, MPI_Datatype};
 use mpi::collective::SystemOperation;
-use mpi::raw::FromRaw;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 use mpi_sys as ffi;
 use pumice::{DType, ErrorKind, Result};
-use pumice_mpi::{Value, Wire};
+use pumice_mpi::Value;
 
-use crate::agreement::reduce;
+use crate::agreement::{lent, reduce};
 use crate::config::GatherRule;
 use crate::datatype::{Kind, Layout};
 use crate::memory::{bytes_of, zeros};
@@ -54,7 +52,7 @@ pub(crate) fn gather<F: Fn(usize) -> (i64, Option<i64>)>(
     comm: MPI_Comm,
 ) -> Option<c_int> {
     let rule = rules()?.gather.as_ref().filter(|rule| !varies || rule.gatherv)?;
-    let comm = known(comm)?;
+    let comm = lent(comm).filter(|comm| comm.size() > 1)?;
     if !(0..comm.size()).contains(&root) {
         return None;
     }
@@ -93,19 +91,6 @@ pub(crate) fn gather<F: Fn(usize) -> (i64, Option<i64>)>(
         say(&format!("a gather is not compressed: {error}"));
     }
     done.ok().map(|()| SUCCESS)
-}
-
-/// A communicator of several ranks of one group.
-fn known(comm: MPI_Comm) -> Option<ManuallyDrop<SimpleCommunicator>> {
-    let mut is_inter = 0;
-    // SAFETY: a communicator of the program, and an integer.
-    let code = unsafe { ffi::PMPI_Comm_test_inter(comm, &mut is_inter) };
-    if code != SUCCESS || is_inter != 0 {
-        return None;
-    }
-    // SAFETY: a communicator of the program, which stays its own.
-    let comm = ManuallyDrop::new(unsafe { SimpleCommunicator::from_raw(comm) });
-    (comm.size() > 1).then_some(comm)
 }
 
 /// What this rank adds to a gather.
@@ -202,7 +187,7 @@ fn run<T: Value, F: Fn(usize) -> (i64, Option<i64>)>(
     } else {
         &mut buffered
     };
-    let transfer = pumice_mpi::gather(comm, root, values, out, &rule.config, Wire::Auto)?;
+    let transfer = pumice_mpi::gather(comm, root, values, out, &rule.config, rule.wire)?;
     if is_root && !is_direct {
         let mut rest = bytes_of(&buffered);
         for (offset, n_bytes) in &parts.list {

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
+use crate::agreement::broadcast;
 use crate::config::{Rules, VARIABLE};
 
 static RULES: OnceLock<Option<Rules>> = OnceLock::new();
@@ -18,7 +19,6 @@ pub(crate) fn rules() -> Option<&'static Rules> {
 pub(crate) fn start() {
     RULES.get_or_init(|| {
         let world = SimpleCommunicator::world();
-        let root = world.process_at_rank(0);
         let mut text = String::new();
         if world.rank() == 0
             && let Some(path) = std::env::var_os(VARIABLE)
@@ -28,11 +28,8 @@ pub(crate) fn start() {
                 Err(e) => say(&format!("{}: {e}; nothing is compressed", path.display())),
             }
         }
-        let mut n = text.len() as u64;
-        root.broadcast_into(&mut n);
         let mut bytes = text.into_bytes();
-        bytes.resize(n as usize, 0);
-        root.broadcast_into(&mut bytes[..]);
+        broadcast(&world, 0, &mut bytes);
         if bytes.is_empty() {
             return None;
         }

@@ -1,12 +1,10 @@
 //! Opening files: rank 0 decides what becomes of one, and all follow.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
-use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ffi::{MPI_Comm, MPI_File, MPI_Info};
-use mpi::raw::FromRaw;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 use mpi_sys as ffi;
@@ -15,7 +13,7 @@ use super::input::Input;
 use super::old::Old;
 use super::output::Output;
 use super::{Content, Failure, Open, Ours, Result, SUCCESS, failed, insert, is_output};
-use crate::agreement::{broadcast, first_of};
+use crate::agreement::{broadcast, first_of, lent};
 use crate::config::{FileRule, Rules};
 use crate::report;
 use crate::session::rules;
@@ -38,8 +36,7 @@ enum Decision {
 
 pub(crate) fn open(comm: MPI_Comm, name: *const c_char, amode: c_int, info: MPI_Info, fh: *mut MPI_File) -> Ours {
     let rules = rules().filter(|rules| !rules.files.is_empty())?;
-    // SAFETY: a communicator of the program, which stays its own.
-    let comm = ManuallyDrop::new(unsafe { SimpleCommunicator::from_raw(comm) });
+    let comm = lent(comm)?;
     // SAFETY: MPI wants a text that ends with a NUL.
     let name = unsafe { CStr::from_ptr(name) };
     let shown = name.to_string_lossy().into_owned();
