@@ -5,8 +5,8 @@
 use std::mem::ManuallyDrop;
 
 use mpi::collective::SystemOperation;
-use mpi::topology::SimpleCommunicator;
 use mpi::raw::FromRaw;
+use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 use mpi_sys as ffi;
 

@@ -28,6 +28,8 @@ pub(crate) struct Rules {
 pub(crate) struct FileRule {
     patterns: Vec<Pattern>,
     pub(crate) dtype: DType,
+    /// Whether the program has the bytes of a value in the other order than this machine.
+    pub(crate) is_swapped: bool,
     /// The first axis may be 0: as long as the file is. `None`: one axis.
     pub(crate) shape: Option<Vec<usize>>,
     /// Bytes in front of the array, which are kept as they are.
@@ -134,7 +136,13 @@ impl FileRule {
         let wrong = |message: String| format!("file {shown}: {message}");
         let patterns = names.iter().map(|name| Pattern::new(name).map_err(|e| wrong(e.to_string())));
         let patterns = patterns.collect::<Result<Vec<_>, _>>()?;
-        let dtype = dtype(&text.dtype).map_err(wrong)?;
+        // As numpy writes it.
+        let (name, is_big) = match text.dtype.split_at_checked(1) {
+            Some((">", name)) => (name, true),
+            Some(("<", name)) => (name, false),
+            _ => (text.dtype.as_str(), cfg!(target_endian = "big")),
+        };
+        let dtype = dtype(name).map_err(wrong)?;
         if let Some(shape) = &text.shape
             && (shape.is_empty() || shape[1..].contains(&0))
         {
@@ -153,6 +161,7 @@ impl FileRule {
         Ok(Self {
             patterns,
             dtype,
+            is_swapped: is_big != cfg!(target_endian = "big"),
             shape: text.shape,
             header: text.header,
             config: config(&bounds, text.preset.as_deref()).map_err(wrong)?,
@@ -193,7 +202,7 @@ fn dtype(name: &str) -> Result<DType, String> {
     match name {
         "f32" => Ok(DType::F32),
         "f64" => Ok(DType::F64),
-        _ => Err(format!("the type '{name}' is not known; it is f32 or f64")),
+        _ => Err(format!("the type '{name}' is not known; it is f32 or f64, for files also with < or > in front")),
     }
 }
 
@@ -231,6 +240,11 @@ mod tests {
         let rule = &rules.files[1];
         assert_eq!((rule.dtype, rule.shape.as_deref(), rule.header), (DType::F64, Some(&[0, 4][..]), 8));
         assert_eq!(rule.config.bound(), ErrorBound::Abs(0.5));
+        for (name, is_big) in [("<f64", false), (">f64", true)] {
+            let rules = Rules::parse(&format!("[[file]]\nname = \"x\"\ndtype = \"{name}\"\nabs = 0.5")).unwrap();
+            let rule = &rules.files[0];
+            assert_eq!((rule.dtype, rule.is_swapped), (DType::F64, is_big != cfg!(target_endian = "big")));
+        }
     }
 
     #[test]

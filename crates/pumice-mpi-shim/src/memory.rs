@@ -70,6 +70,11 @@ pub(crate) fn bytes_of_mut<T: Value>(values: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
+/// Reverses the bytes of each value.
+pub(crate) fn swap(bytes: &mut [u8], value_bytes: usize) {
+    bytes.chunks_exact_mut(value_bytes).for_each(<[u8]>::reverse);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

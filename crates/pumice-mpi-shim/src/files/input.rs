@@ -13,7 +13,7 @@ use super::{Direction, Failure, Place, Result, Transfer};
 use crate::boxes::{Block, Run, blocks, joined};
 use crate::config::FileRule;
 use crate::datatype::Layout;
-use crate::memory::{bytes_of, spread, zeros};
+use crate::memory::{bytes_of, spread, swap, zeros};
 use crate::report;
 use crate::view::View;
 
@@ -25,6 +25,7 @@ pub(super) struct Input {
     /// Bytes in front of the array.
     header: Vec<u8>,
     dtype: DType,
+    is_swapped: bool,
     size: u64,
     /// The chunk that was read last, for programs that read row by row.
     chunk: Option<(Block, Vec<u8>)>,
@@ -50,7 +51,7 @@ impl Input {
         }
         let header = header(info)?;
         let (dtype, size) = (info.dtype, header.len() as u64 + info.raw_bytes);
-        Ok(Self { reader, header, dtype, size, chunk: None })
+        Ok(Self { reader, header, dtype, is_swapped: rule.is_swapped, size, chunk: None })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -126,6 +127,9 @@ impl Input {
                 let at = place(row.start);
                 flat[at..at + values.len()].copy_from_slice(values);
             }
+        }
+        if self.is_swapped {
+            swap(&mut flat, size_of::<T>());
         }
         let mut out = Vec::new();
         for run in runs {

@@ -27,7 +27,7 @@ use crate::agreement::{first_of, reduce};
 use crate::boxes::{Run, blocks, joined};
 use crate::config::FileRule;
 use crate::datatype::Layout;
-use crate::memory::{bytes_of_mut, collect, zeros};
+use crate::memory::{bytes_of_mut, collect, swap, zeros};
 use crate::report;
 use crate::view::View;
 
@@ -250,18 +250,19 @@ impl Output {
         let (header, value_bytes) = (self.rule.header as u64, self.rule.dtype.size() as u64);
         let runs = joined(self.kept.runs());
         let [end] = reduce(&self.comm, [self.end() as i64], SystemOperation::max());
-        let [n_bytes] = reduce(&self.comm, [runs.iter().map(|run| run.len as i64).sum()], SystemOperation::sum());
+        let beyond_header = |run: &Run| run.end().saturating_sub(run.start.max(header)) as i64;
+        let [n_bytes] = reduce(&self.comm, [runs.iter().map(beyond_header).sum()], SystemOperation::sum());
         let size = (end as u64).max(self.least_bytes);
-        if n_bytes as u64 != size {
-            let what =
-                if (n_bytes as u64) < size { "some bytes are not written" } else { "ranks write the same bytes" };
-            return Err(format!("{what}: {n_bytes} of {size}"));
+        if size <= header {
+            return Err("there are no values".into());
+        }
+        let (n_bytes, expected) = (n_bytes as u64, size - header);
+        if n_bytes != expected {
+            let what = if n_bytes < expected { "some bytes are not written" } else { "ranks write the same bytes" };
+            return Err(format!("{what}: {n_bytes} of {expected}"));
         }
         if self.old.as_ref().is_some_and(|old| old.n_bytes > size) {
             return Err("the file that was there before is longer; delete it first".into());
-        }
-        if size <= header {
-            return Err("there are no values".into());
         }
         // Values that are cut by the end of what a rank has written.
         let mut values = Vec::new();
@@ -297,8 +298,11 @@ impl Output {
         if n > 0 {
             self.comm.all_reduce_into(&mine[..], &mut all[..], SystemOperation::max());
         }
-        let bytes = all.into_iter().map(|byte| byte.checked_sub(1).map(|byte| byte as u8)).collect::<Option<_>>();
-        bytes.ok_or_else(|| "the header is not written as a whole".into())
+        if self.old.is_some() && all.contains(&0) {
+            return Err("parts of the header are from before".into());
+        }
+        // What nobody writes is zero.
+        Ok(all.into_iter().map(|byte| byte.saturating_sub(1) as u8).collect())
     }
 
     fn compress<T: Value>(&self, array: &Array) -> std::result::Result<Summary, String> {
@@ -325,6 +329,9 @@ impl Output {
                 let (part, others) = rest.split_at_mut((row.len * value_bytes) as usize);
                 rest = others;
                 self.kept.copy(self.rule.header as u64 + row.start * value_bytes, part);
+            }
+            if self.rule.is_swapped {
+                swap(bytes_of_mut(&mut values), size_of::<T>());
             }
             Ok((block, values))
         };
