@@ -17,7 +17,7 @@ use crate::wheel;
 /// A step: what it is called and does.
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 28] = [
+const STEPS: [Step; 29] = [
     ("Rust components", rust_components),
     ("Python environment", python::environment),
     ("MPI library", mpi::library),
@@ -44,6 +44,7 @@ const STEPS: [Step; 28] = [
     ("Python tests with PyTorch", wheel::test_torch),
     ("MPI programs in C, Fortran and Python", mpi::programs),
     ("HDF5 with MPI", hdf5::parallel),
+    ("MPI programs under the shim", crate::shim::test),
     ("corpus", corpus),
     ("real data", real_data),
 ];

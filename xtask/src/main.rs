@@ -19,6 +19,7 @@ mod portable;
 mod ptx;
 mod python;
 mod shell;
+mod shim;
 mod simulate;
 mod wheel;
 
@@ -58,6 +59,8 @@ Development tasks of Pumice
 
   cargo xtask mpi test [--mpich] [TEST...]
       Installs Open MPI, or MPICH, and runs the tests of crates/pumice-mpi on 1, 2, 3, 4 and 7 ranks
+  cargo xtask mpi shim
+      Programs in C, Fortran and Python, PETSc, LAMMPS and the tests of mpi4py under libpumice_mpi_shim.so and without it
   cargo xtask mpi bench [--quick] [--json]
       Gathers and sums with and without compression, between hosts (network namespaces) on limited links; as root
   cargo xtask mpi hdf5 [--quick] [--json]

@@ -31,16 +31,16 @@ pub(crate) fn run_task(options: &[&str]) -> Result {
             programs()
         }
         ["test", tests @ ..] => library().and_then(|()| test(&mut cargo(), tests)),
+        ["shim"] => crate::shim::test(),
         ["bench", options @ ..] if options.iter().all(|option| ["--quick", "--json"].contains(option)) => {
             bench(options.contains(&"--quick"), options.contains(&"--json"))
         }
         ["hdf5", options @ ..] if options.iter().all(|option| ["--quick", "--json"].contains(option)) => {
             crate::hdf5_modes::run_task(options.contains(&"--quick"), options.contains(&"--json"))
         }
-        _ => {
-            Err("usage: cargo xtask mpi test [--mpich] [TEST...] | cargo xtask mpi bench|hdf5 [--quick] [--json]"
-                .into())
-        }
+        _ => Err("usage: cargo xtask mpi test [--mpich] [TEST...] | cargo xtask mpi shim | \
+                  cargo xtask mpi bench|hdf5 [--quick] [--json]"
+            .into()),
     }
 }
 
@@ -167,7 +167,7 @@ fn program() -> PathBuf {
     target_dir().join("release/examples/speed")
 }
 
-fn mpirun(n_ranks: usize) -> Command {
+pub(crate) fn mpirun(n_ranks: usize) -> Command {
     let mut mpirun = command("mpirun");
     mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     mpirun.env("OMPI_MCA_mpi_yield_when_idle", "1").args(["--oversubscribe", "-n", &n_ranks.to_string()]);

@@ -176,8 +176,7 @@ impl Bench {
                      [gather]\nabs = 1e-3\nleast_bytes = 1024\nalways = true\n";
         let script = root().join(PROGRAMS).join("arrays.py");
         self.plain(|ranks| drop(ranks.arg(DEBIAN_PYTHON).arg(&script).args(["plain", "0"])))?;
-        let said =
-            self.packed(rules, |ranks| drop(ranks.arg(DEBIAN_PYTHON).arg(&script).args(["packed", "1e-3"])))?;
+        let said = self.packed(rules, |ranks| drop(ranks.arg(DEBIAN_PYTHON).arg(&script).args(["packed", "1e-3"])))?;
         expect(&said, "gathers: 1 compressed")?;
         for name in ["slabs.f32", "turns.f32"] {
             self.within(name, 0, 1e-3, f32_of, 4)?;
@@ -209,7 +208,10 @@ impl Bench {
         let program = |folder: &'static str| {
             let input = input.clone();
             move |ranks: &mut Command| {
-                ranks.args(["lmp", "-log", "none", "-screen", "none", "-in"]).arg(&input).args(["-var", "folder", folder]);
+                ranks
+                    .args(["lmp", "-log", "none", "-screen", "none", "-in"])
+                    .arg(&input)
+                    .args(["-var", "folder", folder]);
             }
         };
         self.plain(program("plain"))?;

@@ -5,7 +5,7 @@
 //! calls itself while it is in one of them, and what we call, goes straight through: [`Nested`].
 //!
 //! `unsafe` is allowed for this interface of C.
-#![allow(unsafe_code, non_snake_case, reason = "the names and pointers of MPI")]
+#![allow(unsafe_code, non_snake_case, clippy::too_many_arguments, reason = "the names, pointers and arguments of MPI")]
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -209,10 +209,18 @@ export_transfers! {
 }
 
 export! {
-    MPI_Init, PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) => started(unsafe { ffi::PMPI_Init(argc, argv) });
-    MPI_Init_thread, PMPI_Init_thread(argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int) =>
-        started(unsafe { ffi::PMPI_Init_thread(argc, argv, required, provided) });
+    MPI_Init, PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) => {
+        // SAFETY: the arguments of the program.
+        started(unsafe { ffi::PMPI_Init(argc, argv) })
+    };
+    MPI_Init_thread, PMPI_Init_thread(
+        argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int
+    ) => {
+        // SAFETY: the arguments of the program.
+        started(unsafe { ffi::PMPI_Init_thread(argc, argv, required, provided) })
+    };
     MPI_Finalize, PMPI_Finalize() => {
+        files::close_all();
         report::finish();
         None
     };

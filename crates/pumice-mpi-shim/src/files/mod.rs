@@ -97,6 +97,8 @@ pub(crate) struct Transfer {
 
 /// A file that is ours.
 struct Open {
+    /// In the order in which files were opened, which ranks that open files together have in common.
+    number: usize,
     name: String,
     view: View,
     /// Bytes of a transfer that has begun and whose end the program has not yet asked for.
@@ -134,7 +136,10 @@ fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn insert(fh: MPI_File, open: Open) {
+fn insert(fh: MPI_File, name: String, content: Content) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let open = Open { number, name, view: View::default(), begun: 0, content };
     files().get_or_insert_default().insert(fh as usize, Arc::new(Mutex::new(open)));
     N_FILES.fetch_add(1, Ordering::Relaxed);
 }
@@ -180,10 +185,25 @@ pub(crate) fn close(fh: *mut MPI_File) -> Ours {
     Some(closed.map_or_else(|failure| failure.class as c_int, |()| code))
 }
 
+/// Before MPI ends: programs should have closed their files, but what they have written must not be lost.
+pub(crate) fn close_all() {
+    let mut all: Vec<_> = files().take().into_iter().flatten().collect();
+    all.sort_by_key(|(_, open)| lock(open).number);
+    for (fh, open) in all {
+        let mut open = lock(&open);
+        let Open { name, content, .. } = &mut *open;
+        let Content::Output(output) = content else { continue };
+        if let Err(failure) = output.close(name, fh as MPI_File) {
+            say(&format!("{name}: {}", failure.message));
+        }
+        output.clear();
+    }
+}
+
 pub(crate) fn transfer(transfer: Transfer) -> Ours {
     let open = find(transfer.fh)?;
     let mut open = lock(&open);
-    let Open { name, view, begun, content } = &mut *open;
+    let Open { name, view, begun, content, .. } = &mut *open;
     let done = match content {
         // The file of the MPI library has what this rank has written, and goes on with the shared pointer.
         Content::Output(output) if transfer.place == Place::Shared => match output.give_up_unknown(SHARED_POINTER) {

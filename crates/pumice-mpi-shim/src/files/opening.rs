@@ -12,12 +12,11 @@ use mpi_sys as ffi;
 use super::input::Input;
 use super::old::Old;
 use super::output::Output;
-use super::{Content, Failure, Open, Ours, Result, SUCCESS, failed, insert, is_output};
+use super::{Content, Failure, Ours, Result, SUCCESS, failed, insert, is_output};
 use crate::agreement::{broadcast, first_of, lent};
 use crate::config::{FileRule, Rules};
 use crate::report;
 use crate::session::rules;
-use crate::view::View;
 
 /// What becomes of a file.
 enum Decision {
@@ -50,9 +49,8 @@ pub(crate) fn open(comm: MPI_Comm, name: *const c_char, amode: c_int, info: MPI_
     Some(match opened {
         Ok((code, content)) => {
             if let Some(content) = content {
-                let open = Open { name: shown, view: View::default(), begun: 0, content };
                 // SAFETY: MPI has put a handle there.
-                insert(unsafe { *fh }, open);
+                insert(unsafe { *fh }, shown, content);
             }
             code
         }
@@ -92,6 +90,8 @@ fn decide(rules: &Rules, name: &str, amode: c_int, n_ranks: c_int) -> Decision {
         return match old {
             Ok(Some(Old { is_pumice: true, .. })) => Decision::Input { rule },
             Ok(_) => Decision::Pass,
+            // The MPI library has the right error for a file that cannot be read.
+            Err(_) if std::fs::File::open(path).is_err() => Decision::Pass,
             Err(failure) => Decision::Refuse(failure),
         };
     }
