@@ -114,13 +114,16 @@ impl Input {
                 Some(*sum - run.len)
             })
             .collect();
-        let mut flat = zeros::<u8>(value_runs.iter().map(|run| run.len * value_bytes).sum::<u64>() as usize)?;
+        let flat = zeros::<u8>(value_runs.iter().map(|run| run.len * value_bytes).sum::<u64>() as usize);
         let place = |value: u64| {
             let i = value_runs.partition_point(|run| run.start <= value) - 1;
             ((before[i] + value - value_runs[i].start) * value_bytes) as usize
         };
-        let wanted = if value_runs.is_empty() { Vec::new() } else { blocks(&shape, &value_runs) };
-        for (block, bytes) in self.decode::<T>(wanted, is_collective)? {
+        let is_wanted = !value_runs.is_empty() && flat.is_ok();
+        let wanted = if is_wanted { blocks(&shape, &value_runs) } else { Vec::new() };
+        let decoded = self.decode::<T>(wanted, is_collective);
+        let mut flat = flat?;
+        for (block, bytes) in decoded? {
             for (row, values) in
                 block.rows(&shape).zip(bytes.chunks_exact(block.extents[shape.len() - 1] * size_of::<T>()))
             {

@@ -153,11 +153,27 @@ fn is_output(name: &str) -> bool {
     })
 }
 
-/// Says an error, and lets the program's error handler know.
+/// Says an error, and lets the error handler of the file know.
 fn failed(fh: MPI_File, name: &str, failure: &Failure) -> c_int {
     say(&format!("{name}: {}", failure.message));
     // SAFETY: a handle of the program.
     unsafe { ffi::PMPI_File_call_errhandler(fh, failure.class as c_int) };
+    failure.class as c_int
+}
+
+/// The same for a file that is not open. Open MPI calls no error handler for these: only the fatal one is known here.
+fn not_opened(name: &str, failure: &Failure, is_said: bool) -> c_int {
+    if is_said {
+        say(&format!("{name}: {}", failure.message));
+    }
+    // SAFETY: constants of the library, and an error handler.
+    unsafe {
+        let mut handler = ffi::RSMPI_ERRORS_RETURN;
+        ffi::PMPI_File_get_errhandler(ffi::RSMPI_FILE_NULL, &mut handler);
+        if handler == ffi::RSMPI_ERRORS_ARE_FATAL {
+            ffi::PMPI_Abort(ffi::RSMPI_COMM_WORLD, failure.class as c_int);
+        }
+    }
     failure.class as c_int
 }
 

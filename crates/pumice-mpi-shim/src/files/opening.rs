@@ -12,7 +12,7 @@ use mpi_sys as ffi;
 use super::input::Input;
 use super::old::Old;
 use super::output::Output;
-use super::{Content, Failure, Ours, Result, SUCCESS, failed, insert, is_output};
+use super::{Content, Failure, Ours, Result, SUCCESS, insert, is_output, not_opened};
 use crate::agreement::{broadcast, first_of, lent};
 use crate::config::{FileRule, Rules};
 use crate::report;
@@ -55,9 +55,7 @@ pub(crate) fn open(comm: MPI_Comm, name: *const c_char, amode: c_int, info: MPI_
             code
         }
         // One rank says it.
-        // SAFETY: a constant of the library, whose error handler is that of files that are not open.
-        Err((true, failure)) => failed(unsafe { ffi::RSMPI_FILE_NULL }, &shown, &failure),
-        Err((false, failure)) => failure.class as c_int,
+        Err((is_said, failure)) => not_opened(&shown, &failure, is_said),
     })
 }
 

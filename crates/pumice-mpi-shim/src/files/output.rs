@@ -351,7 +351,7 @@ impl Output {
             agree(&self.comm, copied)?;
         }
         // SAFETY: a handle of the program; all ranks are here.
-        check(unsafe { ffi::PMPI_File_sync(fh) })?;
+        agree(&self.comm, check(unsafe { ffi::PMPI_File_sync(fh) }))?;
         let is_first = self.comm.rank() == 0;
         agree(&self.comm, if is_first { self.rename() } else { Ok(()) })
     }
