@@ -89,10 +89,10 @@ fn split(shape: &[usize], position: &mut Vec<usize>, from: usize, to: usize, out
     }
     let whole = from.div_ceil(inner)..last;
     if inner > 1 {
-        if from % inner != 0 {
+        if !from.is_multiple_of(inner) {
             part(position, first, from % inner, inner);
         }
-        if to % inner != 0 {
+        if !to.is_multiple_of(inner) {
             part(position, last, 0, to % inner);
         }
     }

@@ -129,7 +129,7 @@ fn extent(datatype: ffi::MPI_Datatype) -> Option<isize> {
     let (mut lower, mut extent) = (0, 0);
     // SAFETY: a datatype of the program, and two integers.
     let code = unsafe { ffi::PMPI_Type_get_extent(datatype, &mut lower, &mut extent) };
-    (code == ffi::MPI_SUCCESS as c_int).then_some(extent as isize)
+    (code == ffi::MPI_SUCCESS as c_int).then_some(extent)
 }
 
 /// Frees a type that `MPI_Type_get_contents` has given; named ones are not to be freed.
@@ -217,7 +217,7 @@ fn combine(
     let part = parts.first()?;
     let count = |i: usize| integers.get(i).and_then(|n| usize::try_from(*n).ok());
     let integer = |i: usize| integers.get(i).map(|n| *n as isize);
-    let address = |i: usize| addresses.get(i).map(|n| *n as isize);
+    let address = |i: usize| addresses.get(i).copied();
     let mut out = Segments(Vec::new());
     match combiner {
         Combiner::Named => return None,

@@ -57,10 +57,12 @@ pub(crate) fn gather<F: Fn(usize) -> (i64, Option<i64>)>(
         return None;
     }
     let is_root = comm.rank() == root;
-    let mine = Mine::new(&sent, &received, is_root, comm.rank() as usize);
-    if !varies && mine.n_bytes < rule.least_bytes {
+    let rank = comm.rank() as usize;
+    let n_bytes = n_bytes(&sent, &received, is_root, rank);
+    if !varies && n_bytes < rule.least_bytes {
         return None;
     }
+    let mine = Mine::new(n_bytes, &sent, &received, is_root, rank);
     let history = history(&comm)?;
     if history.get() > 0 {
         history.set(history.get() - 1);
@@ -101,8 +103,18 @@ struct Mine {
     kind: Option<Kind>,
 }
 
+/// How many bytes this rank adds.
+fn n_bytes<F: Fn(usize) -> (i64, Option<i64>)>(sent: &Sent, received: &Received<F>, is_root: bool, rank: usize) -> u64 {
+    let is_in_place = is_root && is_in_place(sent.buffer);
+    let count = if is_in_place { (received.counts)(rank).0 } else { sent.count };
+    // Without values, there may be no type.
+    let count = u64::try_from(count).unwrap_or(0);
+    if count == 0 { 0 } else { count * size(if is_in_place { received.datatype } else { sent.datatype }) }
+}
+
 impl Mine {
     fn new<F: Fn(usize) -> (i64, Option<i64>)>(
+        n_bytes: u64,
         sent: &Sent,
         received: &Received<F>,
         is_root: bool,
@@ -110,21 +122,19 @@ impl Mine {
     ) -> Self {
         let out = is_root.then(|| Layout::of(received.datatype)).flatten();
         let is_in_place = is_root && is_in_place(sent.buffer);
-        let (buffer, count, datatype) = if is_in_place {
+        let (buffer, datatype) = if is_in_place {
             let (count, displacement) = (received.counts)(rank);
             let before = displacement.unwrap_or(count * rank as i64) as isize;
             let offset = out.as_ref().map_or(0, |out| before * out.extent);
-            (received.buffer.cast_const().wrapping_byte_offset(offset), count, received.datatype)
+            (received.buffer.cast_const().wrapping_byte_offset(offset), received.datatype)
         } else {
-            (sent.buffer, sent.count, sent.datatype)
+            (sent.buffer, sent.datatype)
         };
-        // Without values, there may be no type.
-        let count = u64::try_from(count).unwrap_or(0);
-        let n_bytes = if count > 0 { count * size(datatype) } else { 0 };
         let layout = if n_bytes > 0 { Layout::of(datatype) } else { None };
         // As values are lent to others as they are.
         let is_usable = |layout: &Layout, buffer: *const c_void| {
-            layout.is_dense() && matches!(layout.kind, Kind::Float(dtype) if buffer as usize % dtype.size() == 0)
+            layout.is_dense()
+                && matches!(layout.kind, Kind::Float(dtype) if (buffer as usize).is_multiple_of(dtype.size()))
         };
         let mut kind = match &layout {
             _ if n_bytes == 0 => Some(Kind::Bytes),

@@ -113,9 +113,12 @@ mod tests {
         (from..from + n).map(|k| displacement + k / size * extent + bytes[(k % size) as usize]).collect()
     }
 
+    /// Displacement, extent and segments.
+    type Case<'a> = (i64, isize, &'a [(isize, usize)]);
+
     #[test]
     fn runs_are_the_bytes_of_the_view() {
-        let views: [(i64, isize, &[(isize, usize)]); 5] = [
+        let views: [Case<'_>; 5] = [
             (0, 8, &[(0, 8)]),
             (100, 32, &[(8, 8)]),
             (5, 48, &[(0, 8), (16, 16)]),
