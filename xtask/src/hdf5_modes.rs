@@ -134,7 +134,8 @@ fn copy_of(of: &Command) -> Command {
     copy
 }
 
-/// Medians over the repetitions; times also relative to several files without compression, in the same repetition.
+/// Medians over the repetitions, and the shortest times, to which other work on the machine has added least; both also relative to
+/// several files without compression.
 fn summary(printed: &str, preset: &str, rate: Option<u64>) -> Result<Vec<Value>> {
     let parse = |line: &str| serde_json::from_str::<Value>(line).map_err(|e| format!("{line}: {e}"));
     let lines: Vec<Value> = printed.lines().filter(|line| line.starts_with('{')).map(parse).collect::<Result<_>>()?;
@@ -148,11 +149,13 @@ fn summary(printed: &str, preset: &str, rate: Option<u64>) -> Result<Vec<Value>>
     let plain = ways.get("none multi").ok_or_else(|| format!("the program printed\n{printed}"))?;
     let row = |way: &Vec<&Value>| {
         let median_of = |field: &str| median(way.iter().map(|line| number(line, field)));
-        let relative = median(way.iter().zip(plain).map(|(a, b)| number(a, "seconds") / number(b, "seconds")));
+        let least = |way: &[&Value]| way.iter().map(|line| number(line, "seconds")).fold(f64::INFINITY, f64::min);
+        let plain_s = median(plain.iter().map(|line| number(line, "seconds")));
         let mut row = json!({
             "ranks": way[0]["ranks"], "preset": preset, "format": way[0]["format"], "mode": way[0]["mode"],
             "storage_mb_s": rate.map(|rate| rate / 1_000_000),
-            "relative_time": relative, "ratio": number(plain[0], "bytes") / number(way[0], "bytes"),
+            "least_s": least(way), "relative_least": least(way) / least(plain),
+            "relative_median": median_of("seconds") / plain_s, "ratio": number(plain[0], "bytes") / number(way[0], "bytes"),
         });
         for field in ["seconds", "create_s", "write_s", "close_s", "sync_s", "bytes"] {
             row[field] = median_of(field).into();
@@ -169,19 +172,23 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn print_table(rows: &[Value]) {
-    println!("ranks preset storage  format  mode   seconds  relative   create   write   close    sync   ratio");
+    println!(
+        "ranks preset storage  format  mode     least  relative  median  relative  create   write   close    sync   ratio"
+    );
     for row in rows {
         let number = |field: &str| row[field].as_f64().unwrap_or(f64::NAN);
         let text = |field: &str| row[field].as_str().unwrap_or("");
         println!(
-            "{:>5} {:<6}{:>8}  {:<7} {:<5}{:>9.3}{:>10.2}{:>9.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}",
+            "{:>5} {:<6}{:>8}  {:<7} {:<5}{:>9.3}{:>10.2}{:>8.3}{:>10.2}{:>8.3}{:>8.3}{:>8.3}{:>8.3}{:>8.2}",
             row["ranks"],
             text("preset"),
             row["storage_mb_s"].as_u64().map_or("free".into(), |rate| format!("{rate} MB/s")),
             text("format"),
             text("mode"),
+            number("least_s"),
+            number("relative_least"),
             number("seconds"),
-            number("relative_time"),
+            number("relative_median"),
             number("create_s"),
             number("write_s"),
             number("close_s"),
