@@ -1,14 +1,10 @@
 //! Fields of a snapshot, and their values on the way to a file: captured block by block, encoded in any order.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::buffers::{Buffers, lock, no_memory};
 use pumice::backend::{Chunks, Corner, FirstPass, Parts, Passes, SecondPass, Shared, SharedStream, copy_box};
 use pumice::{Config, Element, Error, ErrorKind, Result, SliceSource, Source, Summary};
-
-/// The error of a request for so much memory.
-fn no_memory(bytes: usize) -> Error {
-    Error::new(ErrorKind::LimitExceeded, format!("there is no memory for {bytes} more bytes: take smaller snapshots"))
-}
 
 /// An array of a snapshot. Its chunks are the blocks that are compressed one by one.
 #[derive(Debug)]
@@ -47,20 +43,20 @@ impl<'a> Field<'a> {
         self.values.value_bytes()
     }
 
-    pub(crate) fn capture(&self) -> Result<Box<dyn Captured>> {
-        self.values.capture()
+    pub(crate) fn capture(&self, buffers: &Arc<Buffers>) -> Result<Box<dyn Captured>> {
+        self.values.capture(buffers)
     }
 }
 
 /// The shape of blocks of about so many bytes, for arrays of this shape: the longest axis is halved until they are small
-/// enough, and the fastest one only where nothing else is left.
+/// enough, and the fastest one only down to runs of 256 values, unless nothing else is left.
 ///
 /// ```
-/// assert_eq!(pumice_schedule::block_shape::<f32>(&[100, 256, 256], 1 << 20), [50, 64, 64]);
+/// assert_eq!(pumice_schedule::block_shape::<f32>(&[100, 256, 256], 1 << 20), [25, 32, 256]);
 /// ```
 pub fn block_shape<T>(shape: &[usize], bytes: usize) -> Vec<usize> {
     /// Shorter runs of memory are slow to copy and to predict along.
-    const LEAST_RUN: usize = 64;
+    const LEAST_RUN: usize = 256;
     let mut block: Vec<usize> = shape.iter().map(|n| (*n).max(1)).collect();
     let size = |block: &[usize]| block.iter().fold(size_of::<T>(), |n, extent| n.saturating_mul(*extent));
     while size(&block) > bytes {
@@ -79,7 +75,7 @@ pub fn block_shape<T>(shape: &[usize], bytes: usize) -> Vec<usize> {
 
 trait Values: std::fmt::Debug {
     fn value_bytes(&self) -> usize;
-    fn capture(&self) -> Result<Box<dyn Captured>>;
+    fn capture(&self, buffers: &Arc<Buffers>) -> Result<Box<dyn Captured>>;
 }
 
 #[derive(Debug)]
@@ -95,13 +91,12 @@ impl<T: Element> Values for Array<'_, T> {
         self.n_values * size_of::<T>()
     }
 
-    fn capture(&self) -> Result<Box<dyn Captured>> {
+    fn capture(&self, buffers: &Arc<Buffers>) -> Result<Box<dyn Captured>> {
         let mut blocks = Vec::new();
         for id in 0..self.chunks.count() {
             let block = self.chunks.get(id);
-            let mut values: Vec<T> = Vec::new();
             let n = block.n_values();
-            values.try_reserve_exact(n).map_err(|_| no_memory(n * size_of::<T>()))?;
+            let mut values: Vec<T> = buffers.take(n)?;
             match self.source.contiguous(&block.start, &block.extents) {
                 Some(run) => values.extend_from_slice(run),
                 None => {
@@ -116,6 +111,7 @@ impl<T: Element> Values for Array<'_, T> {
             config: self.config.clone(),
             blocks,
             stream: RwLock::new(None),
+            buffers: buffers.clone(),
         }))
     }
 }
@@ -143,15 +139,12 @@ struct CapturedArray<T> {
     config: Config,
     blocks: Vec<Mutex<Vec<T>>>,
     stream: RwLock<Option<SharedStream<T>>>,
+    buffers: Arc<Buffers>,
 }
 
 /// What happens if blocks are used before `open` or after `finish`.
 fn not_open() -> Error {
     Error::new(ErrorKind::InvalidArgument, "the field is not open: this is an error of pumice-schedule, report it")
-}
-
-fn lock<T>(values: &Mutex<T>) -> MutexGuard<'_, T> {
-    values.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Element> Captured for CapturedArray<T> {
@@ -187,6 +180,7 @@ impl<T: Element> Captured for CapturedArray<T> {
             frame.extend_from_slice(bytes);
             Ok(())
         })?;
+        self.buffers.give(values);
         Ok(frame)
     }
 

@@ -31,6 +31,7 @@
 //!
 //! The bytes of a file are those of [`pumice::compress`], whatever the schedule was. docs/scheduling.md is the guide.
 
+mod buffers;
 mod field;
 mod phases;
 pub mod predict;

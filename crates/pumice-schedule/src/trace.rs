@@ -69,11 +69,11 @@ pub struct Event {
     pub span: Span,
 }
 
-/// Events in the order of their ends.
+/// All events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// What happened.
+    /// What happened, in the order of ends.
     pub found: Vec<Event>,
-    /// What the first plan after each snapshot expected.
-    pub expected: Vec<Event>,
+    /// Snapshots, and what the first plan after each expected from then on.
+    pub expected: Vec<(u64, Vec<Event>)>,
 }

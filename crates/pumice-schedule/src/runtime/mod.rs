@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use pumice::{Error, ErrorKind, Result, Summary};
 
+use crate::buffers::Buffers;
 use crate::field::Field;
 use crate::phases::Thread;
 use crate::predict::Model;
@@ -78,7 +79,8 @@ impl Options {
         self
     }
 
-    /// Most bytes of captured values and of compressed blocks that wait to be written, 1 GiB if not given. Beside them
+    /// Most bytes of captured values, of compressed blocks that wait to be written, and of memory that is kept for the next
+    /// values, 1 GiB if not given. Beside them
     /// there is what the codec takes for one block per thread, and one write.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
@@ -161,6 +163,7 @@ struct Inner {
     sink: Box<dyn Sink>,
     start: Instant,
     state: Mutex<State>,
+    buffers: Arc<Buffers>,
     changed: Condvar,
 }
 
@@ -197,6 +200,11 @@ impl Inner {
         state.end_waiting(now);
         state.record(Lane::Compute, Activity::Wait, start, now);
         state
+    }
+
+    /// Frees memory that is kept for later snapshots, as far as it is more than the limit allows.
+    fn trim(&self, used: usize) {
+        self.buffers.trim(self.options.memory.saturating_sub(used));
     }
 
     /// Changes how many guards say that a thread is not as it is by default.
@@ -246,8 +254,8 @@ impl Scheduler {
             return Err(invalid(format!("a margin of {} is none: give 0 or more", options.margin)));
         }
         let state = Mutex::new(State::new(&options));
-        let (start, changed) = (Instant::now(), Condvar::new());
-        let inner = Arc::new(Inner { options, sink: Box::new(sink), start, state, changed });
+        let (start, changed, buffers) = (Instant::now(), Condvar::new(), Arc::new(Buffers::default()));
+        let inner = Arc::new(Inner { options, sink: Box::new(sink), start, state, buffers, changed });
         let mut scheduler = Self { inner, threads: Vec::new() };
         for _ in 0..n_threads {
             scheduler.spawn("pumice-compress", workers::compress)?;
@@ -327,7 +335,9 @@ impl Scheduler {
         drop(state);
         let captured: Result<Vec<_>> = fields
             .iter()
-            .map(|field| Ok((field.name().to_owned(), field.capture().map_err(|e| e.context(field.name()))?)))
+            .map(|field| {
+                Ok((field.name().to_owned(), field.capture(&self.inner.buffers).map_err(|e| e.context(field.name()))?))
+            })
             .collect();
         let mut state = self.inner.lock();
         let now = self.inner.now();

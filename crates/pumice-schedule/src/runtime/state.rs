@@ -293,7 +293,7 @@ impl State {
         self.writes = plan.writes;
         let newest = self.snapshots.keys().next_back().copied().unwrap_or(0);
         if let Some(trace) = self.trace.as_mut().filter(|_| newest > self.traced) {
-            trace.expected.extend(plan.events);
+            trace.expected.push((newest, plan.events));
             self.traced = newest;
         }
     }

@@ -37,7 +37,9 @@ pub(super) fn compress(inner: &Inner) {
         });
         let end = inner.now();
         state = inner.lock();
-        if let Some(sizes) = state.end_task(task, result, start, end) {
+        let sizes = state.end_task(task, result, start, end);
+        inner.trim(state.used());
+        if let Some(sizes) = sizes {
             drop(state);
             let result = guarded("compression", || values.finish(&sizes));
             state = inner.lock();
