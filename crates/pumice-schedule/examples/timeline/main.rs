@@ -291,9 +291,10 @@ fn simulated_end(found: &[Event], snapshot: u64, copied: f64) -> f64 {
     place(&jobs, &order(&jobs), &busy, true).end()
 }
 
-fn copied(trace: &Trace, snapshot: u64) -> Option<f64> {
+/// When the values of a snapshot were copied.
+fn copy_of(trace: &Trace, snapshot: u64) -> Option<Span> {
     let is_it = |event: &&Event| event.activity == Activity::Capture { snapshot };
-    trace.found.iter().find(is_it).map(|event| event.span.end)
+    trace.found.iter().find(is_it).map(|event| event.span)
 }
 
 /// What was expected after a snapshot.
@@ -307,7 +308,7 @@ fn ends(trace: &Trace, n: u64) -> Value {
     let mut sums = [0.0; 3];
     let mut n_counted = 0.0;
     for snapshot in 4..n.saturating_sub(2) {
-        let Some(copied) = copied(trace, snapshot) else { continue };
+        let Some(Span { end: copied, .. }) = copy_of(trace, snapshot) else { continue };
         let (Some(expected), Some(found)) = (
             expected(trace, snapshot).and_then(|events| end_of(events, snapshot, copied)),
             end_of(&trace.found, snapshot, copied),
@@ -377,7 +378,7 @@ fn main() -> Result<()> {
     println!("{result:#}");
     if let Some(path) = &arguments.picture {
         let snapshot = reports.len() as u64 / 2;
-        let start = copied(&trace, snapshot).ok_or("there is no such snapshot")?;
+        let start = copy_of(&trace, snapshot).ok_or("there is no such snapshot")?.start;
         let window = Span { start, end: start + 1.05 * compute / n };
         let expected = expected(&trace, snapshot).ok_or("the snapshot was not planned")?;
         let about = format!(

@@ -1,13 +1,15 @@
 //! The scheduler that an application uses.
 //!
 //! ```text
-//! mod.rs      what the application calls
-//! state.rs    snapshots on their way, memory, which task is next
-//! plan.rs     jobs from snapshots, intervals from the last iteration, and the order of tasks
-//! workers.rs  the threads that compress and write
+//! mod.rs       what the application calls
+//! snapshot.rs  a snapshot on its way
+//! state.rs     all snapshots, memory, which task is next
+//! plan.rs      jobs from snapshots, intervals from the last iteration, and the order of tasks
+//! workers.rs   the threads that compress and write
 //! ```
 
 mod plan;
+mod snapshot;
 mod state;
 mod workers;
 

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 
 use super::Place;
-use super::state::{FieldState, Snapshot, State, Task};
+use super::snapshot::{FieldState, Snapshot, Task};
+use super::state::State;
 use crate::phases::Iteration;
 use crate::schedule::{Busy, Job, Schedule, Span, order, place};
 use crate::trace::{Activity, Event, Lane};
@@ -38,27 +39,29 @@ pub(super) struct Plan {
 
 /// The busy intervals from now on, in seconds from now: iterations like the last one, until the next snapshot is due. Then
 /// the application waits.
-fn intervals(last: &Iteration, elapsed: f64, n_iterations: u64) -> Busy {
+fn intervals(last: &Iteration, elapsed: f64, due: f64) -> Busy {
     /// More say no more about the order.
-    const MOST: u64 = 100;
+    const MOST: f64 = 100.0;
+    if last.seconds <= 0.0 {
+        return Busy::default();
+    }
+    let n_iterations = ((elapsed + due) / last.seconds).ceil().min(MOST) as usize;
     let repeat = |spans: &[Span]| {
-        let starts = (0..=n_iterations.min(MOST)).map(|i| i as f64 * last.seconds - elapsed);
+        let starts = (0..n_iterations).map(|i| i as f64 * last.seconds - elapsed);
         let all = starts.flat_map(|start| spans.iter().map(move |span| span.later(start)));
-        let end = n_iterations as f64 * last.seconds;
-        all.filter(|span| span.end > 0.0 && span.start < end)
-            .map(|span| Span { start: span.start.max(0.0), end: span.end.min(end) })
+        all.filter(|span| span.end > 0.0 && span.start.max(0.0) < due)
+            .map(|span| Span { start: span.start.max(0.0), end: span.end.min(due) })
             .collect()
     };
     Busy { compute: repeat(&last.busy.compute), background: repeat(&last.busy.background) }
 }
 
 impl Problem {
-    pub(super) fn new(state: &State, at: Place, write_bytes: usize, n_iterations: u64, now: f64) -> Self {
-        let mut busy = state
-            .phases
-            .last()
-            .map(|last| intervals(last, state.phases.elapsed(now), n_iterations))
-            .unwrap_or_default();
+    pub(super) fn new(state: &State, at: Place, write_bytes: usize, now: f64) -> Self {
+        let mut busy = state.phases.last().map_or_else(Busy::default, |last| {
+            let elapsed = state.phases.elapsed(now);
+            intervals(last, elapsed, state.due(last.seconds, elapsed))
+        });
         let n_threads = match at {
             Place::IdleTimes => 1,
             Place::Threads(n) => {
@@ -168,5 +171,21 @@ impl JobsOf<'_> {
         );
         let usual = (self.write_bytes as f64).max(bytes).max(1.0);
         predictor.write(usual) * bytes / usual
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterations_repeat_until_the_next_snapshot() {
+        let span = |start: f64, end: f64| Span { start, end };
+        let busy = Busy { compute: vec![span(0.0, 2.0), span(6.0, 7.0)], background: vec![span(9.0, 10.0)] };
+        let last = Iteration { seconds: 10.0, busy };
+        let found = intervals(&last, 1.0, 16.0);
+        assert_eq!(found.compute, [span(0.0, 1.0), span(5.0, 6.0), span(9.0, 11.0), span(15.0, 16.0)]);
+        assert_eq!(found.background, [span(8.0, 9.0)]);
+        assert_eq!(intervals(&last, 1.0, 0.0), Busy::default());
     }
 }

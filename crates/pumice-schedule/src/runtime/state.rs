@@ -1,4 +1,4 @@
-//! Snapshots on their way: which blocks are compressed and written, what memory they hold, and which task is next.
+//! What all threads share: the snapshots on their way, what memory they hold, and which task is next.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,99 +6,13 @@ use std::sync::Arc;
 use pumice::{Error, ErrorKind, Result, Summary};
 
 use super::plan::{Plan, Problem};
+use super::snapshot::{FieldState, Snapshot, Task};
 use super::{Options, Place, Report};
 use crate::field::Captured;
 use crate::phases::{Phases, Thread};
 use crate::predict::Predictor;
 use crate::sink::Pending;
 use crate::trace::{Activity, Event, Lane, Trace};
-
-/// A task of the compute thread: the look through a field, or a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Task {
-    pub(super) snapshot: u64,
-    pub(super) field: usize,
-    pub(super) block: Option<usize>,
-}
-
-impl Task {
-    /// Its place in [`FieldState::started`].
-    pub(super) fn slot(self) -> usize {
-        self.block.map_or(0, |block| block + 1)
-    }
-}
-
-/// A field on its way to a file.
-pub(super) struct FieldState {
-    pub(super) name: String,
-    pub(super) values: Arc<dyn Captured>,
-    /// Whether the look through the values, and then each block, was started.
-    pub(super) started: Vec<bool>,
-    pub(super) is_open: bool,
-    /// Head, blocks, tail: those that are encoded and not written yet.
-    pub(super) pieces: Vec<Option<Vec<u8>>>,
-    /// Sizes of encoded blocks.
-    sizes: Vec<u64>,
-    n_encoded: usize,
-    /// The next piece to write, and where.
-    pub(super) next: usize,
-    offset: u64,
-    summary: Option<Summary>,
-}
-
-impl FieldState {
-    fn new(name: String, values: Box<dyn Captured>) -> Self {
-        let n = values.n_blocks();
-        Self {
-            name,
-            values: values.into(),
-            started: vec![false; n + 1],
-            is_open: false,
-            pieces: vec![None; n + 2],
-            sizes: vec![0; n],
-            n_encoded: 0,
-            next: 0,
-            offset: 0,
-            summary: None,
-        }
-    }
-
-    /// Size of all its values.
-    pub(super) fn value_bytes(&self) -> usize {
-        (0..self.sizes.len()).map(|block| self.values.block_bytes(block)).sum()
-    }
-
-    /// The size of a block, if it is encoded.
-    pub(super) fn encoded(&self, block: usize) -> Option<u64> {
-        Some(self.sizes[block]).filter(|size| *size > 0)
-    }
-
-    /// The block that is to be written next; the end of the file counts as one more.
-    pub(super) fn next_block(&self) -> usize {
-        self.next.saturating_sub(1)
-    }
-
-    fn is_written(&self) -> bool {
-        self.next == self.pieces.len()
-    }
-
-    /// Sizes of the pieces that could be written now.
-    fn ready(&self) -> impl Iterator<Item = usize> {
-        self.pieces[self.next..].iter().map_while(|piece| piece.as_ref().map(Vec::len))
-    }
-}
-
-/// A snapshot on its way.
-pub(super) struct Snapshot {
-    pub(super) fields: Vec<FieldState>,
-    pending: Option<Box<dyn Pending>>,
-    /// Bytes that it holds.
-    used: usize,
-    n_running: usize,
-    is_writing: bool,
-    error: Option<Error>,
-    report: Report,
-}
 
 /// Something that the background thread is to do.
 pub(super) enum Work {
@@ -135,8 +49,9 @@ pub(super) struct State {
     planned: u64,
     /// The newest snapshot whose plan was traced.
     traced: u64,
-    /// The iterations in which the last two snapshots came.
+    /// The iterations in which the last two snapshots came, and how long the last one had lasted.
     came: [u64; 2],
+    came_after: f64,
     trace: Option<Trace>,
 }
 
@@ -164,6 +79,7 @@ impl State {
             planned: 0,
             traced: 0,
             came: [0; 2],
+            came_after: 0.0,
             trace: options.trace.then(Trace::default),
         }
     }
@@ -268,19 +184,23 @@ impl State {
         self.snapshots.insert(snapshot, state);
         self.next_id += 1;
         self.came = [self.came[1], self.phases.n_iterations()];
+        self.came_after = self.phases.elapsed(now);
         self.version += 1;
         Ok(snapshot)
     }
 
-    /// Iterations from one snapshot to the next.
-    fn interval(&self) -> u64 {
-        if self.came[0] == 0 { 1 } else { (self.came[1] - self.came[0]).max(1) }
+    /// Seconds until the next snapshot is due, if iterations take so many and snapshots come as regularly as the last two.
+    pub(super) fn due(&self, iteration: f64, elapsed: f64) -> f64 {
+        let [before, last] = self.came;
+        let interval = if before == 0 { 1 } else { (last - before).max(1) };
+        let n_left = (last + interval).saturating_sub(self.phases.n_iterations());
+        (n_left as f64 * iteration + self.came_after - elapsed).max(0.0)
     }
 
     /// What there is to plan, if the plan is out of date.
     pub(super) fn problem(&self, now: f64) -> Option<Problem> {
         let is_wanted = self.planned != self.version && !self.snapshots.is_empty();
-        is_wanted.then(|| Problem::new(self, self.place, self.write_bytes, self.interval(), now))
+        is_wanted.then(|| Problem::new(self, self.place, self.write_bytes, now))
     }
 
     /// Follows a plan, if nothing has changed since.
