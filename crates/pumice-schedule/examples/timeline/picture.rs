@@ -62,7 +62,10 @@ pub(crate) fn draw(expected: &[Event], found: &[Event], window: Span, fields: &[
         text(&mut svg, (8.0, top + 14.0), "start", 14, TEXT, name);
         for (lane, label, y) in [(Lane::Compute, "compute", top + 22.0), (Lane::Background, "background", top + 60.0)] {
             text(&mut svg, (LEFT - 8.0, y + 20.0), "end", 12, FAINT, label);
-            for event in events.iter().filter(|event| event.lane == lane) {
+            let mut of_lane: Vec<&Event> = events.iter().filter(|event| event.lane == lane).collect();
+            // A copy is in the middle of the application's work.
+            of_lane.sort_by_key(|event| event.activity != Activity::Busy);
+            for event in of_lane {
                 let Some(fill) = colour(&event.activity) else { continue };
                 let (from, to) = (x(event.span.start.max(window.start)), x(event.span.end.min(window.end)));
                 if to <= from {
