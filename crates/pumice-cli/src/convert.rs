@@ -1,7 +1,6 @@
 //! Compresses the variables of an HDF5 or NetCDF file.
 //!
 //! ```text
-//! rules.rs     fields.toml: bounds, presets and chunks by the names of variables
 //! source.rs    the input: a tree, and values box by box
 //! classic.rs   classic NetCDF files
 //! netcdf4.rs   the structure of a classic file as a tree of HDF5
@@ -15,6 +14,8 @@
 //! converted.rs a result of a conversion: its records, and its values
 //! ```
 //!
+//! Which bound, preset and chunks each variable gets is said by the rules of `pumice-fields`.
+//!
 //! HDF5 is read and written through libhdf5, which is loaded at run time.
 
 pub(crate) mod catalog;
@@ -23,7 +24,6 @@ pub(crate) mod converted;
 mod netcdf4;
 mod packing;
 pub(crate) mod record;
-pub(crate) mod rules;
 pub(crate) mod source;
 mod store;
 pub(crate) mod to_hdf5;

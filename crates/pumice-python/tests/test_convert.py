@@ -429,6 +429,29 @@ def test_an_existing_output_is_replaced(source, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.nc", "out.nc"]
 
 
+def test_a_configuration_of_xios(source, tmp_path):
+    (tmp_path / "fields.xml").write_text(
+        """<file id="x" compression_type="lossy" error_bound_mode="abs" error_bound="0.01">
+             <field field_ref="T" error_bound_mode="rel" error_bound="0.001" operation="average" />
+             <field field_ref="U" error_bound="0.0001" compression_level="1" />
+             <field field_ref="Q" compression_type="gzip" compression_level="4" />
+             <field field_ref="Z" compression_type="none" />
+             <field field_ref="elsewhere" />
+           </file>"""
+    )
+    report = json.loads(convert("in.nc", tmp_path / "out.nc", "--config", tmp_path / "fields.xml", "--json", folder=source))
+    found = {variable["name"]: variable for variable in report["variables"]}
+    assert found["T"]["bounds"] == [{"kind": "rel", "value": 0.001}] and found["T"]["preset"] == "small"
+    assert found["U"]["bounds"] == [{"kind": "abs", "value": 0.0001}] and found["U"]["preset"] == "fast"
+    assert found["Q"]["bounds"][0]["kind"] == "lossless" and found["Q"]["preset"] == "balanced"
+    assert "Z" not in found
+    assert "there is no float variable elsewhere" in report["notes"]
+    assert any(note.startswith("compression_type gzip: ") for note in report["notes"])
+    with netCDF4.Dataset(source / "in.nc") as before, netCDF4.Dataset(tmp_path / "out.nc") as after:
+        assert np.abs(before["U"][:] - after["U"][:]).max() <= 0.0001
+        assert np.array_equal(before["Q"][:], after["Q"][:]) and np.array_equal(before["Z"][:], after["Z"][:])
+
+
 def test_without_a_configuration_nothing_changes(source, tmp_path):
     text = convert("in.nc", tmp_path / "out.h5", folder=source)
     assert "lossless" in text

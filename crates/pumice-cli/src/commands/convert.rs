@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use pumice::{AtomicFile, AtomicFolder, ErrorKind, Preset};
+use pumice_fields::{ChunkWord, Chunks, Rules, Treatment};
 use serde::Serialize;
 
 use crate::bounds::{BoundReport, parts};
@@ -14,7 +15,6 @@ use crate::cli::{BoundArgs, WorkerArgs};
 use crate::commands::compress::{PresetArg, preset};
 use crate::convert::catalog::{Catalog, Kind, raw_bytes};
 use crate::convert::record::{self, Record};
-use crate::convert::rules::{ChunkWord, Chunks, Rules, Treatment};
 use crate::convert::source::Input;
 use crate::convert::variable::{self, Outcome};
 use crate::convert::{to_hdf5, to_zarr};
@@ -36,6 +36,7 @@ Examples:
   pumice convert in.nc out.nc --config fields.toml --dry-run    estimated sizes
   pumice convert in.nc out.nc --config fields.toml
   pumice convert in.nc out.zarr --config fields.toml
+  pumice convert in.nc out.nc --config fields.xml               an XML file of XIOS
   pumice convert in.nc out.nc --rel 1e-3                        every field that is not a coordinate
   pumice convert in.h5 out.h5                                   without loss
 
@@ -49,6 +50,12 @@ fields.toml; the last entry whose name matches decides:
   abs = 0.01
   preset = \"max\"
   chunks = [1, 192, 288]      # or \"keep\", \"auto\"
+
+fields.xml, as XIOS reads it; fields inherit what their file says:
+  <file compression_type=\"lossy\" error_bound_mode=\"rel\" error_bound=\"1e-3\">
+    <field field_ref=\"t\" error_bound_mode=\"abs\" error_bound=\"0.01\" />
+    <field field_ref=\"cc\" compression_type=\"lossless\" compression_level=\"4\" />
+  </file>
 
 Reading the result needs the HDF5 plugin, or `import pumice` in Python (docs/hdf5.md).";
 
@@ -68,7 +75,7 @@ pub(crate) struct Args {
     /// store is replaced
     output: PathBuf,
 
-    /// Bounds, presets and chunks by name of the variable
+    /// Bounds, presets and chunks by name of the variable: TOML, or XML in the manner of XIOS
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -159,7 +166,10 @@ struct Report {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
     let start = Instant::now();
-    let rules = Rules::load(args.config.as_deref(), args.others())?;
+    let rules = match &args.config {
+        Some(path) => Rules::load(path, args.others())?,
+        None => Rules::new(args.others())?,
+    };
     let date = record::date()?;
     for path in [&args.input].into_iter().chain(&args.config) {
         output::refuse_same_file(path, &args.output)?;

@@ -4,12 +4,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use pumice::{DType, ErrorBound, ErrorKind};
+use pumice_fields::{ChunkWord, Chunks, Rules, Treatment};
 use pumice_hdf5::files::{Dataset, Group, Link, Object, Value};
 use pumice_hdf5::{ByteOrder, ChunkType, FilterOptions, MAX_FILLS};
 
 use super::netcdf4::{NOT_A_COORDINATE, is_bare_dimension, is_scale};
 use super::packing::Packing;
-use super::rules::{ChunkWord, Chunks, Rules, Treatment, matches};
 use super::source::Input;
 use crate::failure::{Failure, Result};
 use crate::text::shape;
@@ -21,6 +21,8 @@ const LEAST_CHUNK_VALUES: usize = 1 << 12;
 /// The default number of values in a chunk.
 const CHUNK_VALUES: usize = 1 << 20;
 const MAX_DEPTH: usize = 256;
+// The filter takes what the rules may have.
+const _: () = assert!(pumice_fields::MAX_FILLS <= MAX_FILLS);
 
 /// A variable that is compressed.
 #[derive(Clone, Debug)]
@@ -103,7 +105,7 @@ struct Found {
 
 impl Catalog {
     pub(crate) fn of(input: &Input, rules: &Rules) -> Result<Self> {
-        let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone(), notes: Vec::new() };
+        let mut catalog = Self { items: Vec::new(), left_out: input.left_out.clone(), notes: rules.notes.clone() };
         let mut listing =
             Listing { seen: HashMap::from([(input.root.reference(".")?, String::new())]), ..Listing::default() };
         catalog.list(&input.root, "", &mut listing)?;
@@ -143,8 +145,9 @@ impl Catalog {
         if let Some(Chunks::Extents(extents)) = &rules.others.chunks {
             catalog.notes.extend(ranks.note(extents)?);
         }
-        for (name, bounds) in rules.exact_names() {
-            let is_in = |paths: &[String]| paths.iter().any(|path| matches(name, path));
+        for exact in rules.exact_names() {
+            let is_in = |paths: &[String]| paths.iter().any(|path| exact.matches(path));
+            let (name, bounds) = (exact.name(), exact.bounds);
             let message = match (is_in(&floats), is_in(&others)) {
                 (true, _) => continue,
                 // A copy is lossless.
@@ -154,6 +157,10 @@ impl Catalog {
                 }
                 (false, false) => format!("there is no float variable {name}"),
             };
+            if exact.is_optional {
+                catalog.notes.push(message);
+                continue;
+            }
             return Err(Failure::invalid(message).hint(format!("float variables: {}", floats.join(", "))));
         }
         Ok(catalog)

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use pumice::metrics::{Findings, Guarantee};
 use pumice::{DType, Element, with_dtype};
+use pumice_fields::{Rules, Treatment};
 use pumice_hdf5::files::{Group, Link};
 
 use super::catalog::{Catalog, check_depth, chunk_of, declared_fills, unprefixed};
 use super::netcdf4::NOT_A_COORDINATE;
 use super::packing::Packing;
 use super::record::{Checksum, Record};
-use super::rules::{Rules, Treatment};
 use super::source::{Input, Variable};
 use super::store;
 use super::variable::{chunk_starts, extents_within, filled};
@@ -106,7 +106,7 @@ impl Converted {
         let mut input = Input::open(path)?;
         if matches!(self.values, Values::Zarr(_)) {
             let others = Treatment::new(Vec::new());
-            let catalog = Catalog::of(&input, &Rules::load(None, others)?).map_err(|e| e.at(path))?;
+            let catalog = Catalog::of(&input, &Rules::new(others)?).map_err(|e| e.at(path))?;
             input.extend(&catalog)?;
         }
         Ok(input)

@@ -28,6 +28,12 @@ fn mistakes_are_found_before_a_library_is_needed() {
     sandbox.write("fields.toml", b"[[field]]\nname = 'T'\nabs = 1e-3\npresset = 'max'\n");
     let message = sandbox.fails("convert x.nc y.nc --config fields.toml", 2);
     assert!(message.contains("fields.toml") && message.contains("line 4") && message.contains("presset"), "{message}");
+    let xml = "<file compression_type='lossy'>\n  <field field_ref='T' eror_bound='1e-3'/>\n</file>\n";
+    sandbox.write("fields.xml", xml.as_bytes());
+    let message = sandbox.fails("convert x.nc y.nc --config fields.xml", 2);
+    assert!(message.contains("fields.xml: line 2, column 24: eror_bound is unknown"), "{message}");
+    sandbox.write("fields.xml", b"<!DOCTYPE a [<!ENTITY b 'c'>]><file/>");
+    assert!(sandbox.fails("convert x.nc y.nc --config fields.xml", 2).contains("document types are not read"));
     assert!(sandbox.fails("convert x.nc ./x.nc", 2).contains("both input and output"));
     assert!(sandbox.fails("convert x.nc y.nc --config no.toml", 6).contains("no.toml"));
     assert!(sandbox.fails("convert no.nc y.nc", 6).contains("no.nc"));
@@ -35,5 +41,5 @@ fn mistakes_are_found_before_a_library_is_needed() {
     assert!(sandbox.fails("convert short.nc y.nc", 5).contains("short.nc: the header ends too early"));
     sandbox.write("odd.nc", b"CDF\x03");
     assert!(sandbox.fails("convert odd.nc y.nc", 3).contains("odd.nc: a NetCDF file of an unknown version"));
-    assert_eq!(sandbox.files(), ["fields.toml", "odd.nc", "short.nc", "x.nc"]);
+    assert_eq!(sandbox.files(), ["fields.toml", "fields.xml", "odd.nc", "short.nc", "x.nc"]);
 }
