@@ -18,19 +18,32 @@ pub fn agree<R>(comm: &impl Communicator, local: Result<R>) -> Result<R> {
     if first == none {
         return local;
     }
-    // The kind as one byte, then the message.
     let mut bytes = Vec::new();
     if let Err(error) = &local
         && comm.rank() == first
     {
-        bytes.push(error.kind().code());
-        bytes.extend_from_slice(error.to_string().as_bytes());
+        bytes = error_bytes(error);
         bytes.truncate(Count::MAX as usize);
     }
     broadcast(comm, first, &mut bytes);
+    let error = error_of_bytes(&bytes);
+    Err(if comm.size() == 1 { error } else { error.context(format_args!("rank {first}")) })
+}
+
+/// An error as bytes that can be sent: the kind as one byte, then the message.
+pub(crate) fn error_bytes(error: &Error) -> Vec<u8> {
+    std::iter::once(error.kind().code()).chain(error.to_string().into_bytes()).collect()
+}
+
+/// The error of such bytes.
+pub(crate) fn error_of_bytes(bytes: &[u8]) -> Error {
     let kind = bytes.first().and_then(|code| ErrorKind::from_code(*code)).unwrap_or(ErrorKind::InvalidArgument);
-    let message = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
-    Err(Error::new(kind, if comm.size() == 1 { message.into_owned() } else { format!("rank {first}: {message}") }))
+    Error::new(kind, String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()))
+}
+
+/// Errors cannot be cloned, as their causes in the system cannot.
+pub(crate) fn copy_of(error: &Error) -> Error {
+    error_of_bytes(&error_bytes(error))
 }
 
 /// Refuses what the ranks do not agree on: for each name, all of them must have the same text.

@@ -7,6 +7,7 @@
 //!   compressed on their way from rank to rank.
 //! - [`all_reduce`], [`reduce_scatter`]: sums of vectors of all ranks, which are sent as compressed integers, and have the
 //!   same bits however the vectors are shared out.
+//! - [`server`]: some ranks write the fields of the others, which go on computing.
 //!
 //! Everything that all ranks call together agrees on errors first: if one of them fails, all return the same error, and
 //! none waits for the others.
@@ -24,6 +25,7 @@ mod messages;
 mod mpi_file;
 mod passes;
 mod pieces;
+pub mod server;
 mod sums;
 
 pub use agreement::agree;

@@ -4,13 +4,14 @@ mod partial;
 mod read;
 mod write;
 
+pub(crate) use partial::Partial;
 pub use read::Reader;
 pub use write::write;
 
 use mpi::traits::*;
 
 /// Threads for each rank: its share of the cores of its node, unless the caller says how many.
-fn threads(comm: &impl Communicator, asked: usize) -> usize {
+pub(crate) fn threads(comm: &impl Communicator, asked: usize) -> usize {
     if asked != 0 {
         return asked;
     }

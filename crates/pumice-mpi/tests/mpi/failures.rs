@@ -47,6 +47,7 @@ pub(crate) fn rank_of(test: &str, world: &impl Communicator, folder: &Path) {
             assert_eq!(error.kind(), ErrorKind::Io, "{error}");
             fs::write(folder.join(format!("{}.error", world.rank())), error.to_string()).expect("there is room");
         }
+        "write_much" => crate::server::write_much(world, folder),
         _ => panic!("no test has the name {test}"),
     }
 }

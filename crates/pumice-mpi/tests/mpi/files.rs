@@ -18,10 +18,10 @@ impl Random {
 }
 
 /// Start and extents.
-type Block = (Vec<usize>, Vec<usize>);
+pub(crate) type Block = (Vec<usize>, Vec<usize>);
 
 /// Cuts an array into `n` boxes at random.
-fn cut(block: Block, n: usize, random: &mut Random) -> Vec<Block> {
+pub(crate) fn cut(block: Block, n: usize, random: &mut Random) -> Vec<Block> {
     let axis = random.below(block.1.len().max(1));
     if n <= 1 || block.1.get(axis).is_none_or(|n| *n < 2) {
         return vec![block];
@@ -35,7 +35,7 @@ fn cut(block: Block, n: usize, random: &mut Random) -> Vec<Block> {
 }
 
 /// The index in an array of each value of a box.
-fn indices(shape: &[usize], (start, extents): &Block) -> Vec<usize> {
+pub(crate) fn indices(shape: &[usize], (start, extents): &Block) -> Vec<usize> {
     (0..extents.iter().product())
         .map(|mut i| {
             let (mut index, mut scale) = (0, 1);

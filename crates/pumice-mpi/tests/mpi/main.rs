@@ -7,6 +7,7 @@
 mod failures;
 mod files;
 mod messages;
+mod server;
 mod sums;
 
 use std::path::Path;
@@ -24,13 +25,15 @@ type RankTest = fn(mpi::topology::SimpleCommunicator, &Path);
 type JobTest = fn(&Path);
 
 /// The tests of a job that ends well.
-const TESTS: [(&str, RankTest); 3] = [("files", files::run), ("messages", messages::run), ("sums", sums::run)];
+const TESTS: [(&str, RankTest); 4] =
+    [("files", files::run), ("messages", messages::run), ("server", server::run), ("sums", sums::run)];
 
 /// Tests of jobs that do not.
-const FAILURES: [(&str, JobTest); 3] = [
+const FAILURES: [(&str, JobTest); 4] = [
     ("killed_ranks", failures::killed_ranks),
     ("failed_writes", failures::failed_writes),
     ("full_disk", failures::full_disk),
+    ("server_on_a_full_disk", server::full_disk),
 ];
 
 fn main() -> ExitCode {
