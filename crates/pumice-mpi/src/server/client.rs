@@ -136,7 +136,8 @@ impl Client {
         }
         let start = mpi::time();
         let counted = self.count();
-        self.report.waiting_seconds += mpi::time() - start;
+        // The end is no call of the model.
+        self.report.waiting_seconds += if is_last { 0.0 } else { mpi::time() - start };
         counted?;
         let first_server = self.link.comm.process_at_rank(self.link.servers[0]);
         let has_failed = self.outcome.is_some() || first_server.immediate_probe_with_tag(OUTCOME).is_some();
