@@ -12,6 +12,7 @@
 //! Outline       the same, if payloads stay on the device
 //! Frames        stream -> payloads
 //! SharedStream  the stream of an array that several processes hold
+//! SharedRows    the same, of an array whose rows arrive over time
 //! Integers      lists of integers, for sums of quantised values
 //! ```
 //!
@@ -56,7 +57,9 @@ mod assemble;
 mod fast;
 mod frames;
 mod integers;
+mod rows;
 mod shared;
+mod stored;
 
 pub use assemble::{Assembler, Blueprint, Outline, Payload, check_supported};
 pub use fast::{
@@ -65,9 +68,11 @@ pub use fast::{
 };
 pub use frames::{Frame, Frames};
 pub use integers::{Integers, SumLattice, finite_range};
+pub use rows::{Continuation, SharedRows};
 pub use shared::{
     Chunks, FirstShare, Parts, Shared, SharedStream, copy_box, decoding_threads_of, frame_spans, preset_of, threads_of,
 };
+pub use stored::check_shareable;
 
 pub use crate::codec::CodecId;
 pub use crate::exec::pages::{prefer_large_pages, zeroed};

@@ -9,10 +9,10 @@
 
 use std::ops::Range;
 
-use super::{ChunkBox, FirstPass, MAX_NAMED, Passes, SecondPass};
+use super::{ChunkBox, FirstPass, MAX_NAMED, Passes, SecondPass, check_shareable};
 use crate::codec::Element;
 use crate::compress::frames::Job;
-use crate::compress::{self, Summary, target};
+use crate::compress::{self, Summary};
 use crate::container::header::Header;
 use crate::container::{FrameSpan, StreamWriter};
 use crate::decompress::{DecodeOptions, Reader};
@@ -25,7 +25,7 @@ use crate::plan::{self, Config, Plan, Preset, lattice, stats};
 
 /// The boxes that the chunks of a new array cover, whatever its values are.
 #[derive(Clone, Debug)]
-pub struct Chunks(Grid);
+pub struct Chunks(pub(super) Grid);
 
 impl Chunks {
     /// The chunks that [`compress`](crate::compress) cuts an array of this shape into.
@@ -242,10 +242,10 @@ impl<T: Element> Source<T> for Fetched<'_, T> {
 /// The stream of an array that is shared out among processes. All of them have one, and it is the same.
 #[derive(Debug)]
 pub struct SharedStream<T> {
-    plan: Plan<T>,
-    grid: Grid,
-    head: Vec<u8>,
-    stream: StreamWriter,
+    pub(super) plan: Plan<T>,
+    pub(super) grid: Grid,
+    pub(super) head: Vec<u8>,
+    pub(super) stream: StreamWriter,
 }
 
 impl<T: Element> SharedStream<T> {
@@ -253,12 +253,7 @@ impl<T: Element> SharedStream<T> {
     /// [`Unsupported`](crate::ErrorKind::Unsupported).
     pub fn new(config: &Config, values: &impl Shared<T>) -> Result<Self> {
         let shape = values.shape();
-        if let Some(target) = target::of(config)? {
-            return Err(Error::unsupported(format!(
-                "{target} is a target, which only a single process can search for: give a bound, such as the one that \
-                 `pumice analyze` or a run on one process finds"
-            )));
-        }
+        check_shareable(config)?;
         let stats = stats::decide(values, &config.fills)?;
         let mut plan = Plan::new(config, shape, Some(&stats))?;
         if plan.searches_lattice() {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use super::{Summary, Writer};
@@ -9,11 +10,11 @@ use crate::codec::Element;
 use crate::container::frame::{FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::{Layout, StreamWriter};
-use crate::decompress::{DecodeOptions, Reader};
+use crate::decompress::{DecodeOptions, Info, Reader};
 use crate::error::{Error, Result};
 use crate::grid;
 use crate::io::Bytes;
-use crate::io::{AtomicFile, read};
+use crate::io::{AtomicFile, ReadAt, read};
 use crate::plan::{Config, ErrorBound, Plan};
 
 /// A [`Writer`] to a file that appears under its name, or changes, only when it is finished.
@@ -53,44 +54,17 @@ impl<T: Element> FileWriter<T> {
         let with_path = |e: Error| e.context(path.display());
         let file = File::open(path).map_err(|e| with_path(e.into()))?;
         let reader = Reader::new(file, DecodeOptions::new().threads(1)).map_err(with_path)?;
-        reader.check_dtype::<T>().map_err(with_path)?;
-        let info = reader.info();
-        let unchanged = Summary {
-            raw_bytes: info.raw_bytes,
-            compressed_bytes: info.compressed_bytes,
-            abs_bound: info.abs_bound,
-            n_chunks: info.n_chunks,
-            fills: info.fills.clone(),
-            target: None,
-        };
-        let layout = &reader.layout;
-        let header = appendable_header::<T>(layout).map_err(with_path)?;
-        let (mut segments, mut frame_bytes) = (Vec::new(), Vec::new());
-        let mut frame_header = Vec::new();
-        let mut copied = 0..0;
-        if !info.shape.contains(&0) {
-            copied = layout.header_bytes as u64..layout.frames_end();
-            segments = layout.grid.segment_rows()?;
-            frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
-        }
-        if layout.header.single_chunk && !copied.is_empty() {
-            let old_bytes;
-            (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout).map_err(with_path)?;
-            copied.start += old_bytes;
-            frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
-        }
-        let mut bytes = Vec::new();
-        let stream = StreamWriter::start_with(&header, segments, frame_bytes, &mut bytes)?;
-        bytes.extend_from_slice(&frame_header);
+        let unchanged = unchanged(reader.info());
+        let Continued { header, head, copied, stream } = Continued::new::<T, _>(&reader).map_err(with_path)?;
         let mut out = AtomicFile::create(path)?;
-        out.write_all(&bytes)?;
+        out.write_all(&head)?;
         let n_copied = copied.end - copied.start;
         let mut source = &reader.source;
         source.seek(SeekFrom::Start(copied.start))?;
         if io::copy(&mut io::Read::take(source, n_copied), &mut out)? != n_copied {
             return Err(with_path(Error::truncated("the file became shorter while it was copied")));
         }
-        debug_assert_eq!(stream.n_bytes(), bytes.len() as u64 + n_copied);
+        debug_assert_eq!(stream.n_bytes(), head.len() as u64 + n_copied);
         let writer = Writer::resume(out, header.plan(), threads, Some(stream))?;
         Ok(Self { writer, unchanged: Some(unchanged) })
     }
@@ -114,9 +88,58 @@ impl<T: Element> FileWriter<T> {
     }
 }
 
+/// What a stream becomes to which rows are appended.
+pub(crate) struct Continued {
+    pub(crate) header: Header,
+    /// The bytes that take the place of those before `copied`.
+    pub(crate) head: Vec<u8>,
+    /// The bytes of the old stream that stay as they are.
+    pub(crate) copied: Range<u64>,
+    /// Counts the chunks that are there.
+    pub(crate) stream: StreamWriter,
+}
+
+impl Continued {
+    pub(crate) fn new<T: Element, R: ReadAt>(reader: &Reader<R>) -> Result<Self> {
+        reader.check_dtype::<T>()?;
+        let layout = &reader.layout;
+        let header = appendable_header::<T>(layout)?;
+        let (mut segments, mut frame_bytes) = (Vec::new(), Vec::new());
+        let mut frame_header = Vec::new();
+        let mut copied = 0..0;
+        if !reader.info().shape.contains(&0) {
+            copied = layout.header_bytes as u64..layout.frames_end();
+            segments = layout.grid.segment_rows()?;
+            frame_bytes = layout.frames.iter().map(|p| p.frame_bytes).collect();
+        }
+        if layout.header.single_chunk && !copied.is_empty() {
+            let old_bytes;
+            (old_bytes, frame_header) = chunked_frame_header(&reader.source, layout)?;
+            copied.start += old_bytes;
+            frame_bytes = vec![frame_header.len() as u64 + (copied.end - copied.start)];
+        }
+        let mut head = Vec::new();
+        let stream = StreamWriter::start_with(&header, segments, frame_bytes, &mut head)?;
+        head.extend_from_slice(&frame_header);
+        Ok(Self { header, head, copied, stream })
+    }
+}
+
+/// The summary of a stream to which nothing is appended.
+pub(crate) fn unchanged(info: &Info) -> Summary {
+    Summary {
+        raw_bytes: info.raw_bytes,
+        compressed_bytes: info.compressed_bytes,
+        abs_bound: info.abs_bound,
+        n_chunks: info.n_chunks,
+        fills: info.fills.clone(),
+        target: None,
+    }
+}
+
 /// The size of the frame header of the only chunk, and the header to replace it in a chunked stream. It stores two more
 /// fields, which the checksum already covers, so that the payload need not be read.
-fn chunked_frame_header(source: &File, layout: &Layout) -> Result<(u64, Vec<u8>)> {
+fn chunked_frame_header<R: ReadAt>(source: &R, layout: &Layout) -> Result<(u64, Vec<u8>)> {
     let mut buffer = Vec::new();
     let span = layout.frames[0];
     let head = read(source, span.offset, span.frame_bytes.min(MAX_HEADER_BYTES as u64), &mut buffer)?;

@@ -3,7 +3,7 @@
 //! frames; they differ in the source of the values and in the output.
 
 mod curve;
-mod file;
+pub(crate) mod file;
 pub(crate) mod frames;
 pub(crate) mod target;
 
@@ -22,6 +22,7 @@ use crate::exec::no_memory;
 use crate::exec::parallel::{SERIAL_VALUES, Workers};
 use crate::grid::{self, Grid};
 use crate::io::{SliceSource, Source, varint};
+use crate::plan::passes::{Blocks, SourcePasses};
 use crate::plan::{Config, ErrorBound, MAX_FILLS, Plan, stats};
 use frames::Job;
 
@@ -316,7 +317,11 @@ impl<T: Element, W: Write + Send> Writer<T, W> {
                 let first: Vec<usize> = std::iter::once(rows).chain(self.plan.shape[1..].iter().copied()).collect();
                 let first_rows = SliceSource::new(&values[..rows * self.row_values], &first)?;
                 if self.plan.is_streamed && !self.plan.limit().is_lossless() {
-                    self.plan.choose_masks(&first_rows, &self.workers)?;
+                    self.plan.choose_masks(&SourcePasses {
+                        blocks: Blocks::new(&first_rows),
+                        workers: &self.workers,
+                        progress: &|_| (),
+                    })?;
                 }
                 let mut bytes = Vec::new();
                 let stream = StreamWriter::start(&Header::new(&self.plan, false), &mut bytes)?;

@@ -129,8 +129,12 @@ macro_rules! impl_real {
             }
 
             fn extend_le_bytes(values: &[Self], out: &mut Vec<u8>) {
-                out.reserve(size_of_val(values));
-                out.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+                // To set bytes first is quicker than to append them value by value.
+                let start = out.len();
+                out.resize(start + size_of_val(values), 0);
+                for (bytes, value) in out[start..].as_chunks_mut().0.iter_mut().zip(values) {
+                    *bytes = value.to_le_bytes();
+                }
             }
 
             fn copy_from_le_bytes(bytes: &[u8], out: &mut [Self]) {

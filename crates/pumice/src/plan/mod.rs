@@ -19,9 +19,8 @@ pub(crate) use stats::Stats;
 pub use stats::value_range;
 
 use crate::error::{Error, Result};
-use crate::exec::{DefaultFloats, Workers};
+use crate::exec::DefaultFloats;
 use crate::grid::{self, Block};
-use crate::io::Source;
 use crate::num::Real;
 
 /// Most fill values that a stream has masks for.
@@ -137,10 +136,10 @@ impl<T: Real> Plan<T> {
 
     /// Chooses the fill values that get masks in a stream that starts with these rows: of the values that were given,
     /// those that occur there come first; then follow others that are found there.
-    pub(crate) fn choose_masks(&mut self, rows: &dyn Source<T>, workers: &Workers) -> Result<()> {
+    pub(crate) fn choose_masks(&mut self, rows: &impl stats::Passes<T>) -> Result<()> {
         let given: Vec<T> = self.all_fills().into_iter().filter(|fill| !fill.is_nan()).collect();
         let as_numbers: Vec<f64> = given.iter().map(|fill| fill.to_f64()).collect();
-        let found = stats::scan(rows, &as_numbers, workers, &|_| ())?.fills;
+        let found = stats::decide(rows, &as_numbers)?.fills;
         let is_in = |fill: &T, among: &[T]| among.iter().any(|other| other.bits() == fill.bits());
         let (mut fills, others): (Vec<T>, Vec<T>) = found.iter().partition(|fill| is_in(fill, &given));
         fills.extend(given.iter().filter(|fill| !is_in(fill, &found)));
