@@ -53,6 +53,19 @@ impl<'a, T: Value> Owned<'a, T> {
         Ok(owned)
     }
 
+    /// The same with a copy of all values of the chunks.
+    pub(crate) fn captured(mut self, chunks: &Chunks) -> Result<Owned<'static, T>> {
+        for id in &self.ids {
+            let chunk = chunks.get(*id);
+            if !self.assembled.contains_key(&chunk.start) {
+                let mut values = zeros(chunk.n_values())?;
+                self.read_box(&chunk.start, &chunk.extents, &mut values)?;
+                self.assembled.insert(chunk.start, values);
+            }
+        }
+        Ok(Owned { shape: self.shape, ids: self.ids, boxes: Vec::new(), assembled: self.assembled })
+    }
+
     /// Notes which chunks belong to this rank, and collects the pieces of those that several boxes share.
     fn find_pieces(&mut self, chunks: &Chunks, everywhere: &[(i32, Block)], rank: i32) -> Result<Outgoing<T>> {
         let mut pieces = Outgoing { headers: Vec::new(), values: Vec::new() };
@@ -157,6 +170,10 @@ impl<T: Value> Source<T> for Owned<'_, T> {
     fn read_box(&self, start: &[usize], extents: &[usize], out: &mut [T]) -> Result<()> {
         if let Some(values) = self.assembled.get(start).filter(|values| values.len() == out.len()) {
             out.copy_from_slice(values);
+            return Ok(());
+        }
+        // The only chunk of an array without values, which no box has.
+        if out.is_empty() {
             return Ok(());
         }
         let whole = self.boxes.iter().find(|(block, _)| block.contains(start, extents));

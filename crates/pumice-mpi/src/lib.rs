@@ -2,6 +2,8 @@
 //!
 //! - [`write()`]: one Pumice file, written by all ranks together. It has the bytes that a single process writes, and any
 //!   laptop reads it.
+//! - [`iwrite`]: the same, while the caller goes on; [`write_with`]: the same where compression may not pay.
+//! - [`Writer`]: a file to which time steps are added one by one, new or there already.
 //! - [`Reader`]: boxes of such a file on any number of ranks, collectively or each rank alone.
 //! - [`gather`], [`all_gather`], [`broadcast`], [`scatter`], [`all_to_all`], [`send`] and [`receive`]: values that are
 //!   compressed on their way from rank to rank.
@@ -29,7 +31,7 @@ pub mod server;
 mod sums;
 
 pub use agreement::agree;
-pub use files::{Reader, write};
+pub use files::{Reader, Writer, Writing, iwrite, write, write_with};
 pub use local::{LocalBox, LocalBoxMut, Value};
 pub use messages::{Transfer, Wire, all_gather, all_to_all, broadcast, gather, receive, scatter, send};
 pub use sums::{SumAlgorithm, SumBound, SumSummary, all_reduce, reduce_scatter};

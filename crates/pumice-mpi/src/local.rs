@@ -108,7 +108,7 @@ pub(crate) fn check_boxes(shape: &[usize], boxes: &[Block], may_overlap: bool) -
 
 /// Two boxes that have a value in common.
 pub(crate) fn first_overlap(boxes: &[Block]) -> Option<(&Block, &Block)> {
-    let mut order: Vec<&Block> = boxes.iter().filter(|block| block.n_values() > 0).collect();
+    let mut order: Vec<&Block> = boxes.iter().filter(|block| !block.extents.contains(&0)).collect();
     // A box only overlaps those that start before it ends.
     order.sort_by_key(|block| block.start.first().copied());
     for (i, a) in order.iter().enumerate() {

@@ -76,11 +76,16 @@ impl<'a, C: Communicator> MpiFile<'a, C> {
         Ok(())
     }
 
+    /// Hands what was written over to the disk, together.
+    pub(crate) fn sync(&self) -> Result<()> {
+        // SAFETY: the file is open, and all ranks are here.
+        check(unsafe { ffi::MPI_File_sync(self.handle) })
+    }
+
     /// Hands what was written over to the disk, if asked to, and closes the file, together.
     pub(crate) fn close(mut self, sync: bool) -> Result<()> {
-        // SAFETY: the file is open, and all ranks are here.
-        let synced = check(if sync { unsafe { ffi::MPI_File_sync(self.handle) } } else { 0 });
-        // SAFETY: as above; the handle is not used any more.
+        let synced = if sync { self.sync() } else { Ok(()) };
+        // SAFETY: the file is open, and all ranks are here; the handle is not used any more.
         let closed = check(unsafe { ffi::MPI_File_close(&mut self.handle) });
         agree(self.comm, synced.and(closed))
     }

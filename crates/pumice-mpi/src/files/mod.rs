@@ -1,12 +1,18 @@
 //! Pumice files that all ranks write and read together.
 
+mod background;
+mod frames;
+mod measure;
 mod partial;
 mod read;
+mod rows;
 mod write;
 
+pub use background::{Writing, iwrite};
 pub(crate) use partial::Partial;
 pub use read::Reader;
-pub use write::write;
+pub use rows::Writer;
+pub use write::{write, write_with};
 
 use mpi::traits::*;
 

@@ -1,15 +1,92 @@
 //! A file that is written under another name until it is complete: `run.pum.partial` for `run.pum`. If the job is killed,
 //! the old file stays as it was, and `pumice recover` finds what was written in the partial one.
 
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use mpi::traits::*;
 use pumice::{Error, ErrorKind, Result};
 
-/// The partial file, on the rank that makes it and puts it in its place.
+use crate::agreement::agree;
+use crate::collective::broadcast;
+use crate::mpi_file::{Access, MpiFile};
+
+/// The partial file as all ranks know it.
 #[derive(Debug)]
-pub(crate) struct Partial {
+pub(super) struct Output {
+    target: PathBuf,
+    name: PathBuf,
+    /// On rank 0.
+    partial: Option<Partial>,
+}
+
+/// Whether what was written is brought to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sync {
+    Yes,
+    /// Something later does that.
+    No,
+}
+
+impl Output {
+    /// Makes an empty one, together.
+    pub(super) fn create(comm: &impl Communicator, target: &Path) -> Result<Self> {
+        let partial = if comm.rank() == 0 { Partial::create(target).map(Some) } else { Ok(None) };
+        let partial = agree(comm, partial)?;
+        // All ranks open what the first has made.
+        let mut name = partial.as_ref().map_or(Vec::new(), |partial| partial.name.as_os_str().as_bytes().to_vec());
+        broadcast(comm, 0, &mut name);
+        Ok(Self { target: target.into(), name: PathBuf::from(OsString::from_vec(name)), partial })
+    }
+
+    /// Opens it, writes, and closes it, together. What `write` returns, all ranks must agree on.
+    pub(super) fn write<C: Communicator, R>(
+        &self,
+        comm: &C,
+        sync: Sync,
+        write: impl FnOnce(&MpiFile<'_, C>) -> Result<R>,
+    ) -> Result<R> {
+        let written = MpiFile::open(comm, &self.name, Access::Write).and_then(|file| {
+            let written = write(&file);
+            let closed = file.close(sync == Sync::Yes && written.is_ok());
+            written.and_then(|result| closed.map(|()| result))
+        });
+        written.map_err(|e| e.context(self.target.display()))
+    }
+
+    /// Makes it empty again, together.
+    pub(super) fn clear(&self, comm: &impl Communicator) -> Result<()> {
+        let cleared = self.partial.as_ref().map_or(Ok(()), |partial| partial.file.set_len(0));
+        agree(comm, cleared.map_err(|e| Error::from(e).context(self.name.display())))
+    }
+
+    /// Gives it its name or, after an error, removes it. All ranks have the same kind of result.
+    pub(super) fn end<R>(self, comm: &impl Communicator, written: Result<R>) -> Result<R> {
+        match (written, self.partial) {
+            (Ok(result), partial) => agree(comm, partial.map_or(Ok(()), Partial::commit)).map(|()| result),
+            (Err(error), partial) => {
+                if let Some(partial) = partial {
+                    partial.discard();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes it.
+    pub(super) fn discard(self) {
+        if let Some(partial) = self.partial {
+            partial.discard();
+        }
+    }
+}
+
+/// On the rank that makes it and puts it in its place.
+#[derive(Debug)]
+struct Partial {
     name: PathBuf,
     target: PathBuf,
     /// Locked while it is written, so that two jobs do not write to one file.
@@ -18,7 +95,7 @@ pub(crate) struct Partial {
 
 impl Partial {
     /// Makes an empty one in the place of one that another job has left.
-    pub(crate) fn create(target: &Path) -> Result<Self> {
+    fn create(target: &Path) -> Result<Self> {
         if target.is_dir() {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("{} is a folder", target.display())));
         }
@@ -43,13 +120,8 @@ impl Partial {
         Ok(Self { name, target, file })
     }
 
-    /// Its own name.
-    pub(crate) fn name(&self) -> &Path {
-        &self.name
-    }
-
     /// Gives it the name of the target.
-    pub(crate) fn commit(self) -> Result<()> {
+    fn commit(self) -> Result<()> {
         let renamed = self.file.sync_all().and_then(|()| fs::rename(&self.name, &self.target));
         renamed.map_err(|e| {
             let (name, target) = (self.name.display(), self.target.display());
@@ -62,7 +134,7 @@ impl Partial {
     }
 
     /// Removes it after an error.
-    pub(crate) fn discard(self) {
+    fn discard(self) {
         let _ = fs::remove_file(&self.name);
     }
 }

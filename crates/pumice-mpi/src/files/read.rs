@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
-use pumice::backend;
+use pumice::backend::{self, Continuation, SharedRows};
 use pumice::{DecodeOptions, Error, Info, ReadAt, Result};
 
 use super::threads;
@@ -63,6 +63,11 @@ impl Reader {
         let bytes = Bytes(Arc::new(Fetched::new(path, &head)));
         let reader = agree(&comm, pumice::Reader::new(bytes.clone(), options).map_err(with_path))?;
         Ok(Self { comm, path: path.into(), bytes, reader })
+    }
+
+    /// The rows of the file, and what to copy of it, to add more.
+    pub(super) fn continued<T: Value>(&self) -> Result<(SharedRows<T>, Continuation)> {
+        SharedRows::continuing(&self.reader)
     }
 
     /// The metadata of the file.

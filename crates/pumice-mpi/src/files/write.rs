@@ -7,26 +7,23 @@
 //! offsets       sizes to the rank in charge of a range of ids, sums, an exclusive scan, and back
 //! file          frames to the ranks that write, each of which has one run of bytes; header, index and footer by rank 0
 //! ```
-//!
-//! Collective writes of MPI would bring the frames of many ranks together, too. But those of Open MPI report success when
-//! the disk is full, so each run is written by a call of its own, whose result is checked.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mpi::collective::SystemOperation;
 use mpi::traits::*;
 use pumice::backend::{self, Chunks, SharedStream};
 use pumice::{Config, Result, Summary};
 
-use super::partial::Partial;
-use super::threads;
+use super::frames::{Frames, Offsets};
+use super::partial::{Output, Sync};
+use super::{measure, threads};
 use crate::agreement::{agree, check_same};
-use crate::collective::{broadcast, exchange, gather_to_first, no_memory, reduce, sum_before};
+use crate::collective::reduce;
 use crate::exchange::Owned;
 use crate::local::{Block, LocalBox, Value, check_boxes, invalid};
-use crate::mpi_file::{Access, MpiFile};
+use crate::messages::Wire;
+use crate::mpi_file::MpiFile;
 use crate::passes::Everywhere;
 
 /// Writes an array of this shape to a file, together with all other ranks. The boxes of all ranks make up the array; a
@@ -56,188 +53,171 @@ pub fn write<T: Value>(
     boxes: &[LocalBox<'_, T>],
     config: &Config,
 ) -> Result<Summary> {
-    let path = path.as_ref();
+    write_with(comm, path, shape, boxes, config, Wire::Compressed)
+}
+
+/// As [`write()`], but values may go to the file as they are: [`Wire::Auto`] measures on small parts how quickly the storage
+/// takes bytes and how quickly values are encoded, and chooses what is quicker.
+///
+/// A file of values as they are is a Pumice file, too: its bound is [`Lossless`](pumice::ErrorBound::Lossless), and its
+/// chunks are not compressed. Which of the two kinds `Auto` writes depends on the machine; the bytes of each do not.
+pub fn write_with<T: Value>(
+    comm: &impl Communicator,
+    path: impl AsRef<Path>,
+    shape: &[usize],
+    boxes: &[LocalBox<'_, T>],
+    config: &Config,
+    wire: Wire,
+) -> Result<Summary> {
     // Messages of the program cannot be taken for ours.
     let comm = &comm.duplicate();
-    check_same(
-        comm,
-        &[
-            ("type of values", T::DTYPE.to_string()),
-            ("shape of the array", format!("{shape:?}")),
-            ("bound or other options", format!("{:?}", config.clone().threads(0))),
-            ("name of the file", path.display().to_string()),
-        ],
-    )?;
-    let blocks: Vec<Block> = boxes.iter().map(|part| Block::new(part.start, part.extents)).collect();
-    agree(comm, check_boxes(shape, &blocks, false))?;
-    let threads = threads(comm, backend::threads_of(config));
-    let everywhere = agree(comm, Everywhere::new(comm, shape, boxes, threads))?;
-    let chunks = agree(comm, Chunks::new::<T>(config, shape))?;
-    let stream = agree(comm, SharedStream::new(config, &everywhere))?;
-    let owned = Owned::gather(comm, &chunks, boxes)?;
-    let mut bytes = Vec::new();
-    let encoded = stream.encode(&owned, &owned.ids, threads, |frame| {
-        bytes.try_reserve(frame.len()).map_err(|_| no_memory(frame.len()))?;
-        bytes.extend_from_slice(frame);
-        Ok(())
+    let array = Distributed::new(comm, path.as_ref(), shape, boxes, config, wire)?;
+    let output = Output::create(comm, path.as_ref())?;
+    let written = array.is_compressed(comm, &output, boxes, config, wire).and_then(|is_compressed| {
+        if !is_compressed {
+            return array.write_plain(comm, &output, agree(comm, SharedStream::stored(config, shape))?);
+        }
+        let everywhere = agree(comm, Everywhere::new(comm, shape, boxes, array.threads))?;
+        let stream = agree(comm, SharedStream::new(config, &everywhere))?;
+        let frames = array.encode(&stream);
+        write_frames(comm, &output, stream, array.chunks.count(), agree(comm, frames)?)
     });
-    let sizes = agree(comm, encoded)?;
-    let frames = Frames { ids: owned.ids, sizes, bytes };
-    let offsets = frames.offsets(comm, chunks.count(), stream.head().len() as u64)?;
-    frames.write(comm, path, stream, offsets)
+    output.end(comm, written)
 }
 
-/// Fewer bytes are not worth one more rank that writes: file systems like long runs.
-const LEAST_RUN: u64 = 1 << 20;
-
-/// The frames of one rank.
-struct Frames {
-    /// Ascending.
-    ids: Vec<u64>,
-    sizes: Vec<u64>,
-    /// One frame after the other.
-    bytes: Vec<u8>,
+/// An array that the ranks hold together, with the chunks of this one.
+pub(super) struct Distributed<'a, T> {
+    pub(super) chunks: Chunks,
+    pub(super) owned: Owned<'a, T>,
+    pub(super) threads: usize,
 }
 
-/// Where the frames of one rank lie, and the sizes of all frames on the rank that writes the index.
-struct Offsets {
-    mine: Vec<u64>,
-    all_sizes: Vec<u64>,
-}
-
-impl Frames {
-    /// Finds the offsets of the frames of this rank. Each rank is in charge of a range of ids, whose sizes it gets and adds
-    /// up, so that none but rank 0 has a list of all chunks.
-    fn offsets(&self, comm: &impl Communicator, n_chunks: u64, head_bytes: u64) -> Result<Offsets> {
-        let n_ranks = comm.size() as u64;
-        let per_rank = n_chunks.div_ceil(n_ranks);
-        // Ascending ids are for ascending ranks.
-        let mut outgoing: Vec<(i32, Vec<u64>)> = Vec::new();
-        for (id, size) in self.ids.iter().zip(&self.sizes) {
-            let rank = (id / per_rank) as i32;
-            match outgoing.last_mut() {
-                Some((last, list)) if *last == rank => list.extend([*id, *size]),
-                _ => outgoing.push((rank, vec![*id, *size])),
-            }
-        }
-        let incoming = exchange(comm, &outgoing)?;
-        let first = (comm.rank() as u64 * per_rank).min(n_chunks);
-        let n_mine = per_rank.min(n_chunks - first) as usize;
-        let mut sizes = vec![0_u64; n_mine];
-        let mut n_twice = 0;
-        for (_, list) in &incoming {
-            for entry in list.chunks_exact(2) {
-                let size = &mut sizes[(entry[0] - first) as usize];
-                n_twice += u64::from(*size != 0);
-                *size = entry[1];
-            }
-        }
-        let complete = match sizes.iter().position(|size| *size == 0) {
-            None if n_twice == 0 => Ok(()),
-            _ => Err(invalid("the boxes of all ranks do not make up the array: some overlap, others are missing")),
-        };
-        agree(comm, complete)?;
-        let total: u64 = sizes.iter().sum();
-        let mut next = head_bytes + sum_before(comm, total);
-        let starts: Vec<u64> = sizes
-            .iter()
-            .map(|size| {
-                next += size;
-                next - size
-            })
-            .collect();
-        let start = |entry: &[u64]| starts[(entry[0] - first) as usize];
-        let answers: Vec<(i32, Vec<u64>)> =
-            incoming.iter().map(|(rank, list)| (*rank, list.chunks_exact(2).map(start).collect())).collect();
-        // In the order of ranks, which is that of ids.
-        let mine = exchange(comm, &answers)?.into_iter().flat_map(|(_, starts)| starts).collect();
-        Ok(Offsets { mine, all_sizes: gather_to_first(comm, &sizes, n_chunks)? })
-    }
-
-    /// Sends all frames to the ranks that write: as many as there is work for, spread over all. Returns the run of bytes
-    /// that this rank is to write, with its offset, if it is one of them.
-    fn to_writers(&self, comm: &impl Communicator, offsets: &[u64], head_bytes: u64) -> Result<Option<(u64, Vec<u8>)>> {
-        let [total] = reduce(comm, [self.bytes.len() as u64], SystemOperation::sum());
-        let n_ranks = comm.size() as u64;
-        let n_writers = (total / LEAST_RUN).clamp(1, n_ranks);
-        let per_writer = total.div_ceil(n_writers).max(1);
-        let mut headers: Vec<(i32, Vec<u64>)> = Vec::new();
-        let mut payloads: Vec<(i32, Vec<u8>)> = Vec::new();
-        let mut rest = &self.bytes[..];
-        // Ascending offsets are for ascending ranks.
-        for (offset, size) in offsets.iter().zip(&self.sizes) {
-            let (frame, others) = rest.split_at(*size as usize);
-            rest = others;
-            let writer = (offset - head_bytes) / per_writer;
-            let rank = (writer * n_ranks / n_writers) as i32;
-            if headers.last().is_none_or(|(last, _)| *last != rank) {
-                headers.push((rank, Vec::new()));
-                payloads.push((rank, Vec::new()));
-            }
-            let (Some((_, header)), Some((_, payload))) = (headers.last_mut(), payloads.last_mut()) else { continue };
-            header.extend([*offset, *size]);
-            payload.extend_from_slice(frame);
-        }
-        let headers = exchange(comm, &headers)?;
-        let payloads = exchange(comm, &payloads)?;
-        let mut frames: Vec<(u64, &[u8])> = Vec::new();
-        for ((_, header), (_, payload)) in headers.iter().zip(&payloads) {
-            let mut rest = &payload[..];
-            for entry in header.chunks_exact(2) {
-                let (frame, others) = rest.split_at(entry[1] as usize);
-                rest = others;
-                frames.push((entry[0], frame));
-            }
-        }
-        frames.sort_unstable_by_key(|(offset, _)| *offset);
-        let start = frames.first().map(|(offset, _)| *offset);
-        Ok(start.map(|start| (start, frames.iter().flat_map(|(_, frame)| frame.iter().copied()).collect())))
-    }
-
-    /// Writes the file, and puts it in its place.
-    fn write<T: Value>(
-        self,
+impl<'a, T: Value> Distributed<'a, T> {
+    /// Checks the arguments, and exchanges the pieces of chunks that boxes cut.
+    pub(super) fn new(
         comm: &impl Communicator,
         path: &Path,
-        stream: SharedStream<T>,
-        offsets: Offsets,
-    ) -> Result<Summary> {
-        let head = stream.head().to_vec();
-        let mut summary = stream.summary(0);
-        let frames_end = head.len() as u64 + offsets.all_sizes.iter().sum::<u64>();
-        let is_first = comm.rank() == 0;
-        let ended = if is_first { stream.finish(offsets.all_sizes) } else { Ok((Vec::new(), 0)) };
-        let (tail, n_bytes) = agree(comm, ended)?;
-        // The others have 0.
-        [summary.compressed_bytes] = reduce(comm, [n_bytes], SystemOperation::max());
-        let partial = agree(comm, if is_first { Partial::create(path).map(Some) } else { Ok(None) })?;
-        // All ranks open what the first has made.
-        let name = partial.as_ref().map_or(&[][..], |partial| partial.name().as_os_str().as_bytes());
-        let mut name = name.to_vec();
-        broadcast(comm, 0, &mut name);
-        let name = PathBuf::from(OsString::from_vec(name));
-        let run = self.to_writers(comm, &offsets.mine, head.len() as u64)?;
-        let written = MpiFile::open(comm, &name, Access::Write).and_then(|file| {
-            // The header comes first: what a killed job leaves can be read from it.
-            let headed = agree(comm, if is_first { file.write_at(0, &head) } else { Ok(()) });
-            let written = headed
-                .and_then(|()| agree(comm, run.iter().try_for_each(|(offset, bytes)| file.write_at(*offset, bytes))));
-            let written =
-                written.and_then(|()| agree(comm, if is_first { file.write_at(frames_end, &tail) } else { Ok(()) }));
-            let closed = file.close(written.is_ok());
-            written.and(closed)
-        });
-        let ended = match (written, partial) {
-            (Ok(()), Some(partial)) => partial.commit(),
-            (Ok(()), None) => Ok(()),
-            (Err(error), partial) => {
-                if let Some(partial) = partial {
-                    partial.discard();
-                }
-                return Err(error.context(path.display()));
-            }
-        };
-        agree(comm, ended)?;
-        Ok(summary)
+        shape: &[usize],
+        boxes: &[LocalBox<'a, T>],
+        config: &Config,
+        wire: Wire,
+    ) -> Result<Self> {
+        check_same(
+            comm,
+            &[
+                ("type of values", T::DTYPE.to_string()),
+                ("shape of the array", format!("{shape:?}")),
+                ("bound or other options", format!("{:?}", config.clone().threads(0))),
+                ("way of writing", format!("{wire:?}")),
+                ("name of the file", path.display().to_string()),
+            ],
+        )?;
+        agree(comm, check_filled(shape, boxes))?;
+        let chunks = agree(comm, Chunks::new::<T>(config, shape))?;
+        agree(comm, backend::check_shareable(config))?;
+        let threads = threads(comm, backend::threads_of(config));
+        Ok(Self { owned: Owned::gather(comm, &chunks, boxes)?, chunks, threads })
     }
+
+    /// The frames of the chunks of this rank.
+    pub(super) fn encode(&self, stream: &SharedStream<T>) -> Result<Frames> {
+        Frames::collect(self.owned.ids.clone(), |ids, put| stream.encode(&self.owned, ids, self.threads, put))
+    }
+
+    /// The same with a copy of the values of its chunks.
+    pub(super) fn captured(self) -> Result<Distributed<'static, T>> {
+        let Self { chunks, owned, threads } = self;
+        Ok(Distributed { owned: owned.captured(&chunks)?, chunks, threads })
+    }
+
+    /// Decides whether to compress. For that, parts of the values are written to the file.
+    fn is_compressed(
+        &self,
+        comm: &impl Communicator,
+        output: &Output,
+        boxes: &[LocalBox<'_, T>],
+        config: &Config,
+        wire: Wire,
+    ) -> Result<bool> {
+        match wire {
+            Wire::Compressed => Ok(true),
+            Wire::Plain => Ok(false),
+            Wire::Auto => {
+                let largest = boxes.iter().map(|part| part.values).max_by_key(|values| values.len());
+                measure::pays(comm, output, largest.unwrap_or_default(), config, self.threads)
+            }
+        }
+    }
+
+    /// Writes all values as they are, chunk by chunk: no rank holds a copy of more than one.
+    fn write_plain(&self, comm: &impl Communicator, output: &Output, stream: SharedStream<T>) -> Result<Summary> {
+        let ids = &self.owned.ids;
+        let frames = Frames { sizes: stream.stored_sizes(ids), ids: ids.clone(), bytes: Vec::new() };
+        let offsets = frames.offsets(comm, self.chunks.count(), stream.head().len() as u64)?;
+        let mine = offsets.mine.clone();
+        write_stream(comm, output, stream, offsets, |file, stream| {
+            let mut next = mine.iter();
+            stream.store(&self.owned, ids, |frame| next.next().map_or(Ok(()), |offset| file.write_at(*offset, frame)))
+        })
+    }
+}
+
+/// Refuses boxes that are not within the array, overlap, or have too few or too many values.
+pub(super) fn check_filled<T>(shape: &[usize], boxes: &[LocalBox<'_, T>]) -> Result<()> {
+    let blocks: Vec<Block> = boxes.iter().map(|part| Block::new(part.start, part.extents)).collect();
+    check_boxes(shape, &blocks, false)?;
+    for part in boxes {
+        let n = match part.extents.contains(&0) {
+            true => Some(0),
+            false => part.extents.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent)),
+        };
+        if n != Some(part.values.len()) {
+            let n = n.map_or("too many".into(), |n| n.to_string());
+            return Err(invalid(format!("the box of {:?} has {n} values, not {}", part.extents, part.values.len())));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the frames of all ranks, and what belongs around them.
+pub(super) fn write_frames<T: Value>(
+    comm: &impl Communicator,
+    output: &Output,
+    stream: SharedStream<T>,
+    n_chunks: u64,
+    frames: Frames,
+) -> Result<Summary> {
+    let start = stream.head().len() as u64;
+    let offsets = frames.offsets(comm, n_chunks, start)?;
+    let run = frames.to_writers(comm, &offsets, start)?;
+    write_stream(comm, output, stream, offsets, |file, _| {
+        run.iter().try_for_each(|(offset, bytes)| file.write_at(*offset, bytes))
+    })
+}
+
+/// Writes a stream, whose frames `write` writes, to the disk.
+fn write_stream<T: Value, C: Communicator>(
+    comm: &C,
+    output: &Output,
+    stream: SharedStream<T>,
+    offsets: Offsets,
+    write: impl FnOnce(&MpiFile<'_, C>, &SharedStream<T>) -> Result<()>,
+) -> Result<Summary> {
+    let is_first = comm.rank() == 0;
+    let mut summary = stream.summary(0);
+    let n_bytes = output.write(comm, Sync::Yes, |file| {
+        // The header comes first: what a killed job leaves can be read from it.
+        agree(comm, if is_first { file.write_at(0, stream.head()) } else { Ok(()) })?;
+        agree(comm, write(file, &stream))?;
+        let ended = if is_first { stream.finish(offsets.all_sizes) } else { Ok((Vec::new(), 0)) };
+        let written = ended.and_then(|(tail, n_bytes)| {
+            // The others have nothing to write.
+            file.write_at(offsets.end, &tail)?;
+            Ok(n_bytes)
+        });
+        agree(comm, written)
+    })?;
+    // The others have 0.
+    [summary.compressed_bytes] = reduce(comm, [n_bytes], SystemOperation::max());
+    Ok(summary)
 }

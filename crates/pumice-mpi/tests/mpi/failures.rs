@@ -32,15 +32,30 @@ fn write_again(world: &impl Communicator, path: &Path, n_times: usize) -> pumice
     Ok(())
 }
 
+/// Tells who this rank is, so that it can be killed.
+fn announce(world: &impl Communicator, folder: &Path) {
+    fs::write(folder.join(format!("{}.pid", world.rank())), std::process::id().to_string()).expect("there is room");
+    world.barrier();
+}
+
 /// What a rank of a job does that is to fail.
 pub(crate) fn rank_of(test: &str, world: &impl Communicator, folder: &Path) {
     let path = folder.join("field.pum");
     match test {
         "killed" => {
-            fs::write(folder.join(format!("{}.pid", world.rank())), std::process::id().to_string())
-                .expect("there is room");
-            world.barrier();
+            announce(world, folder);
             write_again(world, &path, 1000).expect("all is well until the end");
+        }
+        "killed_append" => {
+            let mut writer = pumice_mpi::Writer::<f32>::append(world, &path, 1).expect("rows can be added");
+            announce(world, folder);
+            let (rank, n_ranks) = (world.rank() as usize, world.size() as usize);
+            let n = ROWS / n_ranks;
+            for _ in 0..10_000 {
+                let values = &field::<f32>(ROWS * LENGTH, 9)[rank * n * LENGTH..][..n * LENGTH];
+                let mine = LocalBox { start: &[rank * n, 0], extents: &[n, LENGTH], values };
+                writer.write_rows(n * n_ranks, &[mine]).expect("all is well until the end");
+            }
         }
         "refused" => {
             let error = write_again(world, &path, 1).expect_err("the disk refuses");
@@ -126,6 +141,44 @@ pub(crate) fn killed_ranks(folder: &Path) {
     // The next job removes what the last one left.
     let status = job(1, "files", folder).stdout(Stdio::null()).status().expect("mpirun starts");
     assert!(status.success() && !partial.exists());
+}
+
+/// A rank that is killed while rows are appended: the old file stays, and what was written of the new one can be saved.
+pub(crate) fn killed_appends(folder: &Path) {
+    const RANKS: usize = 2;
+    let path = folder.join("field.pum");
+    let partial = folder.join("field.pum.partial");
+    let values = field::<f32>(ROWS * LENGTH, 9);
+    let config = Config::new(ErrorBound::Abs(1e-6)).chunk_shape(&[64, LENGTH]);
+    let old = pumice::compress(&values, &[ROWS, LENGTH], &config).expect("the options are valid");
+    fs::write(&path, &old).expect("there is room");
+    for victim in 0..RANKS {
+        for rank in 0..RANKS {
+            let _ = fs::remove_file(folder.join(format!("{rank}.pid")));
+        }
+        let mut job = job(RANKS, "killed_append", folder);
+        let mut running = job.stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("mpirun starts");
+        let pid_of = |rank: usize| {
+            let text = fs::read_to_string(folder.join(format!("{rank}.pid"))).ok()?;
+            text.parse::<u32>().ok()
+        };
+        wait_until("the ranks start", || (0..RANKS).all(|rank| pid_of(rank).is_some()));
+        wait_until("rows are added", || fs::metadata(&partial).is_ok_and(|file| file.len() > 3 * old.len() as u64));
+        let victim = pid_of(victim).expect("it has started").to_string();
+        assert!(Command::new("kill").args(["-KILL", &victim]).status().expect("there is kill").success());
+        wait_until("the job ends", || running.try_wait().expect("the job is ours").is_some());
+        assert!(fs::read(&path).expect("the file is there") == old);
+        let bytes = fs::read(&partial).expect("it is there");
+        let saved = pumice::salvage(&bytes[..], DecodeOptions::new()).expect("it has a header");
+        let mut last_row = 0;
+        let checked = saved.for_each_chunk::<f32>(|region, restored| {
+            check_rows(region[0].start, restored);
+            last_row = last_row.max(region[0].end);
+            Ok(())
+        });
+        checked.expect("intact chunks are decoded");
+        assert!(last_row >= 2 * ROWS, "only the old rows were saved");
+    }
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mpi::traits::*;
-use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, Preset, Result, Stable};
-use pumice_mpi::{LocalBox, LocalBoxMut, Reader, Value};
+use pumice::{Config, DecodeOptions, ErrorBound, ErrorKind, FileWriter, Preset, Result, Stable};
+use pumice_mpi::{LocalBox, LocalBoxMut, Reader, Value, Wire, Writing};
 
 /// A small generator of random numbers; all ranks draw the same.
 pub(crate) struct Random(pub(crate) u64);
@@ -62,6 +62,14 @@ pub(crate) fn field<T: Value>(n: usize, special: usize) -> Vec<T> {
     values
 }
 
+/// How to write a file.
+#[derive(Clone, Copy)]
+enum Way {
+    Now,
+    Later,
+    With(Wire),
+}
+
 struct Test<C> {
     world: C,
     folder: PathBuf,
@@ -75,14 +83,37 @@ impl<C: Communicator> Test<C> {
         shape: &[usize],
         boxes: &[Block],
         config: &Config,
+        way: Way,
     ) -> Result<pumice::Summary> {
+        match way {
+            Way::Now => {
+                self.with_boxes(data, shape, boxes, |mine| pumice_mpi::write(&self.world, path, shape, mine, config))
+            }
+            Way::With(wire) => self.with_boxes(data, shape, boxes, |mine| {
+                pumice_mpi::write_with(&self.world, path, shape, mine, config, wire)
+            }),
+            // The values are gone while the file is written.
+            Way::Later => self
+                .with_boxes(data, shape, boxes, |mine| pumice_mpi::iwrite(&self.world, path, shape, mine, config))?
+                .wait(),
+        }
+    }
+
+    /// Calls a function with the boxes of this rank: those in turn.
+    fn with_boxes<T: Value, R>(
+        &self,
+        data: &[T],
+        shape: &[usize],
+        boxes: &[Block],
+        done: impl FnOnce(&[LocalBox<'_, T>]) -> R,
+    ) -> R {
         let (rank, n_ranks) = (self.world.rank() as usize, self.world.size() as usize);
         let mine: Vec<&Block> = boxes.iter().skip(rank).step_by(n_ranks).collect();
         let values: Vec<Vec<T>> =
             mine.iter().map(|block| indices(shape, block).into_iter().map(|i| data[i]).collect()).collect();
         let mine: Vec<LocalBox<'_, T>> =
             mine.iter().zip(&values).map(|((start, extents), values)| LocalBox { start, extents, values }).collect();
-        pumice_mpi::write(&self.world, path, shape, &mine, config)
+        done(&mine)
     }
 
     /// Files of random boxes of random arrays have the bytes of `pumice::compress`, and can be read in other boxes.
@@ -115,14 +146,180 @@ impl<C: Communicator> Test<C> {
             let n_boxes = 1 + random.below(14);
             let boxes = cut((vec![0; shape.len()], shape.to_vec()), n_boxes, &mut random);
             let path = self.folder.join("field.pum");
-            let summary = self.write(&path, &data, shape, &boxes, &config).expect("the file is written");
+            let way = if i % 3 == 0 { Way::Later } else { Way::Now };
+            let summary = self.write(&path, &data, shape, &boxes, &config, way).expect("the file is written");
             let written = fs::read(&path).expect("the file is there");
             assert!(written == expected, "{shape:?}, case {i}: {} bytes, not {}", written.len(), expected.len());
             assert_eq!(summary.compressed_bytes, expected.len() as u64);
             assert_eq!(summary.n_chunks, pumice::inspect(&expected).unwrap().n_chunks);
             let restored = pumice::decompress::<T>(&expected).expect("the stream is whole").data;
             self.boxes_are_read(&path, shape, &restored, &mut random);
+            let is_plain = self.values_stay(&path, &data, shape, &boxes, &config, Way::With(Wire::Plain));
+            assert!(is_plain, "{shape:?}, case {i}");
         }
+    }
+
+    /// Writes a file in which values may be as they are, bit for bit; if not, it is that of one process. Says which it is.
+    fn values_stay<T: Value>(
+        &self,
+        path: &Path,
+        data: &[T],
+        shape: &[usize],
+        boxes: &[Block],
+        config: &Config,
+        way: Way,
+    ) -> bool {
+        let summary = self.write(path, data, shape, boxes, config, way).expect("the file is written");
+        let written = fs::read(path).expect("the file is there");
+        assert_eq!(summary.compressed_bytes, written.len() as u64);
+        let restored = pumice::decompress::<T>(&written).expect("the file is whole");
+        assert_eq!(restored.shape, shape);
+        let n_bytes = size_of_val(data) as u64;
+        let is_exact = restored.data.iter().map(|x| x.to_bits_u64()).eq(data.iter().map(|x| x.to_bits_u64()));
+        if is_exact && summary.compressed_bytes >= n_bytes {
+            assert!(summary.compressed_bytes < n_bytes + n_bytes / 100 + 1000 && summary.abs_bound == 0.0);
+            return true;
+        }
+        assert!(written == pumice::compress(data, shape, config).expect("the options are valid"));
+        false
+    }
+
+    /// What pays is measured: in a file system of memory, a slow preset does not. Both kinds of files are valid.
+    fn automatic_files_are_valid(&self) {
+        let n_ranks = self.world.size() as usize;
+        let shape = [8 * n_ranks, 256, 300];
+        let data = field::<f32>(shape.iter().product(), 9);
+        let boxes: Vec<Block> = (0..n_ranks).map(|rank| (vec![8 * rank, 0, 0], vec![8, 256, 300])).collect();
+        let memory = tempfile::tempdir_in("/dev/shm");
+        let folder = memory.as_ref().map_or(&*self.folder, |memory| memory.path());
+        // All ranks use the folder of the first.
+        let mut path = folder.join("auto.pum").to_str().expect("a text").as_bytes().to_vec();
+        path.resize(1000, b' ');
+        self.world.process_at_rank(0).broadcast_into(&mut path[..]);
+        let path = PathBuf::from(std::str::from_utf8(&path).expect("a text").trim_end());
+        for preset in [Preset::Fast, Preset::Max] {
+            let config = Config::new(ErrorBound::Rel(1e-3)).preset(preset);
+            let is_plain = self.values_stay(&path, &data, &shape, &boxes, &config, Way::With(Wire::Auto));
+            assert!(is_plain || preset == Preset::Fast || memory.is_err(), "{preset:?} is slower than memory");
+            self.world.barrier();
+        }
+    }
+
+    /// Rows that are added step by step, any number of them at once, to new and to old files.
+    fn rows_are_those_of_one_process<T: Value>(&self, n_cases: usize, seed: u64) {
+        let mut random = Random(seed);
+        let path = self.folder.join("rows.pum");
+        let expected_path = self.folder.join(format!("expected-{}.pum", self.world.rank()));
+        let row_shapes: [&[usize]; 4] = [&[], &[700], &[31, 40], &[5, 20, 30]];
+        for i in 0..n_cases {
+            let row_shape = row_shapes[i % row_shapes.len()];
+            let n_row: usize = row_shape.iter().product();
+            let n_rows = if row_shape.is_empty() { 40_000 } else { 1 + random.below(60) };
+            let data: Vec<T> = field(n_rows * n_row, i % 5);
+            let config = match random.below(5) {
+                0 => Config::new(ErrorBound::Abs(0.02)).preset(Preset::Fast),
+                1 => Config::new(ErrorBound::Lossless),
+                2 => Config::new(ErrorBound::PwRel(1e-3)).fills(&[-999.0]),
+                3 => Config::new(ErrorBound::Rel(1e-3)).range(-50.0, 50.0).preset(Preset::Small),
+                _ => Config::new(ErrorBound::Abs(1e-3)).attribute("unit", "K"),
+            };
+            let chunk_shape = [&[1 + random.below(n_rows)], row_shape].concat();
+            let cut_config = config.clone().chunk_shape(&chunk_shape);
+            let can_be_cut = FileWriter::<T>::create(&expected_path, row_shape, &cut_config).is_ok();
+            let config = if can_be_cut { cut_config } else { config };
+            // Sessions, each of which continues the file of the one before, of several steps each.
+            let mut from = 0;
+            for session in 0..1 + random.below(3) {
+                if session == 0 && i % 3 == 0 {
+                    // One that was not made row by row.
+                    from = 1 + random.below(n_rows);
+                    let shape = [&[from], row_shape].concat();
+                    let old = pumice::compress(&data[..from * n_row], &shape, &config).expect("the options are valid");
+                    fs::write(&expected_path, &old).expect("there is room");
+                    self.replace(&path, &old);
+                }
+                let is_new = session == 0 && from == 0;
+                let mut expected = if is_new {
+                    FileWriter::<T>::create(&expected_path, row_shape, &config)
+                } else {
+                    FileWriter::<T>::append(&expected_path, 1)
+                }
+                .expect("rows can be written");
+                let mut writer = if is_new {
+                    pumice_mpi::Writer::<T>::create(&self.world, &path, row_shape, &config)
+                } else {
+                    pumice_mpi::Writer::<T>::append(&self.world, &path, 0)
+                }
+                .expect("rows can be written");
+                for _ in 0..random.below(5) {
+                    let n = random.below(n_rows - from + 1);
+                    let values = &data[from * n_row..(from + n) * n_row];
+                    expected.write_rows(values).expect("rows are written");
+                    let shape = [&[n], row_shape].concat();
+                    let n_boxes = 1 + random.below(9);
+                    let boxes = cut((vec![0; shape.len()], shape.clone()), n_boxes, &mut random);
+                    self.with_boxes(values, &shape, &boxes, |mine| writer.write_rows(n, mine))
+                        .expect("rows are written");
+                    from += n;
+                }
+                let expected = expected.finish().expect("the file is written");
+                let summary = writer.finish().expect("the file is written");
+                let (written, one) = (fs::read(&path).unwrap(), fs::read(&expected_path).unwrap());
+                assert!(written == one, "{row_shape:?}, case {i}, session {session}");
+                // As texts, since a fill value may be NaN.
+                assert_eq!(format!("{summary:?}"), format!("{expected:?}"), "{row_shape:?}, case {i}");
+                self.world.barrier();
+            }
+        }
+        fs::remove_file(&expected_path).expect("it is there");
+    }
+
+    /// Puts a file there, for all ranks.
+    fn replace(&self, path: &Path, bytes: &[u8]) {
+        self.world.barrier();
+        if self.world.rank() == 0 {
+            fs::write(path, bytes).expect("there is room");
+        }
+        self.world.barrier();
+    }
+
+    /// Several files at once, whose ranks go on meanwhile; errors come when they are waited for.
+    fn several_files_are_written_at_once(&self) {
+        let n_ranks = self.world.size() as usize;
+        let shape = [64 * n_ranks, 500];
+        let config = Config::new(ErrorBound::Abs(1e-3)).preset(Preset::Small);
+        let fields: Vec<Vec<f32>> = (0..4).map(|i| field(shape[0] * shape[1], i)).collect();
+        let boxes: Vec<Block> = (0..n_ranks).map(|rank| (vec![64 * rank, 0], vec![64, 500])).collect();
+        let path = |i: usize| self.folder.join(format!("several-{i}.pum"));
+        let writing: Vec<Writing> = fields
+            .iter()
+            .enumerate()
+            .map(|(i, field)| {
+                self.with_boxes(field, &shape, &boxes, |mine| {
+                    pumice_mpi::iwrite(&self.world, path(i), &shape, mine, &config)
+                })
+                .expect("it is begun")
+            })
+            .collect();
+        for (i, (writing, field)) in writing.into_iter().zip(&fields).enumerate() {
+            while i == 0 && !writing.is_done() {
+                std::thread::yield_now();
+            }
+            let summary = writing.wait().expect("the file is written");
+            let expected = pumice::compress(field, &shape, &config).expect("the options are valid");
+            assert!(fs::read(path(i)).expect("the file is there") == expected);
+            assert_eq!(summary.compressed_bytes, expected.len() as u64);
+        }
+        // One that nobody waits for.
+        let forgotten = self.with_boxes(&fields[0], &shape, &boxes, |mine| {
+            pumice_mpi::iwrite(&self.world, self.folder.join("forgotten.pum"), &shape, mine, &config)
+        });
+        drop(forgotten.expect("it is begun"));
+        self.world.barrier();
+        if self.world.rank() == 0 {
+            let _ = fs::remove_file(self.folder.join("forgotten.pum.partial"));
+        }
+        self.world.barrier();
     }
 
     /// Boxes that may overlap, and none on some ranks; then a region that each rank reads alone.
@@ -174,9 +371,42 @@ impl<C: Communicator> Test<C> {
         }
         let data = field::<f32>(500, 9);
         let (shape, config) = ([500], Config::new(ErrorBound::Lossless));
-        self.write(&link, &data, &shape, &[(vec![0], vec![500])], &config).expect("the file is written");
+        self.write(&link, &data, &shape, &[(vec![0], vec![500])], &config, Way::Now).expect("the file is written");
         assert!(link.is_symlink());
         assert!(fs::read(&real).expect("it is there") == pumice::compress(&data, &shape, &config).expect("is valid"));
+    }
+
+    /// Errors of writers of rows: what can be refused early leaves the writer usable.
+    fn errors_of_rows(&self, path: &Path, refused: impl Fn(&str, ErrorKind, &str, Result<()>)) {
+        type Writer = pumice_mpi::Writer<f32>;
+        let (rank, n_ranks) = (self.world.rank() as usize, self.world.size() as usize);
+        let invalid = ErrorKind::InvalidArgument;
+        let relative = Writer::create(&self.world, path, &[20], &Config::new(ErrorBound::Rel(1e-3)));
+        refused("an unknown range", invalid, "range", relative.map(|_| ()));
+        let double = pumice_mpi::Writer::<f64>::append(&self.world, path, 0);
+        refused("another type", invalid, "f32", double.map(|_| ()));
+        let missing = Writer::append(&self.world, self.folder.join("nowhere/field.pum"), 0);
+        refused("no file", ErrorKind::Io, "nowhere", missing.map(|_| ()));
+        let mut writer = Writer::append(&self.world, path, 0).expect("rows can be added");
+        let values = vec![0.0_f32; 20];
+        let mine = [LocalBox { start: &[rank, 0], extents: &[1, 20], values: &values }];
+        if n_ranks > 1 {
+            let error = writer.write_rows(n_ranks + usize::from(rank == 0), &mine).expect_err("other numbers");
+            assert!(error.to_string().contains("number of rows"), "{error}");
+        }
+        let error = writer.write_rows(n_ranks - 1, &mine).expect_err("rows outside");
+        assert!(error.kind() == invalid && error.to_string().contains("not within"), "{error}");
+        writer.write_rows(n_ranks, &mine).expect("rows are added");
+        // Dropped before it is finished, it leaves the partial file.
+        drop(writer);
+        self.world.barrier();
+        if rank == 0 {
+            fs::remove_file(path.with_extension("pum.partial")).expect("it is there");
+        }
+        self.world.barrier();
+        // Nothing is added: the file stays as it is.
+        let summary = Writer::append(&self.world, path, 0).and_then(Writer::finish).expect("nothing is to do");
+        assert_eq!(summary.compressed_bytes, fs::metadata(path).expect("the file is there").len());
     }
 
     /// Every rank gets the same error, and what was there before stays.
@@ -229,7 +459,18 @@ impl<C: Communicator> Test<C> {
         refused("too few values", invalid, "200 values", write(&path, &shape, mine(), few, &config));
         let target = Config::new(ErrorBound::Ratio(10.0));
         refused("a target", ErrorKind::Unsupported, "target", write(&path, &shape, mine(), &values, &target));
+        let all = LocalBox { start: &mine().0, extents: &mine().1, values: &values };
+        let target_with = |wire| pumice_mpi::write_with(&self.world, &path, &shape, &[all], &target, wire).map(|_| ());
+        refused("a target", ErrorKind::Unsupported, "target", target_with(Wire::Plain));
         let nowhere = self.folder.join("nowhere/field.pum");
+        let later = |path: &Path, values: &[f32]| {
+            let mine = LocalBox { values, ..all };
+            pumice_mpi::iwrite(&self.world, path, &shape, &[mine], &config)
+                .and_then(|writing| writing.wait().map(|_| ()))
+        };
+        refused("too few values later", invalid, "200 values", later(&path, few));
+        refused("no folder later", ErrorKind::Io, "nowhere", later(&nowhere, &values));
+        self.errors_of_rows(&path, refused);
         refused("no folder", ErrorKind::Io, "nowhere", write(&nowhere, &shape, mine(), &values, &config));
         let folder = &self.folder;
         refused("a folder", invalid, "folder", write(folder, &shape, mine(), &values, &config));
@@ -251,6 +492,18 @@ pub(crate) fn run(world: impl Communicator, folder: &Path) {
     let test = Test { world, folder: folder.into() };
     test.files_are_those_of_one_process::<f32>(36, 1);
     test.files_are_those_of_one_process::<f64>(18, 2);
+    test.rows_are_those_of_one_process::<f32>(12, 3);
+    test.rows_are_those_of_one_process::<f64>(8, 4);
+    test.several_files_are_written_at_once();
+    test.automatic_files_are_valid();
     test.links_are_followed();
+    test.errors_are_those_of_all();
+}
+
+/// The same where MPI lets threads call it: files are written while the ranks go on.
+pub(crate) fn by_threads(world: impl Communicator, folder: &Path) {
+    let test = Test { world, folder: folder.into() };
+    test.files_are_those_of_one_process::<f32>(18, 5);
+    test.several_files_are_written_at_once();
     test.errors_are_those_of_all();
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use mpi::Threading;
 use mpi::traits::*;
 
 /// In the environment of a rank: the test, and its folder.
@@ -25,12 +26,18 @@ type RankTest = fn(mpi::topology::SimpleCommunicator, &Path);
 type JobTest = fn(&Path);
 
 /// The tests of a job that ends well.
-const TESTS: [(&str, RankTest); 4] =
-    [("files", files::run), ("messages", messages::run), ("server", server::run), ("sums", sums::run)];
+const TESTS: [(&str, RankTest); 5] = [
+    ("files", files::run),
+    ("files_by_threads", files::by_threads),
+    ("messages", messages::run),
+    ("server", server::run),
+    ("sums", sums::run),
+];
 
 /// Tests of jobs that do not.
-const FAILURES: [(&str, JobTest); 4] = [
+const FAILURES: [(&str, JobTest); 5] = [
     ("killed_ranks", failures::killed_ranks),
+    ("killed_appends", failures::killed_appends),
     ("failed_writes", failures::failed_writes),
     ("full_disk", failures::full_disk),
     ("server_on_a_full_disk", server::full_disk),
@@ -110,7 +117,9 @@ fn rank_of(test: &str) {
         report(info);
         std::process::exit(101);
     }));
-    let universe = mpi::initialize().expect("MPI is not yet in use");
+    let level = if test.ends_with("_by_threads") { Threading::Multiple } else { Threading::Single };
+    let (universe, provided) = mpi::initialize_with_threading(level).expect("MPI is not yet in use");
+    assert!(provided >= level, "this MPI library is not for several threads");
     let folder = std::env::var_os(FOLDER).expect("the folder is in the environment");
     let world = universe.world();
     match TESTS.iter().find(|(name, _)| *name == test) {
