@@ -59,12 +59,13 @@ pub fn iwrite<T: Value>(
     let everywhere = agree(&comm, Everywhere::new(&comm, shape, boxes, array.threads))?;
     let stream = agree(&comm, SharedStream::new(config, &everywhere))?;
     let array = agree(&comm, array.captured())?;
-    let output = Output::create(&comm, path.as_ref())?;
     let [level] = reduce(&comm, [mpi::environment::threading_support() as i32], SystemOperation::min());
     let (give, take) = mpsc::channel::<Work>();
     let named = thread::Builder::new().name("pumice-write".into());
     let thread = named.spawn(move || take.recv().ok().map(|work| work()));
     let thread = agree(&comm, thread.map_err(Error::from))?;
+    // Nothing fails from here on, so that no partial file is left.
+    let output = Output::create(&comm, path.as_ref())?;
     let comm = Moved(comm);
     let work: Work = Box::new(move || {
         let frames = array.encode(&stream);
