@@ -9,7 +9,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use pumice::backend::{Chunks, FirstPass, Passes, SecondPass, Shared, SharedStream};
+use pumice::backend::{Chunks, FirstPass, MAX_NAMED, Passes, SecondPass, Shared, SharedStream};
 use pumice::{Config, ErrorBound, Preset};
 
 /// Seconds, and bytes per second: a network of today, and slow by its standards.
@@ -30,7 +30,9 @@ const NEW_COMMUNICATORS: f64 = 2.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("{CHUNKS} chunks per rank; seconds\n");
-    println!("   ranks      chunks  reductions  alltoall     boxes   offsets  index: gather    make    bytes     total");
+    println!(
+        "   ranks      chunks  reductions  alltoall     boxes   offsets  index: gather    make    bytes     total"
+    );
     for n_ranks in [10_u64, 100, 1000, 10_000, 100_000] {
         let (n, chunks) = (n_ranks as f64, n_ranks * CHUNKS);
         let steps = n.log2().ceil();
@@ -92,7 +94,7 @@ impl Passes<f32> for Zeros {
     }
 
     fn second(&self, _: &[f32]) -> pumice::Result<SecondPass<f32>> {
-        Ok(SecondPass::default())
+        Ok(SecondPass { counts: [0; MAX_NAMED], range: None })
     }
 }
 

@@ -17,7 +17,7 @@ use mpi::traits::*;
 use pumice::backend::SharedStream;
 use pumice::{Config, Error, ErrorKind, Result, Summary};
 
-use super::partial::Output;
+use super::partial::PartialFile;
 use super::write::{Distributed, write_frames};
 use crate::agreement::agree;
 use crate::collective::reduce;
@@ -65,7 +65,7 @@ pub fn iwrite<T: Value>(
     let thread = named.spawn(move || take.recv().ok().map(|work| work()));
     let thread = agree(&comm, thread.map_err(Error::from))?;
     // Nothing fails from here on, so that no partial file is left.
-    let output = Output::create(&comm, path.as_ref())?;
+    let output = PartialFile::create(&comm, path.as_ref())?;
     let comm = Moved(comm);
     let work: Work = Box::new(move || {
         let frames = array.encode(&stream);

@@ -6,7 +6,7 @@ use mpi::traits::*;
 use pumice::backend;
 use pumice::{Config, Result};
 
-use super::partial::{Output, Sync};
+use super::partial::{PartialFile, Sync};
 use crate::agreement::agree;
 use crate::collective::reduce;
 use crate::local::Value;
@@ -27,7 +27,7 @@ const LEAST: usize = 1 << 20;
 /// threads; `output` is empty before and after.
 pub(super) fn pays<T: Value>(
     comm: &impl Communicator,
-    output: &Output,
+    output: &PartialFile,
     values: &[T],
     config: &Config,
     threads: usize,

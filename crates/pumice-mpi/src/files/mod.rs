@@ -9,7 +9,7 @@ mod rows;
 mod write;
 
 pub use background::{Writing, iwrite};
-pub(crate) use partial::Partial;
+pub(crate) use partial::{PartialFile, Sync};
 pub use read::Reader;
 pub use rows::Writer;
 pub use write::{write, write_with};

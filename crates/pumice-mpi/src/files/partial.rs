@@ -16,7 +16,7 @@ use crate::mpi_file::{Access, MpiFile};
 
 /// The partial file as all ranks know it.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct PartialFile {
     target: PathBuf,
     name: PathBuf,
     /// On rank 0.
@@ -25,15 +25,15 @@ pub(super) struct Output {
 
 /// Whether what was written is brought to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sync {
+pub(crate) enum Sync {
     Yes,
     /// Something later does that.
     No,
 }
 
-impl Output {
+impl PartialFile {
     /// Makes an empty one, together.
-    pub(super) fn create(comm: &impl Communicator, target: &Path) -> Result<Self> {
+    pub(crate) fn create(comm: &impl Communicator, target: &Path) -> Result<Self> {
         let partial = if comm.rank() == 0 { Partial::create(target).map(Some) } else { Ok(None) };
         let partial = agree(comm, partial)?;
         // All ranks open what the first has made.
@@ -43,7 +43,7 @@ impl Output {
     }
 
     /// Opens it, writes, and closes it, together. What `write` returns, all ranks must agree on.
-    pub(super) fn write<C: Communicator, R>(
+    pub(crate) fn write<C: Communicator, R>(
         &self,
         comm: &C,
         sync: Sync,
@@ -64,7 +64,7 @@ impl Output {
     }
 
     /// Gives it its name or, after an error, removes it. All ranks have the same kind of result.
-    pub(super) fn end<R>(self, comm: &impl Communicator, written: Result<R>) -> Result<R> {
+    pub(crate) fn end<R>(self, comm: &impl Communicator, written: Result<R>) -> Result<R> {
         match (written, self.partial) {
             (Ok(result), partial) => agree(comm, partial.map_or(Ok(()), Partial::commit)).map(|()| result),
             (Err(error), partial) => {

@@ -13,7 +13,7 @@ use pumice::backend::{self, SharedRows};
 use pumice::{Config, DecodeOptions, Error, ErrorKind, Result, Summary};
 
 use super::frames::Frames;
-use super::partial::{Output, Sync};
+use super::partial::{PartialFile, Sync};
 use super::read::Reader;
 use super::threads;
 use super::write::check_filled;
@@ -57,7 +57,7 @@ pub struct Writer<T> {
     path: PathBuf,
     threads: usize,
     rows: SharedRows<T>,
-    output: Output,
+    output: PartialFile,
     /// Where the next frame goes.
     end: u64,
     /// Boxes of rows that wait for their chunk to be full, which are so many.
@@ -100,7 +100,7 @@ impl<T: Value> Writer<T> {
         )?;
         let rows = agree(&comm, SharedRows::new(row_shape, config))?;
         let threads = threads(&comm, backend::threads_of(config));
-        let output = Output::create(&comm, path)?;
+        let output = PartialFile::create(&comm, path)?;
         Ok(Self::new(comm, path, threads, rows, output))
     }
 
@@ -115,7 +115,7 @@ impl<T: Value> Writer<T> {
         let continued = old.continued::<T>().map_err(|e| e.context(path.display()));
         let (rows, start) = agree(&comm, continued)?;
         let threads = super::threads(&comm, threads);
-        let output = Output::create(&comm, path)?;
+        let output = PartialFile::create(&comm, path)?;
         let n_bytes = start.copied.end - start.copied.start;
         let copied = copy(&comm, path, &output, &start);
         if let Err(error) = copied {
@@ -128,7 +128,7 @@ impl<T: Value> Writer<T> {
         Ok(writer)
     }
 
-    fn new(comm: SimpleCommunicator, path: &Path, threads: usize, rows: SharedRows<T>, output: Output) -> Self {
+    fn new(comm: SimpleCommunicator, path: &Path, threads: usize, rows: SharedRows<T>, output: PartialFile) -> Self {
         let (pending, n_pending) = (Vec::new(), 0);
         Self {
             comm,
@@ -284,7 +284,7 @@ impl<V> Rows<V> {
 }
 
 /// Copies what stays of an old file, each rank a part of it.
-fn copy(comm: &SimpleCommunicator, old: &Path, output: &Output, start: &backend::Continuation) -> Result<()> {
+fn copy(comm: &SimpleCommunicator, old: &Path, output: &PartialFile, start: &backend::Continuation) -> Result<()> {
     let n_bytes = start.copied.end - start.copied.start;
     let per_rank = n_bytes.div_ceil(comm.size() as u64);
     let first = (per_rank * comm.rank() as u64).min(n_bytes);

@@ -16,7 +16,7 @@ use pumice::backend::{self, Chunks, SharedStream};
 use pumice::{Config, Result, Summary};
 
 use super::frames::{Frames, Offsets};
-use super::partial::{Output, Sync};
+use super::partial::{PartialFile, Sync};
 use super::{measure, threads};
 use crate::agreement::{agree, check_same};
 use crate::collective::reduce;
@@ -72,7 +72,7 @@ pub fn write_with<T: Value>(
     // Messages of the program cannot be taken for ours.
     let comm = &comm.duplicate();
     let array = Distributed::new(comm, path.as_ref(), shape, boxes, config, wire)?;
-    let output = Output::create(comm, path.as_ref())?;
+    let output = PartialFile::create(comm, path.as_ref())?;
     let written = array.is_compressed(comm, &output, boxes, config, wire).and_then(|is_compressed| {
         if !is_compressed {
             return array.write_plain(comm, &output, agree(comm, SharedStream::stored(config, shape))?);
@@ -134,7 +134,7 @@ impl<'a, T: Value> Distributed<'a, T> {
     fn is_compressed(
         &self,
         comm: &impl Communicator,
-        output: &Output,
+        output: &PartialFile,
         boxes: &[LocalBox<'_, T>],
         config: &Config,
         wire: Wire,
@@ -150,7 +150,7 @@ impl<'a, T: Value> Distributed<'a, T> {
     }
 
     /// Writes all values as they are, chunk by chunk: no rank holds a copy of more than one.
-    fn write_plain(&self, comm: &impl Communicator, output: &Output, stream: SharedStream<T>) -> Result<Summary> {
+    fn write_plain(&self, comm: &impl Communicator, output: &PartialFile, stream: SharedStream<T>) -> Result<Summary> {
         let ids = &self.owned.ids;
         let frames = Frames { sizes: stream.stored_sizes(ids), ids: ids.clone(), bytes: Vec::new() };
         let offsets = frames.offsets(comm, self.chunks.count(), stream.head().len() as u64)?;
@@ -182,7 +182,7 @@ pub(super) fn check_filled<T>(shape: &[usize], boxes: &[LocalBox<'_, T>]) -> Res
 /// Writes the frames of all ranks, and what belongs around them.
 pub(super) fn write_frames<T: Value>(
     comm: &impl Communicator,
-    output: &Output,
+    output: &PartialFile,
     stream: SharedStream<T>,
     n_chunks: u64,
     frames: Frames,
@@ -198,7 +198,7 @@ pub(super) fn write_frames<T: Value>(
 /// Writes a stream, whose frames `write` writes, to the disk.
 fn write_stream<T: Value, C: Communicator>(
     comm: &C,
-    output: &Output,
+    output: &PartialFile,
     stream: SharedStream<T>,
     offsets: Offsets,
     write: impl FnOnce(&MpiFile<'_, C>, &SharedStream<T>) -> Result<()>,

@@ -1,8 +1,6 @@
 //! A field of all servers to one file, or to one of each.
 
-use std::ffi::OsStr;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,9 +15,8 @@ use super::message::Subject;
 use super::options::{Coding, FileMode, Options};
 use crate::agreement::agree;
 use crate::collective::{broadcast, gather_all, reduce, sum_before};
-use crate::files::{self, Partial};
+use crate::files::{self, PartialFile, Sync};
 use crate::local::{Block, LocalBox, Value, invalid};
-use crate::mpi_file::{Access, MpiFile};
 use crate::passes::Everywhere;
 
 /// What a server has of a field.
@@ -127,25 +124,9 @@ impl Output<'_> {
     /// Writes the bytes of all servers one after the other to one file.
     fn write_together(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let offset = sum_before(self.comm, bytes.len() as u64);
-        let is_first = self.comm.rank() == 0;
-        let partial = agree(self.comm, if is_first { Partial::create(path).map(Some) } else { Ok(None) })?;
-        let mut name = partial.as_ref().map_or(Vec::new(), |partial| partial.name().as_os_str().as_bytes().to_vec());
-        broadcast(self.comm, 0, &mut name);
-        let written = MpiFile::open(self.comm, Path::new(OsStr::from_bytes(&name)), Access::Write).and_then(|file| {
-            let written = agree(self.comm, file.write_at(offset, bytes));
-            let closed = file.close(written.is_ok());
-            written.and(closed)
-        });
-        let ended = match (written, partial) {
-            (Ok(()), partial) => partial.map_or(Ok(()), Partial::commit),
-            (Err(error), partial) => {
-                if let Some(partial) = partial {
-                    partial.discard();
-                }
-                return Err(error.context(path.display()));
-            }
-        };
-        agree(self.comm, ended)
+        let output = PartialFile::create(self.comm, path)?;
+        let written = output.write(self.comm, Sync::Yes, |file| agree(self.comm, file.write_at(offset, bytes)));
+        output.end(self.comm, written)
     }
 
     fn path(&self, extension: &str) -> PathBuf {
