@@ -91,7 +91,7 @@ mod tests {
             // SAFETY: three items of four bytes.
             unsafe { collect(memory.as_ptr().cast(), layout, 2, &mut bytes) };
             assert_eq!(bytes, expected);
-            let mut back = vec![99; 12];
+            let mut back = vec![99_u8; 12];
             // SAFETY: as above.
             unsafe { spread(&bytes, back.as_mut_ptr().cast(), layout) };
             let mut again = Vec::new();
@@ -101,7 +101,7 @@ mod tests {
             assert_eq!(back.iter().filter(|byte| **byte == 99).count(), 12 - expected.len());
         }
         // Fewer bytes than an item has, as at the end of a file.
-        let mut back = vec![99; 12];
+        let mut back = vec![99_u8; 12];
         // SAFETY: as above.
         unsafe { spread(&[1, 2, 3, 4], back.as_mut_ptr().cast(), &gaps) };
         assert_eq!(back, [2, 3, 1, 99, 99, 99, 4, 99, 99, 99, 99, 99]);

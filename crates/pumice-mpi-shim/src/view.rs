@@ -83,12 +83,12 @@ impl View {
 
     /// The position behind the last whole unit of a file of so many bytes.
     pub(crate) fn end_position(&self, file_bytes: u64) -> u64 {
-        let bytes = file_bytes.saturating_sub(self.displacement);
-        if self.size == 0 {
-            return 0;
-        }
+        let Some((first, _)) = self.segments.first() else { return 0 };
+        // From the first byte of the first item.
+        let bytes = file_bytes.saturating_sub(self.displacement + first.start);
         let (items, rest) = (bytes / self.extent, bytes % self.extent);
-        let inside: u64 = self.segments.iter().map(|(run, _)| rest.saturating_sub(run.start).min(run.len)).sum();
+        let inside = |run: &Run| rest.saturating_sub(run.start - first.start).min(run.len);
+        let inside: u64 = self.segments.iter().map(|(run, _)| inside(run)).sum();
         (items * self.size + inside) / self.etype
     }
 }
