@@ -37,6 +37,7 @@ mod codec;
 mod compress;
 mod container;
 mod decompress;
+mod entropy;
 mod error;
 #[cfg_attr(not(feature = "unstable-backend"), allow(unreachable_pub, reason = "`backend` exports some of it"))]
 mod exec;

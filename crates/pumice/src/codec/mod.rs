@@ -5,7 +5,6 @@
 //! formulas.
 
 pub(crate) mod balanced;
-pub(crate) mod entropy;
 pub(crate) mod fast;
 pub(crate) mod layers;
 pub(crate) mod papers;

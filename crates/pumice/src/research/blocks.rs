@@ -1,12 +1,12 @@
 //! The block codecs: sizes for the tables, and the codebook of `ceresz2`, built by `cargo research codebook`.
 
-use crate::codec::entropy::huffman::{Codebook, Lengths};
 use crate::codec::papers::blocks::Blocks;
 use crate::codec::papers::ceresz2::Ceresz2;
 use crate::codec::papers::ceresz2::{self, MAX_CODE_BITS, N_SYMBOLS, Symbols};
 use crate::codec::small::OnLattice;
 use crate::codec::{ChunkCodec, ChunkContext};
 use crate::codec::{Element, pipeline};
+use crate::entropy::huffman::{Codebook, Lengths};
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::io::SliceSource;

@@ -10,9 +10,9 @@ pub use predictors::{ChunkSizes, Predictable};
 pub use blocks::{ceresz2_bytes, ceresz2_counts, ceresz2_fit, ceresz2_lengths, codec_bytes};
 
 use crate::codec::Element;
-use crate::codec::entropy::{huffman, run_length};
 use crate::codec::papers::quant_codes::{CodesFormat, MAX_BITS, N_CODES, QuantCodes};
 use crate::codec::papers::{ceaz, cuszplus};
+use crate::entropy::{huffman, run_length};
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::io::SliceSource;
@@ -70,7 +70,7 @@ impl Huffman {
     /// # Errors
     /// If the bytes are not codebooks.
     pub fn read(bytes: &[u8], n_codebooks: usize, n_symbols: usize, classes: &[u8]) -> Result<Self> {
-        let mut decoder = crate::codec::entropy::binary::BinaryDecoder::new(bytes);
+        let mut decoder = crate::entropy::binary::BinaryDecoder::new(bytes);
         let all = (0..n_codebooks).map(|_| huffman::Lengths::read(&mut decoder, n_symbols)).collect::<Result<_>>()?;
         decoder.finish()?;
         Ok(Self::new(all, classes))
@@ -79,7 +79,7 @@ impl Huffman {
     /// The codebooks as bytes.
     pub fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut encoder = crate::codec::entropy::binary::BinaryEncoder::new(&mut bytes);
+        let mut encoder = crate::entropy::binary::BinaryEncoder::new(&mut bytes);
         self.codebooks.iter().for_each(|codebook| codebook.lengths().write(&mut encoder));
         encoder.finish();
         bytes

@@ -2,7 +2,7 @@
 //! is more than a single small difference needs.
 
 use super::groups::{GROUP, ZERO};
-use crate::codec::entropy::histogram::{COST_BITS, x_log2_x};
+use crate::entropy::histogram::{COST_BITS, x_log2_x};
 use crate::num::simd::Kernel;
 
 /// What a symbol stands for.

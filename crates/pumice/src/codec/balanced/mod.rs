@@ -15,11 +15,11 @@ mod alphabet;
 mod differences;
 mod groups;
 
-use super::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, packed};
 use super::shared::integers::{self, Exceptions, Integers};
 use super::shared::view::View;
 use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, packed};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, filled, scratch};
 use crate::io::{Bytes, varint};

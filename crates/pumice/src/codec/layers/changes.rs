@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use super::regions::{append_nested, bridge, overlaps, read_block};
 use super::{Nested, within_payload, write_nested};
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::error::{Error, Result};
 use crate::exec::{filled, scratch};
 use crate::grid::{self, Block, Corner};

@@ -7,9 +7,9 @@ pub(crate) mod changes;
 pub(crate) mod pointwise;
 pub(crate) mod regions;
 
-use super::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use super::shared::masks;
 use super::{ChunkContext, CodecId, check_plausible, decode};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grid::n_values;
 use crate::io::{Bytes, varint};

@@ -9,9 +9,9 @@
 use std::borrow::Cow;
 
 use super::{Exact, Nested, within_payload, write_nested};
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::masks;
 use crate::codec::{self, ChunkCodec, ChunkContext, CodecId, pipeline};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::Bytes;

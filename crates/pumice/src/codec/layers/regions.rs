@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use super::bins;
 use super::{Exact, Nested, within_payload, write_nested};
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::codec::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId, pipeline};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::grid::{self, Block, Corner};

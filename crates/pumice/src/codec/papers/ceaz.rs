@@ -8,9 +8,9 @@
 use std::sync::OnceLock;
 
 use super::quant_codes::{self, CodesFormat, MAX_BITS, N_CODES, QuantCodes, RADIUS, read_symbols, write_symbols};
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
-use crate::codec::entropy::huffman::Lengths;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
+use crate::entropy::huffman::Lengths;
 use crate::error::Result;
 use crate::io::Bytes;
 use crate::num::Real;
@@ -230,7 +230,7 @@ impl CodesFormat for Codewords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::tokens::tests::Random;
+    use crate::entropy::tokens::tests::Random;
 
     fn peaked(mean: f64, n: usize, seed: u64) -> [u32; N_CODES] {
         let mut random = Random(seed);

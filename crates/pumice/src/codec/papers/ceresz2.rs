@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 use super::blocks::{BLOCK, Blocks, BlocksPrefix, restore_block};
 use super::mesh::Mesh;
-use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths};
 use crate::codec::shared::masks;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::Bytes;

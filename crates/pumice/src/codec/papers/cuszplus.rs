@@ -5,11 +5,11 @@
 //! cannot take less than 1. This average is not computed; the histogram gives a lower bound of it.
 
 use super::quant_codes::{self, CodesFormat, MAX_BITS, N_CODES, QuantCodes, read_symbols, write_symbols};
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, NumberModel};
-use crate::codec::entropy::histogram::{COST_BITS, x_log2_x};
-use crate::codec::entropy::huffman::Lengths;
-use crate::codec::entropy::run_length;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder, NumberModel};
+use crate::entropy::histogram::{COST_BITS, x_log2_x};
+use crate::entropy::huffman::Lengths;
+use crate::entropy::run_length;
 use crate::error::{Error, Result};
 use crate::exec::filled;
 use crate::io::Bytes;
@@ -184,7 +184,7 @@ impl CodesFormat for Workflow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::tokens::tests::Random;
+    use crate::entropy::tokens::tests::Random;
 
     #[test]
     fn the_bounds_hold() {

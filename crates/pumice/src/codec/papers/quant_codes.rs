@@ -5,11 +5,11 @@
 //! differences and then needs no case distinction. Values are restored by partial sums along each axis.
 
 use crate::codec::ChunkContext;
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, NumberModel};
-use crate::codec::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, Symbol};
 use crate::codec::shared::dims::{AXES, Dims, X};
 use crate::codec::shared::integers::{self, Exceptions};
 use crate::codec::shared::{masks, padding};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, NumberModel};
+use crate::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, Symbol};
 use crate::error::{Error, Result};
 use crate::exec::{filled, reserve, scratch};
 use crate::io::{Bytes, varint};
@@ -393,7 +393,7 @@ impl<T: Real> Kernel for Restore<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::tokens::tests::Random;
+    use crate::entropy::tokens::tests::Random;
 
     #[test]
     fn axes_before_the_last_three_are_part_of_the_first_of_these() {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::dims::Dims;
 use super::masks;
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::error::{Error, Result};
 use crate::exec::scratch;
 use crate::io::{Bytes, varint};

@@ -2,7 +2,7 @@
 
 use super::dims::{Dims, X};
 use crate::codec::ChunkContext;
-use crate::codec::entropy::binary::{AdaptiveBit, BinaryDecoder, BitCoder, NumberModel};
+use crate::entropy::binary::{AdaptiveBit, BinaryDecoder, BitCoder, NumberModel};
 use crate::error::{Error, Result};
 use crate::exec::{filled, reserve};
 use crate::num::Real;

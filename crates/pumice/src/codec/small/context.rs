@@ -8,8 +8,8 @@
 use super::bands::{Band, BandLayout, GROUPS, Level, Merge};
 use super::fit::{sample_position, solve};
 use super::pieces::{Frame, Piece, Run};
-use crate::codec::entropy::binary::BitCoder;
 use crate::codec::shared::dims::{AXES, Dims, X, axes_of, volume};
+use crate::entropy::binary::BitCoder;
 use crate::error::Result;
 use crate::exec::scratch;
 use crate::num::simd;
@@ -463,9 +463,9 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::codec::entropy::tokens::tests::Random;
     use crate::codec::small::pieces::Lane;
     use crate::codec::small::pieces::tests::{below, deals, position_of, some_piece};
+    use crate::entropy::tokens::tests::Random;
 
     /// The array that bands are parts of.
     struct Array {

@@ -15,8 +15,8 @@ use super::bands::{BandLayout, Merge};
 use super::fit::{COEFFICIENT_ONE, MAX_COEFFICIENT, MAX_PASSES, Sample, sample_position};
 use super::neighbourhood::{MAX_TERMS, Made, Neighbourhood, PIECE_VALUES, Piece, TAPS, n_terms, norm, row_position};
 use super::{context, pieces};
-use crate::codec::entropy::binary::{BitCoder, NumberModel};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, volume};
+use crate::entropy::binary::{BitCoder, NumberModel};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, Workers, filled, scratch};
 use crate::num::simd::{self, Kernel};
@@ -93,7 +93,7 @@ impl<T: Real> Parameters<T> {
         let layout = BandLayout::interpolation(*dims, active);
         let mut stencils = Vec::with_capacity(layout.bands.len());
         let mut numbers = NumberModel::default();
-        let mut is_fitted = crate::codec::entropy::binary::AdaptiveBit::default();
+        let mut is_fitted = crate::entropy::binary::AdaptiveBit::default();
         for (i, band) in layout.bands.iter().skip(1).enumerate() {
             let given = given.map(|p| &p.stencils[i]);
             stencils.push(Stencil::code(coder, given, band.odd, &mut is_fitted, &mut numbers)?);
@@ -107,7 +107,7 @@ impl Stencil {
         coder: &mut C,
         given: Option<&Self>,
         odd: AxisSet,
-        is_fitted: &mut crate::codec::entropy::binary::AdaptiveBit,
+        is_fitted: &mut crate::entropy::binary::AdaptiveBit,
         numbers: &mut NumberModel,
     ) -> Result<Self> {
         let n_odd = odd.count_ones() as usize;

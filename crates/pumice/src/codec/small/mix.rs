@@ -7,8 +7,8 @@
 //! same.
 
 use super::bands::{Band, BandLayout, Level, class_dims};
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, PROBABILITY_BITS};
 use crate::codec::shared::dims::{AXES, AxisSet, Dims, X, axes_of, volume};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder, BitCoder, PROBABILITY_BITS};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, filled};
 

@@ -15,10 +15,10 @@ mod streams;
 
 use std::borrow::Cow;
 
-use super::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use super::shared::view::View;
 use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, Workers, filled, scratch};
 use crate::io::{Bytes, varint};

@@ -322,7 +322,7 @@ impl Frame {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::codec::entropy::tokens::tests::Random;
+    use crate::entropy::tokens::tests::Random;
 
     /// A number below `n`.
     pub(crate) fn below(n: usize, random: &mut Random) -> usize {

@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use super::context::{CONTEXTS, MASKED_CONTEXT, MAX_LEADING};
-use crate::codec::entropy::histogram::{Distribution, Model, SCALE, SCALE_BITS};
-use crate::codec::entropy::tokens::{self, ALPHABET};
+use crate::entropy::histogram::{Distribution, Model, SCALE, SCALE_BITS};
+use crate::entropy::tokens::{self, ALPHABET};
 use crate::error::{Error, Result};
 use crate::exec::{reserve, scratch};
 use crate::num::simd;
@@ -320,7 +320,7 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     use super::*;
-    use crate::codec::entropy::tokens::N_DIRECT;
+    use crate::entropy::tokens::N_DIRECT;
 
     pub(super) const LANES: usize = 16;
 
@@ -491,10 +491,10 @@ mod avx512 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::histogram::Counts;
-    use crate::codec::entropy::tokens::tests::Random;
     use crate::codec::small::context::{BIAS, MASKED, context_of, leading_magnitude};
     use crate::codec::small::pieces::{NARROW, WIDE};
+    use crate::entropy::histogram::Counts;
+    use crate::entropy::tokens::tests::Random;
 
     #[test]
     fn decoders_know_the_leading_magnitude_of_every_code() {

@@ -9,10 +9,10 @@ use super::context::{
 };
 use super::pieces::{CodeStream, Frame, NARROW, Piece, Run, STREAM_VALUES, WIDE, streams};
 use super::rans::{self, Contexts, DecodeTable, EncodeTable, IDLE, LEAST_STATE, Symbol, WordReader, WordWriter};
-use crate::codec::entropy::binary::BitCoder;
-use crate::codec::entropy::histogram::{self, Model};
-use crate::codec::entropy::tokens::{self, ALPHABET, RawReader, RawWriter};
 use crate::codec::shared::dims::{Dims, X, volume};
+use crate::entropy::binary::BitCoder;
+use crate::entropy::histogram::{self, Model};
+use crate::entropy::tokens::{self, ALPHABET, RawReader, RawWriter};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, Workers, filled, scratch};
 use crate::io::{Bytes, varint};
@@ -609,8 +609,8 @@ fn codes_of_blocks<const N: usize>(tokens: &[u32], codes: &mut [i32]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
-    use crate::codec::entropy::tokens::tests::Random;
+    use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
+    use crate::entropy::tokens::tests::Random;
 
     /// Parameters and body of codes.
     type Encoded = [Vec<u8>; 2];

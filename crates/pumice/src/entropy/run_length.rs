@@ -142,7 +142,7 @@ impl<T: Symbol> Kernel for Decode<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::tokens::tests::Random;
+    use crate::entropy::tokens::tests::Random;
 
     /// Checks that symbols come back, and returns their runs.
     fn check<T: Symbol + std::fmt::Debug>(symbols: &[T]) -> (Vec<T>, Vec<u8>) {

@@ -557,9 +557,9 @@ impl TableCoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
-    use crate::codec::entropy::tokens::tests::Random;
-    use crate::codec::entropy::tokens::token_of;
+    use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
+    use crate::entropy::tokens::tests::Random;
+    use crate::entropy::tokens::token_of;
 
     fn counts_of(codes: impl IntoIterator<Item = i32>) -> Counts {
         let mut counts = [0; ALPHABET];

@@ -1,7 +1,7 @@
 //! Lengths of codes: the optimal ones for given counts, and their bytes (docs/format.md, 8.2).
 
 use super::{MAX_ALPHABET, MAX_BITS};
-use crate::codec::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
+use crate::entropy::binary::{AdaptiveBit, BitCoder, NumberModel};
 use crate::error::{Error, Result};
 
 /// The length of each symbol's code: a complete prefix code, or that of a single symbol, which takes no bits, or of

@@ -1,8 +1,8 @@
 use super::decode::Decode;
 use super::encode::Encode;
 use super::*;
-use crate::codec::entropy::binary::{BinaryDecoder, BinaryEncoder};
-use crate::codec::entropy::tokens::tests::Random;
+use crate::entropy::binary::{BinaryDecoder, BinaryEncoder};
+use crate::entropy::tokens::tests::Random;
 use crate::error::Result;
 use crate::io::checksum::xxh3;
 use crate::num::simd::Kernel;
@@ -203,7 +203,7 @@ fn lengths_are_small() {
     let tokens = |mean: f64, n: usize, seed: u64| {
         let mut random = Random(seed);
         let mut counts = vec![0_u32; 256];
-        (0..n).for_each(|_| counts[usize::from(crate::codec::entropy::tokens::token_of(random.code(mean)))] += 1);
+        (0..n).for_each(|_| counts[usize::from(crate::entropy::tokens::token_of(random.code(mean)))] += 1);
         Lengths::fit(&counts, 11)
     };
     let n_used = |lengths: &Lengths| lengths.bits.iter().filter(|n| **n != NO_CODE).count();

@@ -1,4 +1,4 @@
-//! Entropy coders: codes to bytes and back.
+//! Entropy coders: codes to bytes and back. They know nothing of arrays and chunks.
 
 pub(crate) mod binary;
 pub(crate) mod histogram;
