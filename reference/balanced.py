@@ -1,17 +1,17 @@
-"""Codec of the preset `balanced`: docs/format.md, section 9."""
+"""Codecs of the preset `balanced`, without a codebook of the stream and with it: docs/format.md, section 9."""
 
 import itertools
 import math
 
 import numpy as np
 
+from .codebook import ALPHABET_SYMBOLS, CLASS_SYMBOLS, N_CLASSES, Bits, unpack_lengths
 from .exceptions import read_exceptions
-from .huffman import check_complete, decode_streams, n_streams
+from .huffman import decode_streams, n_streams
 from .payload import check_end, check_size
 from .view import view_of
 
-GROUP, N_CLASSES, CLASS_SYMBOLS, OWN_BOOK = 32, 65, 132, 64
-MAX_CODEBOOKS, MAX_BITS = 66, 12
+GROUP, OWN_BOOK, MAX_CODEBOOKS = 32, 64, 66
 
 
 # ---- 9.1 Differences ----
@@ -29,59 +29,6 @@ def sum_up(sums, order, dims):
             np.cumsum(run[:, :, 1:], axis=2, dtype=np.int32, out=run[:, :, 1:])
         np.cumsum(run[:, :, 0], axis=1, dtype=np.int32, out=run[:, :, 0])
         np.cumsum(run, axis=2, dtype=np.int32, out=run)
-
-
-# ---- 9.2 Lengths of codes ----
-
-class Bits:
-    """The first `n` bits of some bytes, the least significant first; the others are 0."""
-
-    def __init__(self, c, data, n):
-        self.require, self.bits, self.left = c.require, int.from_bytes(bytes(data), "little"), n
-        self.require(self.bits >> n == 0, "bits behind the lengths of codes")
-
-    def take(self, n):
-        self.require(n <= self.left, "lengths of codes end too early")
-        taken = self.bits & (1 << n) - 1
-        self.bits >>= n
-        self.left -= n
-        return taken
-
-    def ones(self, most):
-        n = 0
-        while self.take(1):
-            n += 1
-            self.require(n <= most, "lengths of codes are damaged")
-        return n
-
-    def run(self):
-        n = self.ones(8)
-        return (1 << n) + self.take(n)
-
-    def rise(self):
-        size = self.ones(MAX_BITS)
-        return -size if size and self.take(1) else size
-
-
-def unpack_lengths(bits, n_symbols):
-    lengths, first = [None] * n_symbols, bits.take(8)
-    last, at = bits.take(4), first
-    bits.require(first < n_symbols, "lengths of too many symbols")
-    lengths[first] = last
-    while bits.left:
-        run = bits.run()
-        bits.require(at + run <= n_symbols, "lengths of too many symbols")
-        for symbol in range(at, at + run):
-            if symbol != first:
-                last += bits.rise()
-                bits.require(1 <= last <= MAX_BITS, "code has an impossible length")
-                lengths[symbol] = last
-        at += run
-        if bits.left:
-            at += bits.run()
-            bits.require(bits.left, "lengths of codes end in symbols without any")
-    check_complete(lengths, bits.require)
-    return lengths
 
 
 # ---- 9.3 Classes ----
@@ -148,20 +95,58 @@ def low_bits(c, k):
     return low
 
 
+class Head:
+    """What a payload has before its symbols, from `origin` on."""
+
+    def __init__(self, c, extents, header):
+        self.header, self.n_values, self.view = header, math.prod(extents), view_of(extents)
+        self.exceptions = read_exceptions(c, self.n_values, self.view.dims, header)
+        self.origin = c.signed("origin")
+        self.order = c.uint(1, "order")
+        c.require(self.order & 15 and (self.order < 16 or self.order == 0b11000), f"unknown order {self.order}")
+        self.n_groups = -(-self.n_values // GROUP)
+        self.n_symbols = c.varint("n_class_symbols")
+        c.require(self.n_symbols <= self.n_groups, "more symbols of classes than groups")
+        self.n_apart = c.varint("n_apart")
+        c.require(self.n_apart <= self.n_values + GROUP, "more bytes apart than values")
+
+    def restore(self, c, classes, coded, apart):
+        """The bit patterns of the chunk; `coded` has the groups, the alphabet and the symbols of each book."""
+        group_bytes, at = np.full((self.n_groups, GROUP), 128, np.int64), 0
+        for groups, known, symbols in coded:
+            book, width = [], len(known[0])
+            for symbol in symbols:
+                if symbol < len(known):
+                    book += known[symbol]
+                    continue
+                c.require(at + width <= self.n_apart, "too few bytes apart")
+                book += apart[at:at + width]
+                at += width
+            group_bytes[groups] = np.array(book, np.int64).reshape(-1, GROUP)
+        c.require(at == self.n_apart, "too many bytes apart")
+
+        differences = np.zeros((self.n_groups, GROUP), np.int64)
+        for i in np.flatnonzero(classes):
+            k = max(0, (int(classes[i]) - 1) // 2 - 7)
+            differences[i] = ((group_bytes[i] - 128) << k) | low_bits(c, k)
+        is_wide = (group_bytes == 0) & (classes != 0)[:, None]
+        # Groups are filled up with zeros, but a hostile one may have anything there.
+        differences[is_wide] = c.array("<i4", int(is_wide.sum()), "wide differences")
+        check_end(c, self.n_values)
+
+        sums = differences.reshape(-1)[:self.n_values].astype(np.int32)
+        with np.errstate(all="ignore"):
+            sum_up(sums, self.order, self.view.dims)
+        bits = self.header.dtype.restore_bits(sums, self.origin, self.header.step)
+        self.exceptions.restore(bits)
+        return self.view.to_chunk(bits)
+
+
 def decode_balanced(c, extents, header):
     """The bit patterns of a chunk, flat in C order."""
-    n_values = check_size(c, extents)
+    check_size(c, extents)
     c.require(header.step is not None, "codec without a step")
-    view = view_of(extents)
-    exceptions = read_exceptions(c, n_values, view.dims, header)
-    origin = c.signed("origin")
-    order = c.uint(1, "order")
-    c.require(order & 15 and (order < 16 or order == 0b11000), f"unknown order {order}")
-    n_groups = -(-n_values // GROUP)
-    n_symbols = c.varint("n_class_symbols")
-    c.require(n_symbols <= n_groups, "more symbols of classes than groups")
-    n_apart = c.varint("n_apart")
-    c.require(n_apart <= n_values + GROUP, "more bytes apart than values")
+    head = Head(c, extents, header)
     n_blocks = c.varint("n_blocks")
     n_codebooks = c.uint(1, "n_codebooks")
     c.require(n_codebooks <= MAX_CODEBOOKS, "too many codebooks")
@@ -185,42 +170,39 @@ def decode_balanced(c, extents, header):
         c.require(alphabet == 0, "symbols of the wrong alphabet")
         return symbols_of(unpack_lengths(bits, n_alphabet), n)
 
-    classes = read_classes(c, bytes_of(CLASS_SYMBOLS, n_symbols), n_groups)
+    classes = read_classes(c, bytes_of(CLASS_SYMBOLS, head.n_symbols), head.n_groups)
     coded = []
     for groups in books_of(classes):
         alphabet, bits = next_codebook()
         c.require(alphabet < len(ALPHABETS), f"unknown alphabet {alphabet}")
         known = ALPHABETS[alphabet]
-        lengths = unpack_lengths(bits, len(known) + (alphabet > 0))
+        lengths = unpack_lengths(bits, ALPHABET_SYMBOLS[alphabet])
         coded.append((groups, known, symbols_of(lengths, len(groups) * GROUP // len(known[0]))))
-    apart = bytes_of(256, n_apart) if n_apart else []
+    apart = bytes_of(256, head.n_apart) if head.n_apart else []
     c.require(next(packed, None) is None and not sizes, "too many codebooks or streams")
+    return head.restore(c, classes, coded, apart)
 
-    group_bytes, at = np.full((n_groups, GROUP), 128, np.int64), 0
-    for groups, known, symbols in coded:
-        book, width = [], len(known[0])
-        for symbol in symbols:
-            if symbol < len(known):
-                book += known[symbol]
-                continue
-            c.require(at + width <= n_apart, "too few bytes apart")
-            book += apart[at:at + width]
-            at += width
-        group_bytes[groups] = np.array(book, np.int64).reshape(-1, GROUP)
-    c.require(at == n_apart, "too many bytes apart")
 
-    differences = np.zeros((n_groups, GROUP), np.int64)
-    for i in np.flatnonzero(classes):
-        k = max(0, (int(classes[i]) - 1) // 2 - 7)
-        differences[i] = ((group_bytes[i] - 128) << k) | low_bits(c, k)
-    is_wide = (group_bytes == 0) & (classes != 0)[:, None]
-    # Groups are filled up with zeros, but a hostile one may have anything there.
-    differences[is_wide] = c.array("<i4", int(is_wide.sum()), "wide differences")
-    check_end(c, n_values)
+# ---- 9.6 Codebook of the stream ----
 
-    sums = differences.reshape(-1)[:n_values].astype(np.int32)
-    with np.errstate(all="ignore"):
-        sum_up(sums, order, view.dims)
-    bits = header.dtype.restore_bits(sums, origin, header.step)
-    exceptions.restore(bits)
-    return view.to_chunk(bits)
+def decode_shared(c, extents, header):
+    """The bit patterns of a chunk, flat in C order."""
+    check_size(c, extents)
+    c.require(header.step is not None, "codec without a step")
+    codebook, stored = header.codebook, c.uint(4, "codebook")
+    c.require(codebook is not None, "chunk with a codebook in a stream without one")
+    c.require(stored == codebook.id, "chunk with another codebook than that of the stream")
+    head = Head(c, extents, header)
+
+    def symbols_of(lengths, n):
+        sizes = [c.varint("size of a stream") for _ in range(n_streams(n))]
+        c.require(all(size < 2**16 for size in sizes), "stream of an impossible size")
+        return decode_streams(c, sizes, n, [lengths])
+
+    classes = read_classes(c, symbols_of(codebook.classes, head.n_symbols), head.n_groups)
+    book_of_group, coded = np.array(codebook.book_of)[classes], []
+    for b, (alphabet, lengths) in enumerate(codebook.books):
+        groups, known = np.flatnonzero((book_of_group == b) & (classes > 0)), ALPHABETS[alphabet]
+        if len(groups):
+            coded.append((groups, known, symbols_of(lengths, len(groups) * GROUP // len(known[0]))))
+    return head.restore(c, classes, coded, symbols_of(codebook.literals, head.n_apart))

@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from .balanced import decode_balanced
+from .balanced import decode_balanced, decode_shared
 from .ceaz import decode_ceaz
 from .ceresz2 import decode_ceresz2
 from .cursor import Cursor, FormatError, require
@@ -19,6 +19,7 @@ from .layers import (
     CODEC_CHANGES,
     CODEC_POINTWISE,
     CODEC_REGIONS,
+    CODEC_SHARED,
     decode_changes,
     decode_pointwise,
     decode_regions,
@@ -32,7 +33,8 @@ CODEC_RAW, CODEC_FAST, CODEC_SMALL, CODEC_BALANCED = 0, 1, 2, 3
 CODEC_CUSZP2, CODEC_CUSZPLUS, CODEC_CEAZ, CODEC_CERESZ2 = 4, 5, 6, 7
 # What decodes the payloads of other codecs than raw, fast and layers.
 CODECS = {CODEC_SMALL: decode_small, CODEC_BALANCED: decode_balanced, CODEC_CUSZP2: decode_cuszp2,
-          CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz, CODEC_CERESZ2: decode_ceresz2}
+          CODEC_CUSZPLUS: decode_cuszplus, CODEC_CEAZ: decode_ceaz, CODEC_CERESZ2: decode_ceresz2,
+          CODEC_SHARED: decode_shared}
 
 
 def payload_hash(payload):

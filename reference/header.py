@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .codebook import Codebook, read_codebook
 from .cursor import Cursor, require
 from .xxh3 import u32_at, xxh3
 
@@ -71,6 +72,7 @@ class Header:
     bounds: list  # kind and number of each bound
     regions: list  # start, extents, and the kind, number and absolute bound of each
     bin: list
+    codebook: Codebook | None
 
 
 def check_size(extents, t, what):
@@ -98,7 +100,7 @@ def read_header(data):
     require(dtype in TYPES, f"header: unknown dtype {dtype}")
     t = TYPES[dtype]
     flags = c.uint(1, "flags")
-    require(flags < 32, f"header: unknown flags {flags:#04x}")
+    require(flags < 64, f"header: unknown flags {flags:#04x}")
     single_chunk, stable = bool(flags & 1), bool(flags & 16)
     n_fills = flags >> 1 & 3
     require(n_fills <= 2, f"header: n_fills {n_fills} is above 2")
@@ -132,9 +134,10 @@ def read_header(data):
     n_attributes = c.varint("n_attributes") if flags & 8 else 0
     require(n_attributes or not flags & 8, "header: attributes are announced and there are none")
     attributes = [(c.text("attribute key"), c.text("attribute value")) for _ in range(n_attributes)]
+    codebook = read_codebook(c.take(c.varint("codebook_bytes"), "codebook")) if flags & 32 else None
     require(c.at == c.end, f"header: header_bytes is {header_bytes}, the fields take {c.at + 4}")
     return Header(version, min_reader_version, header_bytes, t, single_chunk, preset, stable, bound_kind, rank, shape,
-                  chunk_shape, requested_bound, abs_bound, step, fills, attributes, bounds, regions, factors)
+                  chunk_shape, requested_bound, abs_bound, step, fills, attributes, bounds, regions, factors, codebook)
 
 
 def read_requested(c, kind):

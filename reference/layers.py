@@ -13,7 +13,7 @@ from .exceptions import Exceptions, read_kinds, read_positions
 from .header import MAX_BIN, MAX_BIN_VALUES
 from .payload import check_end, check_size
 
-CODEC_POINTWISE, CODEC_REGIONS, CODEC_CHANGES = 8, 9, 10
+CODEC_POINTWISE, CODEC_REGIONS, CODEC_CHANGES, CODEC_SHARED = 8, 9, 10, 11
 MAX_BOXES, MAX_CENTRE = 1024, 1100
 
 # ---- 14.1 Codec pointwise ----
@@ -45,7 +45,7 @@ def exp2(y, centre, n_terms):
 
 def read_nested(c, extents, header, below):
     codec = c.uint(1, "codec")
-    c.require(codec < below, f"codec {codec} where only those below {below} are allowed")
+    c.require(codec < below or codec == CODEC_SHARED, f"codec {codec} where only those below {below} are allowed")
     step = c.array(header.dtype.float_type, 1, "step")
     step = step if np.isfinite(step[0]) and step[0] > 0 else None
     payload = c.take(c.varint("payload_bytes"), "payload")

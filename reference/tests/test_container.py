@@ -156,7 +156,7 @@ class Refusals(StreamCase):
         check("to version 0", version=0)
         check("preset 200", preset=200)
         check("dtype", dtype=b"\3")
-        check("flags", flags=33)
+        check("flags", flags=65)
         check("bound_kind", bound=99)
         check("rank 9", shape=(1,) * 9)
         check("rank at least 1", shape=(), flags=0)

@@ -93,6 +93,8 @@ pub struct Case {
     pub attributes: &'static [(&'static str, &'static str)],
     /// Boxes, as start and end along each axis, that are written again, each with another field of the same kind.
     pub rewrites: &'static [&'static [(usize, usize)]],
+    /// What the values are made of that the codebook is trained with; `None` if there is no codebook.
+    pub trained: Option<Field>,
 }
 
 impl Case {
@@ -115,6 +117,7 @@ impl Case {
             sessions: &[],
             attributes: &[],
             rewrites: &[],
+            trained: None,
         }
     }
 
@@ -142,6 +145,10 @@ impl Case {
         Self { chunk, ..self }
     }
 
+    const fn trained(self, field: Field) -> Self {
+        Self { trained: Some(field), ..self.preset("balanced") }
+    }
+
     const fn sessions(self, sessions: &'static [usize]) -> Self {
         Self { sessions, ..self }
     }
@@ -163,6 +170,7 @@ impl Case {
                 text += &format!("; {what} {extents:?}");
             }
         }
+        text += &self.trained.map_or(String::new(), |field| format!("; codebook of {field:?}"));
         self.rewrites.iter().for_each(|ranges| text += &format!("; again {ranges:?}"));
         self.attributes.iter().for_each(|(key, value)| text += &format!("; attribute {key}: {value}"));
         text
@@ -494,6 +502,26 @@ pub const CASES: &[Case] = &[
     Case::new("stable_max_infinities_f32", Field::Infinities, F32, &[30, 40], Rel(1e-2)).max().stable(),
     Case::new("stable_max_specials_f32", Field::Specials, F32, &[30, 40], Rel(1e-2)).max().stable(),
     Case::new("stable_max_smooth_f64", Field::Smooth, F64, &[9, 12, 20], Rel(1e-4)).max().stable(),
+    Case::new("shared_smooth_1d_f32", Field::Smooth, F32, &[9000], Abs(1e-3)).trained(Field::Smooth),
+    Case::new("shared_turbulence_3d_f64", Field::Turbulence, F64, &[12, 25, 30], Rel(1e-3)).trained(Field::Turbulence),
+    Case::new("shared_walk_wide_f32", Field::Walk, F32, &[70, 130], Rel(1e-5)).trained(Field::Walk),
+    Case::new("shared_sparse_f32", Field::Sparse, F32, &[10, 40, 160], Abs(1e-3)).trained(Field::Sparse),
+    Case::new("shared_escapes_f32", Field::Spikes, F32, &[90, 100], Abs(1e-3)).trained(Field::Turbulence),
+    Case::new("shared_not_suited_f32", Field::Constant, F32, &[90, 100], Abs(1e-3)).trained(Field::Noise),
+    Case::new("shared_two_fills_f32", Field::TwoFills, F32, &[60, 90], Rel(1e-3)).trained(Field::TwoFills),
+    Case::new("shared_pwrel_f32", Field::Smooth, F32, &[70, 65], PwRel(1e-3)).trained(Field::Smooth),
+    Case::new("shared_tiny_f64", Field::Smooth, F64, &[3, 3, 3], Rel(1e-3)).trained(Field::Smooth),
+    Case::new("shared_chunked_3d_f32", Field::Smooth, F32, &[30, 50, 31], Abs(1e-3))
+        .chunk(&[13, 50, 17])
+        .trained(Field::Smooth),
+    Case::new("shared_sessions_f64", Field::Walk, F64, &[190, 100], Abs(1e-2))
+        .chunk(&[80, 100])
+        .sessions(&[90, 1, 99])
+        .trained(Field::Walk),
+    Case {
+        rewrites: &[&[(3, 30), (1, 8)]],
+        ..Case::new("shared_changes_f32", Field::Walk, F32, &[40, 80], Abs(1e-2)).trained(Field::Walk)
+    },
 ];
 
 /// `assets/golden-errors` or, for golden files themselves, `assets/golden`; `PUMICE_GOLDEN` names another `assets`.

@@ -58,12 +58,14 @@ pub use analysis::{
 };
 pub use codec::Element;
 pub use compress::{
-    Achieved, FileWriter, Summary, Writer, compress, compress_from, compress_into, max_compressed_bytes,
+    Achieved, CodebookTrainer, FileWriter, Summary, Writer, compress, compress_from, compress_into,
+    max_compressed_bytes,
 };
 pub use decompress::{
     Array, DecodeOptions, Info, Reader, Salvage, StreamReader, decompress, decompress_into, inspect, salvage,
     salvage_stream,
 };
+pub use entropy::codebook::Codebook;
 pub use error::{Error, ErrorKind, Result};
 pub use io::{AtomicFile, AtomicFolder, FileSource, ReadAt, SliceSource, Source, UnfinishedFiles};
 pub use num::simd::instruction_set;

@@ -181,6 +181,9 @@ pub fn check_supported(config: &Config) -> Result<()> {
     if config.stable.unwrap_or_default() != Stable::Off {
         return Err(Error::unsupported("only the CPU has the stable mode: use it, or leave the mode off"));
     }
+    if config.codebook.is_some() {
+        return Err(Error::unsupported("only the CPU codes with a codebook: use it, or leave the codebook out"));
+    }
     if !config.regions.is_empty() || !config.bin.is_empty() {
         return Err(Error::unsupported("only the CPU has regions and bins: use it, or one bound for all values"));
     }

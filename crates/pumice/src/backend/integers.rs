@@ -1,6 +1,7 @@
 //! Integers in floating-point type, coded without loss: what sums of quantised values are carried in.
 
 use crate::codec::{CodecId, Element, StreamParams, check_plausible};
+use crate::entropy::Books;
 use crate::error::{Error, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::grid::Block;
@@ -28,8 +29,14 @@ impl<T: Element> Integers<T> {
         let mut plan = Plan::new(&config, &[], None)?;
         plan.step = Some(T::from_f64(1.0));
         plan.is_streamed = false;
-        let params =
-            StreamParams { step: plan.step, fills: Vec::new(), preset, is_pointwise: false, has_regions: false };
+        let params = StreamParams {
+            step: plan.step,
+            fills: Vec::new(),
+            books: Books::Own,
+            preset,
+            is_pointwise: false,
+            has_regions: false,
+        };
         plan.fills.clear();
         plan.more_fills.clear();
         Ok(Self { plan, params })

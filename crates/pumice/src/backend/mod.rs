@@ -120,6 +120,7 @@ impl ChunkSettings {
             (!config.bin.is_empty(), "bins"),
             (config.chunk_shape.is_some(), "a chunk shape"),
             (!config.attributes.is_empty(), "attributes"),
+            (config.codebook.is_some(), "a codebook"),
         ];
         if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
             return Err(Error::invalid(format!("{what} cannot be given for chunks one by one: leave them out")));

@@ -347,6 +347,7 @@ pub fn copy_box<T: Copy>(src: &[T], from: Corner<'_>, dst: &mut [T], to: Corner<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CodebookTrainer;
     use crate::compress;
     use crate::error::ErrorKind;
     use crate::plan::{ErrorBound, Stable};
@@ -523,6 +524,15 @@ mod tests {
                 6 => Config::new(ErrorBound::Rel(1e-3)).fills(&[40.5, -999.0]).preset(Preset::Fast),
                 7 if !shape.contains(&0) => Config::new(ErrorBound::Rel(1e-2)).region(&region, ErrorBound::Abs(1e-3)),
                 _ => Config::new(ErrorBound::Rel(1e-4)).preset(Preset::Max),
+            };
+            // A codebook of these values, which serves some of their chunks.
+            let config = match i % 9 {
+                2 if !shape.contains(&0) => {
+                    let mut trainer = CodebookTrainer::new();
+                    trainer.add(&data, shape, &config).unwrap();
+                    trainer.finish().map_or(config.clone(), |codebook| config.codebook(&codebook))
+                }
+                _ => config,
             };
             let config = if i % 3 > 0 && !shape.contains(&0) { config.chunk_shape(&chunk_shape) } else { config };
             // Values that are on a lattice already.

@@ -15,6 +15,7 @@ pub(crate) mod small;
 
 use std::ops::Range;
 
+use crate::entropy::Books;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{DefaultFloats, Workers};
 use crate::grid::{Block, n_values};
@@ -48,13 +49,15 @@ pub enum CodecId {
     Regions = 9,
     /// A layer for chunks of which a part was written again.
     Changes = 10,
+    /// As [`CodecId::Balanced`], with the codebook of the stream.
+    Shared = 11,
 }
 
 /// Every codec, by its number.
 struct Table<T>(std::marker::PhantomData<T>);
 
 impl<T: Real> Table<T> {
-    const ENTRIES: [Entry<T>; 11] = [
+    const ENTRIES: [Entry<T>; 12] = [
         Entry::of::<raw::Raw>(),
         Entry::of::<fast::Fast>(),
         Entry::of::<small::Small>(),
@@ -66,6 +69,7 @@ impl<T: Real> Table<T> {
         Entry::of::<layers::pointwise::Pointwise>(),
         Entry::of::<layers::regions::Regions>(),
         Entry::of::<layers::changes::Changes>(),
+        Entry::of::<balanced::Shared>(),
     ];
 }
 
@@ -138,6 +142,8 @@ pub(crate) struct ChunkContext<'a, T> {
     pub(crate) fills: &'a [T],
     /// Values that an encoder keeps by their bits as well, as exact values.
     pub(crate) more_fills: &'a [T],
+    /// Where the codes of `balanced` come from.
+    pub(crate) books: &'a Books,
     /// Workers that have nothing else to do.
     pub(crate) workers: &'a Workers,
     /// The most memory that decoding may take; see [`ChunkCodec::decode_bytes`].
@@ -154,6 +160,7 @@ impl<'a, T: Real> ChunkContext<'a, T> {
             step: None,
             fills: &[],
             more_fills: &[],
+            books: &Books::Own,
             workers: &Workers::Serial,
             max_bytes: u64::MAX,
         }
@@ -175,6 +182,7 @@ impl<'a, T: Real> ChunkContext<'a, T> {
 pub(crate) struct StreamParams<T> {
     pub(crate) step: Option<T>,
     pub(crate) fills: Vec<T>,
+    pub(crate) books: Books,
     pub(crate) preset: Preset,
     /// Whether there are bounds relative to each value, and boxes or bins.
     pub(crate) is_pointwise: bool,
@@ -190,7 +198,8 @@ impl<T: Real> StreamParams<T> {
         workers: &'a Workers,
         max_bytes: u64,
     ) -> ChunkContext<'a, T> {
-        ChunkContext { extents, wanted, step: self.step, fills: &self.fills, more_fills: &[], workers, max_bytes }
+        let Self { step, ref fills, ref books, .. } = *self;
+        ChunkContext { extents, wanted, step, fills, more_fills: &[], books, workers, max_bytes }
     }
 
     /// The most memory that decoding a chunk takes, with the codecs that the encoder chooses from and these layers; see

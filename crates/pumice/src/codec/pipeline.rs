@@ -15,6 +15,7 @@
 //!        ─▶ groups      32 differences, by magnitude: class, low bits, bytes         (groups.rs)
 //!        ─▶ alphabet    one to 32 bytes as a symbol, by class                        (alphabet.rs)
 //!        ─▶ huffman     a code for each class                                        (entropy/huffman/)
+//!           or shared   the codes of a codebook that the stream has                  (balanced/shared.rs)
 //!
 //! presets small and max (small/):
 //! values ─▶ view        four axes, the fastest a long one                            (shared/view.rs)
@@ -44,7 +45,7 @@
 //! A payload is never larger than the values it holds. Encoders cannot fail after the plan is made; decoders treat
 //! every byte as hostile.
 
-use super::balanced::Balanced;
+use super::balanced;
 use super::fast::Fast;
 use super::layers::pointwise::{self, Pointwise};
 use super::layers::regions::{self, Regions};
@@ -83,6 +84,7 @@ pub(crate) fn encode<T: Real>(
         step: plan.step,
         fills: &plan.fills,
         more_fills: &more_fills,
+        books: &plan.books,
         workers,
         max_bytes: u64::MAX,
     };
@@ -120,6 +122,8 @@ pub(crate) fn encode_bytes<T: Real>(plan: &Plan<T>, n_values: usize) -> u64 {
             Preset::Small | Preset::Max => 2 * size + 60,
             _ => size + 36,
         };
+        // The payload with the codebook of the stream, beside that with codes of the chunk's own.
+        of_value += if plan.books.codebook().is_some() { 3 * size / 2 } else { 0 };
         // Values on the lattice, in C order and in that of the codec.
         of_value += if plan.stable == Stable::Off { 0 } else { 2 * size };
         // Logarithms, restored values, a second payload, signs and positions.
@@ -255,7 +259,7 @@ pub(crate) fn encode_quantised<T: Real>(
             let effort = if preset == Preset::Small { Effort::Sample } else { Effort::Everything };
             Small::encode(values, small::Settings { quantizer, effort, on_lattice }, chunk, out)
         }
-        Preset::Balanced => Balanced::encode(values, quantizer, chunk, out),
+        Preset::Balanced => return Some(balanced::encode(values, quantizer, chunk, out)),
         Preset::Cuszplus => Cuszplus::encode(values, quantizer, chunk, out),
         Preset::Ceaz => Ceaz::encode(values, quantizer, chunk, out),
         Preset::Cuszp2Plain => Cuszp2::encode(values, (quantizer, cuszp2::Mode::Plain), chunk, out),

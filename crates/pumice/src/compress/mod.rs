@@ -6,11 +6,13 @@ mod curve;
 pub(crate) mod file;
 pub(crate) mod frames;
 pub(crate) mod target;
+mod training;
 
 use std::io::Write;
 
 pub use file::FileWriter;
 pub use target::Achieved;
+pub use training::CodebookTrainer;
 
 use crate::codec::Element;
 use crate::container::StreamWriter;

@@ -4,6 +4,8 @@
 
 use super::{FORMAT_VERSION, MAGIC};
 use crate::codec::StreamParams;
+use crate::entropy::Books;
+use crate::entropy::codebook::Codebook;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grid::{self, Block};
 use crate::io::to_usize;
@@ -18,7 +20,8 @@ const SINGLE_CHUNK: u8 = 1;
 const N_FILLS_SHIFT: u8 = 1;
 const HAS_ATTRIBUTES: u8 = 8;
 const IS_STABLE: u8 = 16;
-const KNOWN_FLAGS: u8 = 31;
+const HAS_CODEBOOK: u8 = 32;
+const KNOWN_FLAGS: u8 = 63;
 const CHECKSUM_BYTES: usize = 4;
 /// `bound_kind` of several bounds, boxes or bins.
 const COMPOUND: u8 = 7;
@@ -52,6 +55,8 @@ pub(crate) struct Header {
     /// Bit patterns, zero-extended.
     pub(crate) fills: Vec<u64>,
     pub(crate) attributes: Vec<(String, String)>,
+    /// What chunks of codec `shared` are coded with.
+    pub(crate) codebook: Option<Codebook>,
 }
 
 impl Header {
@@ -74,6 +79,7 @@ impl Header {
             step: plan.step.map(T::to_bits_u64),
             fills: plan.fills.iter().map(|v| v.to_bits_u64()).collect(),
             attributes: plan.attributes.clone(),
+            codebook: plan.books.codebook().cloned(),
         }
     }
 
@@ -93,6 +99,7 @@ impl Header {
             fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
             more_fills: Vec::new(),
             is_streamed: true,
+            books: Books::of_stream(self.codebook.clone()),
             attributes: self.attributes.clone(),
         }
     }
@@ -102,6 +109,7 @@ impl Header {
         StreamParams {
             step: self.step.map(T::from_bits_u64),
             fills: self.fills.iter().map(|&b| T::from_bits_u64(b)).collect(),
+            books: Books::of_stream(self.codebook.clone()),
             preset: self.preset,
             is_pointwise: [self.bound].iter().chain(&self.also).any(|bound| matches!(bound, ErrorBound::PwRel(_)))
                 || self.boxes.iter().any(|given| given.limit.pointwise.is_finite()),
@@ -131,6 +139,7 @@ impl Header {
         flags |= if self.single_chunk { SINGLE_CHUNK } else { 0 };
         flags |= if self.attributes.is_empty() { 0 } else { HAS_ATTRIBUTES };
         flags |= if self.stable { IS_STABLE } else { 0 };
+        flags |= if self.codebook.is_some() { HAS_CODEBOOK } else { 0 };
         out.push(flags);
         out.push(preset_code(self.preset));
         let is_compound = !self.also.is_empty() || !self.boxes.is_empty() || !self.bin.is_empty();
@@ -162,9 +171,13 @@ impl Header {
             varint::write_to(text.len() as u64, out);
             out.extend_from_slice(text.as_bytes());
         }
+        if let Some(codebook) = &self.codebook {
+            varint::write_to(codebook.as_bytes().len() as u64, out);
+            out.extend_from_slice(codebook.as_bytes());
+        }
         let header_bytes = u16::try_from(out.len() - start + CHECKSUM_BYTES).map_err(|_| {
             Error::invalid(
-                "attributes and regions do not fit into a header of 65535 bytes; store fewer or shorter ones",
+                "attributes, regions and codebook do not fit into a header of 65535 bytes; store fewer or shorter ones",
             )
         })?;
         out[start + 6..start + 8].copy_from_slice(&header_bytes.to_le_bytes());
@@ -292,6 +305,7 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
     let step = if bound_kind == 0 { None } else { read_step(bytes, dtype)? };
     let fills = (0..n_fills).map(|_| read_value_bits(bytes, dtype)).collect::<Result<_>>()?;
     let attributes = if flags & HAS_ATTRIBUTES != 0 { read_attributes(bytes)? } else { Vec::new() };
+    let codebook = if flags & HAS_CODEBOOK != 0 { Some(read_codebook(bytes)?) } else { None };
     Ok(Header {
         version,
         min_reader_version,
@@ -309,6 +323,7 @@ fn read_fields(bytes: &mut Bytes<'_>) -> Result<Header> {
         step,
         fills,
         attributes,
+        codebook,
     })
 }
 
@@ -454,6 +469,11 @@ fn read_attributes(bytes: &mut Bytes<'_>) -> Result<Vec<(String, String)>> {
     Ok(attributes)
 }
 
+fn read_codebook(bytes: &mut Bytes<'_>) -> Result<Codebook> {
+    let n = to_usize(varint::read_from(bytes)?)?;
+    Codebook::from_bytes(bytes.take(n)?)
+}
+
 /// The value with these bits, for display and checks.
 pub(crate) fn value_as_f64(dtype: DType, bits: u64) -> f64 {
     match dtype {
@@ -514,6 +534,7 @@ pub(crate) mod tests {
             step: Some(0.5f64.to_bits()),
             fills: vec![f64::NAN.to_bits(), 1e20f64.to_bits()],
             attributes: vec![("name".into(), "θ".into()), (String::new(), String::new())],
+            codebook: None,
         }
     }
 
@@ -580,7 +601,8 @@ pub(crate) mod tests {
             (5, 0),
             (5, 2),
             (8, 3),
-            (9, 32),
+            (9, 64),
+            (9, 44),
             (10, 200),
             (11, 3),
             (12, 9),

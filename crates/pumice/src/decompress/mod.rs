@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::codec::Element;
 use crate::codec::{Layers, StreamParams};
 use crate::container::{self, FrameSpan, Layout, frame, header};
+use crate::entropy::codebook::Codebook;
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::pages;
 use crate::exec::parallel::{self, SERIAL_VALUES, Workers};
@@ -142,6 +143,8 @@ pub struct Info {
     pub fills: Vec<f64>,
     /// Notes that are stored with the array.
     pub attributes: Vec<(String, String)>,
+    /// The codebook that chunks share; `None` if each has its own codes.
+    pub codebook: Option<Codebook>,
     /// Size of the values.
     pub raw_bytes: u64,
     /// Size of the stream.
@@ -170,6 +173,7 @@ impl Info {
             abs_bound: header.abs_bound,
             fills: header.fills.iter().map(|&bits| header::value_as_f64(header.dtype, bits)).collect(),
             attributes: header.attributes.clone(),
+            codebook: header.codebook.clone(),
             raw_bytes: grid::n_values(grid.shape()) as u64 * header.dtype.size() as u64,
             compressed_bytes,
             segments: grid.segment_rows()?,

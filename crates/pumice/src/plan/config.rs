@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::bounds::Region;
+use crate::entropy::codebook::Codebook;
 use crate::error::{Error, Result};
 
 /// The error bound.
@@ -320,6 +321,7 @@ pub struct Config {
     pub(crate) chunk_shape: Option<Vec<usize>>,
     pub(crate) threads: usize,
     pub(crate) attributes: Vec<(String, String)>,
+    pub(crate) codebook: Option<Codebook>,
 }
 
 impl Config {
@@ -336,6 +338,7 @@ impl Config {
             chunk_shape: None,
             threads: 0,
             attributes: Vec::new(),
+            codebook: None,
         }
     }
 
@@ -455,6 +458,27 @@ impl Config {
     #[must_use]
     pub fn chunk_shape(mut self, shape: &[usize]) -> Self {
         self.chunk_shape = Some(shape.to_vec());
+        self
+    }
+
+    /// The codes that the chunks of the preset [`Preset::Balanced`] share, instead of building their own. It pays for small
+    /// chunks: their tables take time and space. A chunk that the codebook does not suit still gets its own. The stream
+    /// keeps a copy, so that nothing else is needed to read it.
+    ///
+    /// ```
+    /// use pumice::{CodebookTrainer, Config, ErrorBound, Preset};
+    /// let step = |t: usize| (0..40_000).map(|i| ((i + 9 * t) as f32 * 0.01).sin()).collect::<Vec<_>>();
+    /// let config = Config::new(ErrorBound::Abs(1e-4)).preset(Preset::Balanced).chunk_shape(&[16_000]);
+    /// let mut trainer = CodebookTrainer::new();
+    /// trainer.add(&step(0), &[40_000], &config)?;
+    /// let config = config.codebook(&trainer.finish()?);
+    /// let bytes = pumice::compress(&step(1), &[40_000], &config)?;
+    /// assert!(pumice::decompress::<f32>(&bytes)?.data.iter().zip(step(1)).all(|(a, b)| (a - b).abs() <= 1e-4));
+    /// # Ok::<(), pumice::Error>(())
+    /// ```
+    #[must_use]
+    pub fn codebook(mut self, codebook: &Codebook) -> Self {
+        self.codebook = Some(codebook.clone());
         self
     }
 

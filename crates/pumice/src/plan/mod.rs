@@ -18,6 +18,7 @@ pub use quantize::Quantizer;
 pub(crate) use stats::Stats;
 pub use stats::value_range;
 
+use crate::entropy::Books;
 use crate::error::{Error, Result};
 use crate::exec::DefaultFloats;
 use crate::grid::{self, Block};
@@ -88,6 +89,8 @@ pub(crate) struct Plan<T> {
     pub(crate) more_fills: Vec<T>,
     /// Whether the values are not known beforehand, so that each chunk is searched for conventional fill values.
     pub(crate) is_streamed: bool,
+    /// Where the codes of `balanced` come from.
+    pub(crate) books: Books,
     pub(crate) attributes: Vec<(String, String)>,
 }
 
@@ -108,6 +111,12 @@ impl<T: Real> Plan<T> {
         };
         let boxes = config.regions.iter().map(|region| resolve_region(region, shape, stats.is_some(), resolve));
         let boxes = boxes.collect::<Result<Vec<_>>>()?;
+        if config.codebook.is_some() && config.preset != Preset::Balanced {
+            return Err(Error::invalid(format!(
+                "a codebook is for the preset balanced, not {}: choose balanced, or leave the codebook out",
+                config.preset.name()
+            )));
+        }
         if boxes.len() > MAX_BOXES {
             return Err(Error::invalid(format!("{} regions are too many; give at most {MAX_BOXES}", boxes.len())));
         }
@@ -130,6 +139,7 @@ impl<T: Real> Plan<T> {
             fills,
             more_fills,
             is_streamed: stats.is_none(),
+            books: Books::of_stream(config.codebook.clone()),
             attributes: config.attributes.clone(),
         })
     }

@@ -18,6 +18,7 @@ use crate::container::frame::{self, FrameHeader, MAX_HEADER_BYTES};
 use crate::container::header::Header;
 use crate::container::{Layout, StreamWriter};
 use crate::decompress::{DecodeOptions, Reader};
+use crate::entropy::Books;
 use crate::error::{Error, Result};
 use crate::exec::{self, DefaultFloats, Workers, no_memory, reserve, scratch};
 use crate::grid::{self, Block, Corner};
@@ -274,6 +275,7 @@ impl<T: Element> Again<'_, T> {
         }
         let plan = Plan { more_fills, ..plan.clone() };
         let more_fills = &plan.more_fills;
+        let books = Books::of_stream(old.codebook.clone());
         header.fills = fills.iter().map(|fill| fill.to_bits_u64()).collect();
         let put = |id: u64, out: &mut Vec<u8>| {
             let (head, payload) = self.frame(id)?;
@@ -296,6 +298,7 @@ impl<T: Element> Again<'_, T> {
                 step,
                 fills: &fills,
                 more_fills,
+                books: &books,
                 workers: inner,
                 max_bytes: u64::MAX,
             };

@@ -1,7 +1,7 @@
 //! The cases of the golden files, compressed and decompressed by the library.
 
 use pumice::metrics::Guarantee;
-use pumice::{Config, DecodeOptions, Element, ErrorBound, FileWriter, Reader, Stable};
+use pumice::{CodebookTrainer, Config, DecodeOptions, Element, ErrorBound, FileWriter, Reader, Stable};
 use pumice_testkit::golden::{self, CASES, Case};
 use pumice_testkit::{DType, Float, check};
 use std::ops::Range;
@@ -38,7 +38,13 @@ pub(crate) fn round_trip(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
 
 fn round_trip_as<T: Element + Float>(case: &Case, threads: usize) -> (Vec<u8>, Vec<u8>) {
     let mut values = case.field.generate::<T>(case.shape, case.seed);
-    let config = config(case).threads(threads);
+    let mut config = config(case).threads(threads);
+    if let Some(field) = case.trained {
+        let other = field.generate::<T>(case.shape, case.seed + 100);
+        let mut trainer = CodebookTrainer::new();
+        trainer.add(&other, case.shape, &config).unwrap();
+        config = config.codebook(&trainer.finish().unwrap());
+    }
     let mut stream = match case.sessions {
         [] => pumice::compress(&values, case.shape, &config).unwrap(),
         sessions => in_sessions(&values, case.shape, sessions, &config, threads),

@@ -88,6 +88,7 @@ fn cases_cover_every_feature_of_the_codecs() {
     }
     let layers = ["layer 8, logarithms", "layer 8, signs", "layer 8, exact values", "layer 9, boxes", "layer 9, bins"];
     all.push("layer 10, background".into());
+    all.push("codebook".into());
     all.extend(layers.map(String::from));
     let missing: Vec<_> = all.iter().filter(|feature| !seen.contains(*feature)).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -104,7 +105,8 @@ fn features(shape: &[usize], stream: &[u8]) -> Vec<String> {
         0 => vec!["raw chunk".into()],
         1 => features_of_fast(shape, payload).into_iter().map(String::from).collect(),
         2 => vec![features_of_small(payload)],
-        layer @ 8.. => features_of_layer(layer, payload[0]),
+        layer @ 8..=10 => features_of_layer(layer, payload[0]),
+        11 => vec!["codebook".into()],
         _ => Vec::new(),
     }
 }
@@ -232,6 +234,30 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
         forge::seal_index(&mut bytes);
         bytes
     };
+    // A single chunk that is coded with the codebook of its stream.
+    let is_shared = |done: &&cases::Done| {
+        let is_single = done.case.chunk.is_empty() && done.case.sessions.is_empty();
+        is_single && done.case.trained.is_some() && done.stream[forge::header_bytes(&done.stream) + 4] == 11
+    };
+    let shared_case = cases::ALL.iter().find(is_shared).expect("a case has such a chunk");
+    let shared = &shared_case.stream;
+    let book_at = shared.windows(4).position(|bytes| bytes == b"PUMB").expect("the stream has a codebook");
+    let in_codebook = |at: usize| {
+        let mut bytes = damaged(shared, book_at + at);
+        forge::seal_header(&mut bytes);
+        bytes
+    };
+    let without_codebook = {
+        let mut bytes = shared.clone();
+        let header = forge::header_bytes(&bytes);
+        bytes[9] &= !32;
+        // Its size comes before it.
+        let start = book_at - if header - 4 - book_at < 128 { 1 } else { 2 };
+        bytes.drain(start..header - 4);
+        bytes[6..8].copy_from_slice(&(start as u16 + 4).to_le_bytes());
+        forge::seal_header(&mut bytes);
+        bytes
+    };
     // Bodies of the one tile of a small stream start after 8 bytes of parameters, an anchor, a size and padding.
     const BODY: usize = 16;
     vec![
@@ -273,6 +299,15 @@ fn hostile() -> Vec<(&'static str, Vec<u8>, ErrorKind)> {
         ("small_wide_and_mixed", in_payload("small_tiny_f64", 0, 0x12), Corrupt),
         ("small_fills_without_fill", in_payload("small_tiny_f64", 0, 0x0e), Corrupt),
         ("small_in_lossless", small_in_lossless, Corrupt),
+        ("codebook_wrong_magic", in_codebook(0), Corrupt),
+        ("codebook_newer", in_codebook(4), Unsupported),
+        ("codebook_damaged", in_codebook(60), Corrupt),
+        ("codebook_missing", without_codebook, Corrupt),
+        (
+            "codebook_of_another_stream",
+            in_payload(shared_case.case.name, 0, !shared[forge::payload_start(shared)]),
+            Corrupt,
+        ),
     ]
 }
 

@@ -30,6 +30,8 @@ const SMALL: &[&str] = &[
     "balanced_one_value_f64",
     "balanced_tiny_f32",
     "balanced_smooth_1d_f32",
+    "shared_smooth_1d_f32",
+    "shared_tiny_f64",
     "small_one_value_f64",
     "small_3x3x3_f32",
     "small_tiny_3d_f32",

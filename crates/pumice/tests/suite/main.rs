@@ -5,6 +5,7 @@
 mod analysis;
 mod bounds;
 mod cases;
+mod codebook;
 mod determinism;
 mod edge_cases;
 mod fills;

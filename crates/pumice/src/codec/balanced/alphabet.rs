@@ -2,6 +2,7 @@
 //! is more than a single small difference needs.
 
 use super::groups::{GROUP, ZERO};
+use crate::entropy::codebook::ALPHABET_SYMBOLS;
 use crate::entropy::histogram::{COST_BITS, x_log2_x};
 use crate::num::simd::Kernel;
 
@@ -26,6 +27,11 @@ const PAIRS_ESCAPE: u8 = 49;
 const FOURS_ESCAPE: u8 = 81;
 const EIGHTS_ESCAPE: u8 = 129;
 const ONES_ESCAPE: u8 = 64;
+const _: () = {
+    let sizes = ALPHABET_SYMBOLS;
+    assert!(sizes[1] == PAIRS_ESCAPE as usize + 1 && sizes[2] == FOURS_ESCAPE as usize + 1);
+    assert!(sizes[3] == EIGHTS_ESCAPE as usize + 1 && sizes[4] == ONES_ESCAPE as usize + 1);
+};
 /// Number of groups in the sample by which an alphabet is chosen.
 const SAMPLE_GROUPS: usize = 128;
 /// Estimated cost of a literal in bits.
@@ -44,13 +50,7 @@ impl Alphabet {
 
     /// Number of symbols.
     pub(crate) fn size(self) -> usize {
-        match self {
-            Self::Singles => 256,
-            Self::Pairs => usize::from(PAIRS_ESCAPE) + 1,
-            Self::Fours => usize::from(FOURS_ESCAPE) + 1,
-            Self::Eights => usize::from(EIGHTS_ESCAPE) + 1,
-            Self::Ones => usize::from(ONES_ESCAPE) + 1,
-        }
+        ALPHABET_SYMBOLS[self as usize]
     }
 
     /// The escape symbol.
@@ -235,6 +235,8 @@ pub(crate) struct Gather<'a> {
     pub(crate) bytes: &'a [[u8; GROUP]],
     pub(crate) groups: &'a [u32],
     pub(crate) alphabet: Alphabet,
+    /// What is coded in the place of each symbol; `None` if all are coded as they are.
+    pub(crate) coded: Option<&'a [u8; 256]>,
     pub(crate) symbols: &'a mut [u8],
     pub(crate) rest: &'a mut Vec<u8>,
 }
@@ -262,6 +264,9 @@ fn gather<const N: usize>(job: Gather<'_>) -> [u32; 256] {
     for (out, &group) in job.symbols.as_chunks_mut::<N>().0.iter_mut().zip(job.groups) {
         let bytes = &job.bytes[group as usize];
         job.alphabet.symbols(bytes, &mut symbols);
+        if let Some(coded) = job.coded {
+            symbols[..N].iter_mut().for_each(|symbol| *symbol = coded[usize::from(*symbol)]);
+        }
         *out = *symbols.first_chunk().expect("a group has more bytes than symbols");
         count(out, &mut counts);
         let Some(escape) = job.alphabet.escape() else { continue };
@@ -420,8 +425,14 @@ mod tests {
                 for alphabet in Alphabet::ALL {
                     let mut symbols = vec![0; 50 * GROUP / alphabet.width()];
                     let mut rest = Vec::new();
-                    let job =
-                        Gather { bytes: &bytes, groups: &positions, alphabet, symbols: &mut symbols, rest: &mut rest };
+                    let job = Gather {
+                        bytes: &bytes,
+                        groups: &positions,
+                        alphabet,
+                        coded: None,
+                        symbols: &mut symbols,
+                        rest: &mut rest,
+                    };
                     let counts = job.run();
                     assert_eq!(counts.iter().sum::<u32>() as usize, symbols.len());
                     assert!(symbols.iter().all(|symbol| usize::from(*symbol) < alphabet.size()));

@@ -6,9 +6,6 @@
 
 /// Number of differences in a group.
 pub(crate) const GROUP: usize = 32;
-/// Number of classes: class 0 if all differences are 0, otherwise two classes per power of two of the sum of
-/// magnitudes.
-pub(crate) const N_CLASSES: usize = 1 + 2 * 32;
 /// Groups have no low bits if the sum of magnitudes is below 2 to this.
 const PLAIN_EXPONENT: u32 = 8;
 /// The byte of a wide difference.
@@ -145,6 +142,7 @@ pub(crate) fn join(class: u8, bytes: &[u8; GROUP], low: &[u8], group: &mut [i32;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entropy::codebook::N_CLASSES;
 
     #[test]
     fn groups_of_every_magnitude_come_back() {

@@ -12,23 +12,31 @@
 //! at a time, and each codebook has the alphabet that suits it. Runs of groups of zeros are coded as run lengths.
 
 mod alphabet;
+mod classes;
 mod differences;
 mod groups;
+mod shared;
+
+pub(crate) use shared::{Shared, encode};
 
 use super::shared::integers::{self, Exceptions, Integers};
 use super::shared::view::View;
 use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
+use crate::entropy::Books;
+use crate::entropy::codebook::{CLASS_SYMBOLS, N_CLASSES};
 use crate::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, packed};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, filled, scratch};
+use crate::grid::n_values;
 use crate::io::{Bytes, varint};
 use crate::num::simd::{self, Kernel};
 use crate::num::{Int, Real};
 use crate::plan::Quantizer;
 use alphabet::{Alphabet, Choose, Count, Gather, Scatter};
+use classes::{Sorted, class_symbols, read_classes};
 use differences::{Order, Position, Sums, Walk};
-use groups::{GROUP, N_CLASSES, WIDE};
+use groups::{GROUP, WIDE};
 
 /// Values that are processed together: few enough to stay in the L1 cache.
 const BLOCK: usize = 4096;
@@ -36,12 +44,6 @@ const BLOCK: usize = 4096;
 const SIZE_BITS: u32 = 13;
 /// The most codebooks of a chunk: one for classes, one for each class, and one for literals.
 const MAX_CODEBOOKS: usize = N_CLASSES + 1;
-/// Symbols of classes: first the digits of the length of a run of empty groups, then the step from the last class that
-/// was not 0.
-const N_DIGITS: u8 = 2;
-const CLASS_ALPHABET: usize = N_DIGITS as usize + 2 * N_CLASSES;
-/// A class gets a codebook of its own from this many groups on.
-const OWN_BOOK_GROUPS: usize = 64;
 /// The codec of the preset `balanced`.
 pub(crate) struct Balanced;
 
@@ -53,32 +55,25 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         T: 'a;
 
     fn encode(values: &[T], quantizer: Self::Settings<'_>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> bool {
-        let &ChunkContext { extents, fills, .. } = chunk;
         let start = out.len();
-        let view = View::new(extents);
-        let gathered = if view.is_plain() { None } else { Some(view.gather(values)) };
-        let working = gathered.as_deref().unwrap_or(values);
-        let (Integers { origin, values: mut integers, holes }, exceptions) =
-            integers::quantize_with_fills(working, quantizer, fills);
-        exceptions.write_to(working, &view.dims, fills.len(), out);
-        let order = Order::choose(&integers, &view.dims);
-        let walk = Walk::new(&view.dims, order);
-        walk.fill_holes(&mut integers, &holes);
-        let parts = simd::run(SplitGroups { integers: &integers, walk: &walk });
-        scratch::give(integers);
+        let split = Split::new(values, quantizer, chunk, out);
+        let parts = &split.parts;
 
         let class_symbols = class_symbols(&parts.classes);
+        if let Books::Counted(training) = chunk.books {
+            shared::count(parts, &class_symbols, training);
+        }
         let counts = simd::run(Count(&class_symbols));
         let mut coded = Coded::default();
-        coded.push(Alphabet::Singles, &class_symbols, &counts[..CLASS_ALPHABET]);
+        coded.push(Alphabet::Singles, &class_symbols, &counts[..CLASS_SYMBOLS]);
         let sorted = Sorted::new(&parts.classes).expect(MEMORY_WAS_CHECKED);
         let bytes = parts.bytes.as_chunks::<GROUP>().0;
         let mut symbols: Vec<u8> = scratch::take(parts.bytes.len());
         let mut rest = Vec::new();
-        for groups in sorted.books() {
+        for (_, groups) in sorted.books() {
             let alphabet = simd::run(Choose { bytes, groups });
             let symbols = &mut symbols[..groups.len() * GROUP / alphabet.width()];
-            let counts = simd::run(Gather { bytes, groups, alphabet, symbols, rest: &mut rest });
+            let counts = simd::run(Gather { bytes, groups, alphabet, coded: None, symbols, rest: &mut rest });
             coded.push(alphabet, symbols, &counts[..alphabet.size()]);
         }
         if !rest.is_empty() {
@@ -86,16 +81,10 @@ impl<T: Real> ChunkCodec<T> for Balanced {
             coded.push(Alphabet::Singles, &rest, &counts);
         }
         scratch::give(symbols);
-        scratch::give(parts.bytes);
 
-        varint::write_to(origin.zigzag() as u64, out);
-        out.push(order.to_bits());
-        varint::write_to(class_symbols.len() as u64, out);
-        varint::write_to(rest.len() as u64, out);
+        split.write_head(class_symbols.len(), rest.len(), out);
         coded.write_to(out);
-        out.extend_from_slice(&parts.low);
-        parts.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
-        scratch::give(parts.low);
+        split.parts.write_tail(out);
         padding::pad(out, start, values.len());
         true
     }
@@ -110,34 +99,21 @@ impl<T: Real> ChunkCodec<T> for Balanced {
     }
 
     fn decode(payload: &[u8], chunk: &ChunkContext<'_, T>, out: &mut [T]) -> Result<()> {
-        let &ChunkContext { extents, fills, .. } = chunk;
-        let step = chunk.needed_step()?;
-        let view = View::new(extents);
         let mut bytes = Bytes::new(payload);
-        let (exceptions, exact) = Exceptions::read_from::<T>(&mut bytes, out.len(), &view.dims, fills.len())?;
-        let origin = (varint::read_from(&mut bytes)? as i64).unzigzag();
-        let order = Order::from_bits(bytes.u8()?)?;
+        let head = Head::read_from(&mut bytes, chunk, payload.len())?;
         let n_groups = out.len().div_ceil(GROUP);
-        let n_class_symbols = varint::read_from(&mut bytes)?;
-        if n_class_symbols > n_groups as u64 {
-            return Err(Error::corrupt("chunk has more classes than groups"));
-        }
-        let n_rest = varint::read_from(&mut bytes)?;
-        if n_rest > out.len() as u64 + GROUP as u64 {
-            return Err(Error::corrupt("chunk has more literals than values"));
-        }
         let mut coded = CodedReader::new(&mut bytes)?;
 
         let mut symbols: Vec<u8> = scratch::try_take(n_groups * GROUP)?;
-        let class_symbols = &mut symbols[..n_class_symbols as usize];
-        coded.take_bytes(CLASS_ALPHABET, class_symbols)?;
+        let class_symbols = &mut symbols[..head.n_class_symbols];
+        coded.take_bytes(CLASS_SYMBOLS, class_symbols)?;
         let mut classes = filled(0, n_groups)?;
-        read_classes(&symbols[..n_class_symbols as usize], &mut classes)?;
+        read_classes(class_symbols, &mut classes)?;
 
         let sorted = Sorted::new(&classes)?;
         let mut books = Vec::with_capacity(N_CLASSES);
         let mut left_symbols = &mut symbols[..];
-        for groups in sorted.books() {
+        for (_, groups) in sorted.books() {
             let alphabet = coded.take(|alphabet| {
                 let (symbols, left) =
                     std::mem::take(&mut left_symbols).split_at_mut(groups.len() * GROUP / alphabet.width());
@@ -146,16 +122,107 @@ impl<T: Real> ChunkCodec<T> for Balanced {
             })?;
             books.push((groups, alphabet));
         }
-        let mut rest: Vec<u8> = scratch::try_take(n_rest as usize)?;
-        if n_rest > 0 {
+        let mut rest: Vec<u8> = scratch::try_take(head.n_rest)?;
+        if head.n_rest > 0 {
             coded.take_bytes(Alphabet::Singles.size(), &mut rest)?;
         }
         coded.finish()?;
+        head.restore(&Decoded { classes: &classes, books, symbols: &symbols, rest: &rest }, bytes, chunk, out)?;
+        scratch::give(rest);
+        scratch::give(symbols);
+        Ok(())
+    }
+}
 
-        let mut group_bytes: Vec<u8> = scratch::try_take(n_groups * GROUP)?;
-        let mut left = &rest[..];
-        let mut left_symbols = &symbols[..];
-        for (groups, alphabet) in books {
+/// A chunk up to the symbols of its groups, whichever codes these have.
+struct Split {
+    origin: i64,
+    order: Order,
+    parts: Apart,
+}
+
+impl Split {
+    /// Quantises values, writes those that have no integer, and splits the differences of the others.
+    fn new<T: Real>(values: &[T], quantizer: &Quantizer<T>, chunk: &ChunkContext<'_, T>, out: &mut Vec<u8>) -> Self {
+        let &ChunkContext { extents, fills, .. } = chunk;
+        let view = View::new(extents);
+        let gathered = if view.is_plain() { None } else { Some(view.gather(values)) };
+        let working = gathered.as_deref().unwrap_or(values);
+        let (Integers { origin, values: mut integers, holes }, exceptions) =
+            integers::quantize_with_fills(working, quantizer, fills);
+        exceptions.write_to(working, &view.dims, fills.len(), out);
+        let order = Order::choose(&integers, &view.dims);
+        let walk = Walk::new(&view.dims, order);
+        walk.fill_holes(&mut integers, &holes);
+        let parts = simd::run(SplitGroups { integers: &integers, walk: &walk });
+        scratch::give(integers);
+        Self { origin, order, parts }
+    }
+
+    fn write_head(&self, n_class_symbols: usize, n_rest: usize, out: &mut Vec<u8>) {
+        varint::write_to(self.origin.zigzag() as u64, out);
+        out.push(self.order.to_bits());
+        varint::write_to(n_class_symbols as u64, out);
+        varint::write_to(n_rest as u64, out);
+    }
+}
+
+/// What a payload has before its symbols.
+struct Head<'a> {
+    view: View,
+    exceptions: Exceptions,
+    exact: &'a [u8],
+    origin: i64,
+    order: Order,
+    n_class_symbols: usize,
+    /// Number of literals.
+    n_rest: usize,
+    payload_bytes: usize,
+}
+
+/// The symbols of a chunk, decoded.
+struct Decoded<'a> {
+    classes: &'a [u8],
+    /// The groups of each book and the alphabet of their symbols, which are in the same order.
+    books: Vec<(&'a [u32], Alphabet)>,
+    symbols: &'a [u8],
+    /// Literals.
+    rest: &'a [u8],
+}
+
+impl<'a> Head<'a> {
+    fn read_from<T: Real>(bytes: &mut Bytes<'a>, chunk: &ChunkContext<'_, T>, payload_bytes: usize) -> Result<Self> {
+        let n_values = n_values(chunk.extents);
+        let view = View::new(chunk.extents);
+        let (exceptions, exact) = Exceptions::read_from::<T>(bytes, n_values, &view.dims, chunk.fills.len())?;
+        let origin = (varint::read_from(bytes)? as i64).unzigzag();
+        let order = Order::from_bits(bytes.u8()?)?;
+        let n_class_symbols = varint::read_from(bytes)?;
+        if n_class_symbols > n_values.div_ceil(GROUP) as u64 {
+            return Err(Error::corrupt("chunk has more classes than groups"));
+        }
+        let n_rest = varint::read_from(bytes)?;
+        if n_rest > n_values as u64 + GROUP as u64 {
+            return Err(Error::corrupt("chunk has more literals than values"));
+        }
+        let (n_class_symbols, n_rest) = (n_class_symbols as usize, n_rest as usize);
+        Ok(Self { view, exceptions, exact, origin, order, n_class_symbols, n_rest, payload_bytes })
+    }
+
+    /// Restores the values from the symbols and from the rest of the payload.
+    fn restore<T: Real>(
+        self,
+        decoded: &Decoded<'_>,
+        mut bytes: Bytes<'_>,
+        chunk: &ChunkContext<'_, T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let step = chunk.needed_step()?;
+        let &Decoded { classes, ref books, symbols, rest } = decoded;
+        let mut group_bytes: Vec<u8> = scratch::try_take(classes.len() * GROUP)?;
+        let mut left = rest;
+        let mut left_symbols = symbols;
+        for &(groups, alphabet) in books {
             let (symbols, after) = left_symbols.split_at(groups.len() * GROUP / alphabet.width());
             left_symbols = after;
             let bytes = group_bytes.as_chunks_mut::<GROUP>().0;
@@ -166,27 +233,25 @@ impl<T: Real> ChunkCodec<T> for Balanced {
         if !left.is_empty() {
             return Err(Error::corrupt("chunk has too many literals"));
         }
-        scratch::give(rest);
-        scratch::give(symbols);
 
         let n_low = classes.iter().map(|class| groups::low_bytes(*class)).sum();
         let low = bytes.take(n_low)?;
         let mut gathered = Vec::new();
-        let working: &mut [T] = if view.is_plain() {
+        let working: &mut [T] = if self.view.is_plain() {
             &mut *out
         } else {
             gathered = filled(T::default(), out.len())?;
             &mut gathered
         };
-        let walk = Walk::new(&view.dims, order);
-        let sums = Sums::new(&walk, origin, step)?;
+        let walk = Walk::new(&self.view.dims, self.order);
+        let sums = Sums::new(&walk, self.origin, step)?;
         let n_values = working.len();
-        simd::run(JoinGroups { classes: &classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
-        padding::check_end(&bytes, payload.len(), n_values)?;
+        simd::run(JoinGroups { classes, bytes: &group_bytes, low, wide: &mut bytes, sums, out: working })?;
+        padding::check_end(&bytes, self.payload_bytes, n_values)?;
         scratch::give(group_bytes);
-        exceptions.restore(exact, fills, working);
+        self.exceptions.restore(self.exact, chunk.fills, working);
         if !gathered.is_empty() {
-            view.scatter(&gathered, out);
+            self.view.scatter(&gathered, out);
         }
         Ok(())
     }
@@ -237,6 +302,16 @@ struct Apart {
     wide: Vec<i32>,
 }
 
+impl Apart {
+    /// Appends what follows the symbols of groups.
+    fn write_tail(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.low);
+        self.wide.iter().for_each(|d| out.extend_from_slice(&d.to_le_bytes()));
+        scratch::give(self.bytes);
+        scratch::give(self.low);
+    }
+}
+
 struct SplitGroups<'a> {
     integers: &'a [i32],
     walk: &'a Walk,
@@ -270,100 +345,6 @@ impl Kernel for SplitGroups<'_> {
             all.low.extend_from_slice(&low[..n_low]);
         }
         all
-    }
-}
-
-/// The symbols that stand for the classes of all groups.
-fn class_symbols(classes: &[u8]) -> Vec<u8> {
-    let mut symbols = Vec::with_capacity(classes.len());
-    let mut last = 1;
-    let mut n_empty = 0_usize;
-    let end_run = |n_empty: &mut usize, symbols: &mut Vec<u8>| {
-        // Bijective base 2: digits 1 and 2, least significant first, so each length has one representation.
-        while *n_empty > 0 {
-            let is_even = n_empty.is_multiple_of(2);
-            symbols.push(u8::from(is_even));
-            *n_empty = (*n_empty - 1) / 2;
-        }
-    };
-    for &class in classes {
-        if class == 0 {
-            n_empty += 1;
-            continue;
-        }
-        end_run(&mut n_empty, &mut symbols);
-        let rise = class as i8 - last as i8;
-        symbols.push(N_DIGITS + ((rise << 1) ^ (rise >> 7)) as u8);
-        last = class;
-    }
-    end_run(&mut n_empty, &mut symbols);
-    symbols
-}
-
-/// Inverse of [`class_symbols`].
-fn read_classes(symbols: &[u8], classes: &mut [u8]) -> Result<()> {
-    let wrong = || Error::corrupt("chunk has groups of unknown classes");
-    let mut at = 0_usize;
-    let mut last = 1_i32;
-    let mut symbols = symbols.iter().copied().peekable();
-    while let Some(symbol) = symbols.next() {
-        if symbol >= N_DIGITS {
-            let step = i32::from(symbol - N_DIGITS);
-            last += (step >> 1) ^ -(step & 1);
-            let class = u8::try_from(last).ok().filter(|class| (1..N_CLASSES as u8).contains(class));
-            *classes.get_mut(at).ok_or_else(wrong)? = class.ok_or_else(wrong)?;
-            at += 1;
-            continue;
-        }
-        let (mut n_empty, mut power) = (1 + usize::from(symbol), 1);
-        while let Some(digit) = symbols.next_if(|symbol| *symbol < N_DIGITS) {
-            power = if power < 1 << 28 { 2 * power } else { return Err(wrong()) };
-            n_empty += power * (1 + usize::from(digit));
-        }
-        if n_empty > classes.len() - at {
-            return Err(wrong());
-        }
-        classes[at..at + n_empty].fill(0);
-        at += n_empty;
-    }
-    if at == classes.len() { Ok(()) } else { Err(wrong()) }
-}
-
-/// The groups of each codebook, in ascending order. Codebooks are numbered by their lowest class.
-struct Sorted {
-    groups: Vec<u32>,
-    starts: [usize; N_CLASSES + 1],
-}
-
-impl Sorted {
-    fn new(classes: &[u8]) -> Result<Self> {
-        let mut n_of_class = [0_usize; N_CLASSES];
-        classes.iter().for_each(|class| n_of_class[usize::from(*class)] += 1);
-        // A class with too few groups shares the codebook of the class two below, which covers the same half octave.
-        let mut book_of: [usize; N_CLASSES] = std::array::from_fn(|class| class);
-        for class in 1..N_CLASSES {
-            if n_of_class[class] < OWN_BOOK_GROUPS && class > 2 {
-                book_of[class] = book_of[class - 2];
-            }
-        }
-        let mut starts = [0; N_CLASSES + 1];
-        for class in 1..N_CLASSES {
-            starts[book_of[class] + 1] += n_of_class[class];
-        }
-        (0..N_CLASSES).for_each(|book| starts[book + 1] += starts[book]);
-        let mut next = starts;
-        let mut groups = filled(0, starts[N_CLASSES])?;
-        for (group, &class) in (0..).zip(classes).filter(|(_, class)| **class != 0) {
-            let book = book_of[usize::from(class)];
-            groups[next[book]] = group;
-            next[book] += 1;
-        }
-        Ok(Self { groups, starts })
-    }
-
-    /// The groups of all codebooks that have any.
-    fn books(&self) -> impl Iterator<Item = &[u32]> {
-        self.starts.windows(2).map(|range| &self.groups[range[0]..range[1]]).filter(|groups| !groups.is_empty())
     }
 }
 
@@ -483,37 +464,5 @@ impl<T: Real> Kernel for JoinGroups<'_, '_, T> {
         }
         self.sums.finish();
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_come_back_and_no_run_is_too_long() {
-        for classes in [
-            vec![],
-            vec![0; 1],
-            vec![0; 100_000],
-            vec![64, 1, 64, 0, 0, 0, 1, 0, 0, 33],
-            (0..300).map(|i| (i * i % 65) as u8).collect(),
-            (0..3000).map(|i| u8::from(i % 37 == 5) * 9).collect(),
-        ] {
-            let symbols = class_symbols(&classes);
-            assert!(symbols.iter().all(|symbol| usize::from(*symbol) < CLASS_ALPHABET));
-            let mut back = vec![99; classes.len()];
-            read_classes(&symbols, &mut back).unwrap();
-            assert_eq!(back, classes);
-            assert!(read_classes(&symbols, &mut vec![0; classes.len() + 1]).is_err());
-            if !classes.is_empty() {
-                assert!(read_classes(&symbols, &mut vec![0; classes.len() - 1]).is_err());
-            }
-        }
-        assert!(class_symbols(&[0; 100_000]).len() < 17);
-        // A run that never ends, and classes that do not exist.
-        assert!(read_classes(&[1; 200], &mut [0; 1000]).is_err());
-        assert!(read_classes(&[N_DIGITS + 1], &mut [0]).is_err());
-        assert!(read_classes(&[N_DIGITS + 128], &mut [0]).is_err());
     }
 }

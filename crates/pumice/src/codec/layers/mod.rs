@@ -32,10 +32,10 @@ struct Nested<'a, T> {
 
 impl<'a, T: Real> Nested<'a, T> {
     /// Reads a nested payload from `bytes` and checks that it is long enough for the values of `chunk`. Only codecs of
-    /// lower numbers than `below` are allowed, so that nesting ends.
+    /// lower numbers than `below`, and those that nest nothing, are allowed, so that nesting ends.
     fn read_from(bytes: &mut Bytes<'a>, below: CodecId, chunk: &ChunkContext<'_, T>) -> Result<Self> {
         let codec = CodecId::from_byte(bytes.u8()?)?;
-        if codec as u8 >= below as u8 {
+        if codec as u8 >= below as u8 && codec != CodecId::Shared {
             return Err(Error::corrupt("chunk has a layer where none is allowed"));
         }
         let mut step = [T::default()];
