@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Demo(commands::demo::Args),
     Analyze(commands::analyze::Args),
     Bench(commands::bench::Args),
+    Codebook(commands::codebook::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
 }

@@ -3,6 +3,7 @@
 pub(crate) mod analyze;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod codebook;
 pub(crate) mod completions;
 pub(crate) mod compress;
 #[cfg(feature = "hdf5")]

@@ -61,6 +61,7 @@ fn run(command: &Command, ui: &Ui) -> Result<()> {
         Command::Demo(args) => commands::demo::run(args, ui),
         Command::Analyze(args) => commands::analyze::run(args, ui),
         Command::Bench(args) => commands::bench::run(args, ui),
+        Command::Codebook(args) => commands::codebook::run(args, ui),
         Command::Completions(args) => commands::completions::run(args, ui),
         Command::Man(args) => commands::man::run(args, ui),
     }

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::bounds::{self, BoundReport};
 use crate::cli::{BoundArgs, LayoutArgs, WorkerArgs};
+use crate::commands::codebook;
 use crate::compare;
 use crate::device::{self, Backend, CODING_ARRAYS, Cuda, DeviceArg, DeviceElement, DeviceReport, Job};
 use crate::failure::{Failure, Result};
@@ -103,6 +104,11 @@ pub(crate) struct Args {
     #[arg(long, alias = "chunks", value_name = "N,N,..", value_parser = parse::extents)]
     chunk: Option<Extents>,
 
+    /// Huffman codes that chunks share, with the preset balanced: a file of `pumice codebook`, or a compressed file that
+    /// has some. The output keeps a copy
+    #[arg(long, value_name = "FILE")]
+    codebook: Option<PathBuf>,
+
     /// Where to run; the output does not depend on it. CUDA supports the presets fast and balanced, with --abs, --rel
     /// and --lossless
     #[arg(long, value_enum, default_value_t)]
@@ -142,6 +148,9 @@ impl Args {
         }
         if let Some(chunk) = &self.chunk {
             config = config.chunk_shape(&chunk.0);
+        }
+        if let Some(path) = &self.codebook {
+            config = config.codebook(&codebook::load(path)?);
         }
         Ok(self.attr.iter().fold(config, |config, (key, value)| config.attribute(key, value)))
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pumice::{Info, StreamReader};
+use pumice::{Codebook, Info, StreamReader};
 use serde::Serialize;
 
 use crate::bounds::{self, BoundReport, RegionReport};
+use crate::commands::codebook;
 #[cfg(feature = "hdf5")]
 use crate::commands::records;
 #[cfg(feature = "hdf5")]
@@ -54,10 +55,25 @@ struct Report {
     #[serde(serialize_with = "ui::any_numbers")]
     fills: Vec<f64>,
     attributes: BTreeMap<String, String>,
+    codebook: Option<CodebookReport>,
     raw_bytes: u64,
     compressed_bytes: u64,
     ratio: f64,
     bits_per_value: f64,
+}
+
+/// The codes that chunks share.
+#[derive(Serialize)]
+struct CodebookReport {
+    id: String,
+    n_books: usize,
+    bytes: usize,
+}
+
+impl From<&Codebook> for CodebookReport {
+    fn from(codebook: &Codebook) -> Self {
+        Self { id: codebook::id(codebook), n_books: codebook.n_books(), bytes: codebook.as_bytes().len() }
+    }
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<()> {
@@ -97,6 +113,7 @@ fn report(args: &Args, info: &Info) -> Report {
         abs_bound: info.abs_bound,
         fills: info.fills.clone(),
         attributes: info.attributes.iter().cloned().collect(),
+        codebook: info.codebook.as_ref().map(CodebookReport::from),
         raw_bytes: info.raw_bytes,
         compressed_bytes: info.compressed_bytes,
         ratio: ratio(info),
@@ -129,6 +146,9 @@ fn describe(args: &Args, info: &Info) -> String {
     ];
     if info.stable {
         facts.push(("stable", "compressing it again under this bound changes no value".into()));
+    }
+    if let Some(codebook) = &info.codebook {
+        facts.push(("codebook", codebook::describe(codebook)));
     }
     facts.extend(bounds::facts(info));
     if info.segments.len() > 1 {

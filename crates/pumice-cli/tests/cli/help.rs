@@ -7,9 +7,19 @@ fn every_command_has_help() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run("--version").starts_with("pumice "));
     let help = sandbox.run("--help");
-    for command in
-        ["compress", "decompress", "info", "check", "recover", "demo", "analyze", "bench", "completions", "man"]
-    {
+    for command in [
+        "compress",
+        "decompress",
+        "info",
+        "check",
+        "recover",
+        "demo",
+        "analyze",
+        "bench",
+        "codebook",
+        "completions",
+        "man",
+    ] {
         assert!(help.contains(command));
         assert!(sandbox.run(&format!("{command} --help")).contains("Usage: pumice"), "{command}");
     }

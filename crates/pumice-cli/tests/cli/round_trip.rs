@@ -1,6 +1,6 @@
 //! Compress and decompress: values, headers, regions, options and reports.
 
-use crate::sandbox::{Sandbox, max_error, smooth};
+use crate::sandbox::{Sandbox, max_error, smooth, stderr};
 
 const SHAPE: [usize; 3] = [40, 30, 40];
 
@@ -191,4 +191,33 @@ fn copies_in_the_stable_mode_keep_every_bit() {
     assert!(refused.contains("stable mode"), "{refused}");
     assert_eq!(sandbox.json("compress x_40x30x40.f32 -o x.pum --abs 0.013").get("stable"), None);
     assert_eq!(sandbox.json("info x.pum")["stable"], false);
+}
+
+#[test]
+fn codebooks_are_trained_and_used() {
+    let (sandbox, values) = with_field();
+    let noise: Vec<f32> = values.iter().enumerate().map(|(i, x)| x + (i * i % 17) as f32 * 1e-3).collect();
+    sandbox.write_f32("y_40x30x40.f32", &noise);
+    let report = sandbox.json("codebook y_40x30x40.f32 -o run.pumb --abs 1e-4 --chunk 20,30,40");
+    assert_eq!(report["bytes"], sandbox.read("run.pumb").len());
+    sandbox.run("compress y_40x30x40.f32 -o y.pum --abs 1e-4 --chunk 20,30,40 --preset balanced --codebook run.pumb");
+    sandbox.run(
+        "compress y_40x30x40.f32 -o z.pum --abs 1e-4 --chunk 20,30,40 --preset balanced --codebook y.pum --verify",
+    );
+    assert_eq!(sandbox.read("y.pum"), sandbox.read("z.pum"));
+    let info = sandbox.json("info y.pum");
+    assert_eq!(info["codebook"]["id"], report["id"]);
+    assert!(sandbox.run("info y.pum").contains(report["id"].as_str().unwrap()));
+    sandbox.run("decompress y.pum -o back.f32");
+    assert!(max_error(&noise, &sandbox.read_f32("back.f32")) <= 1e-4);
+    // Compressed files have their bounds.
+    sandbox.run("codebook y.pum z.pum -o again.pumb");
+    for (line, message) in [
+        ("compress y_40x30x40.f32 -o w.pum --abs 1 --codebook run.pumb", "balanced"),
+        ("compress y_40x30x40.f32 -o w.pum --abs 1 --preset balanced --codebook y_40x30x40.f32", "pumice codebook"),
+        ("codebook y_40x30x40.f32 -o w.pumb", "--abs"),
+    ] {
+        let failed = sandbox.command(line).output().unwrap();
+        assert!(!failed.status.success() && stderr(&failed).contains(message), "{line}: {}", stderr(&failed));
+    }
 }
