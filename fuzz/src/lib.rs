@@ -56,6 +56,18 @@ pub const TARGETS: [Target; 13] = [
         seeds: seeds::balanced_codec,
     },
     Target {
+        name: "shared_codec",
+        about: "payloads of chunks that are coded with a codebook, in a valid stream",
+        run: targets::shared_codec,
+        seeds: seeds::shared_codec,
+    },
+    Target {
+        name: "codebook",
+        about: "codebooks under a right checksum: refused, or they code every array",
+        run: targets::codebook,
+        seeds: seeds::codebook,
+    },
+    Target {
         name: "cuszplus_codec",
         about: "payloads of the codec of `cuszplus` in a valid stream",
         run: targets::cuszplus_codec,

@@ -51,6 +51,16 @@ pub fn balanced_codec() -> Vec<Vec<u8>> {
     payloads(targets::BALANCED)
 }
 
+/// Seeds of [`targets::shared_codec`].
+pub fn shared_codec() -> Vec<Vec<u8>> {
+    payloads(targets::SHARED)
+}
+
+/// Seeds of [`targets::codebook`].
+pub fn codebook() -> Vec<Vec<u8>> {
+    vec![targets::shared_codebook().as_bytes().to_vec()]
+}
+
 /// Seeds of [`targets::cuszplus_codec`].
 pub fn cuszplus_codec() -> Vec<Vec<u8>> {
     payloads(targets::CUSZPLUS)
@@ -208,8 +218,14 @@ fn small_samples<T: Element>(out: &mut Vec<Sample>) {
             // Few bits for each value, so that mutations reach every part.
             let bound = if content == 2 { 3e3 } else { 0.05 };
             let config = Config::new(ErrorBound::Abs(bound)).preset(preset).threads(1).fills(&[-9999.0]);
-            let bytes = pumice::compress(&values, shape, &config).expect("a valid configuration");
-            out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills: fills::<T>(), bytes });
+            let mut push = |config: &Config| {
+                let bytes = pumice::compress(&values, shape, config).expect("a valid configuration");
+                out.push(Sample { is_f64: size_of::<T>() == 8, shape: shape.to_vec(), fills: fills::<T>(), bytes });
+            };
+            push(&config);
+            if preset == Preset::Balanced {
+                push(&config.codebook(targets::shared_codebook()));
+            }
         }
     }
 }

@@ -2,14 +2,16 @@
 //! error that decoding must not give, contradicts itself, or breaks a bound.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use pumice::metrics::Guarantee;
 use pumice::research::{self, Huffman};
 use pumice::{
-    Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Info, Preset, Reader, Real, Salvage, Stable,
-    StreamReader, Writer, metrics, with_dtype,
+    Codebook, CodebookTrainer, Config, DecodeOptions, Element, Error, ErrorBound, ErrorKind, Info, Preset, Reader,
+    Real, Salvage, Stable, StreamReader, Writer, metrics, with_dtype,
 };
 use pumice_testkit::check;
+use twox_hash::XxHash3_64;
 
 use crate::stream::{self, Repairs};
 
@@ -56,6 +58,46 @@ pub fn balanced_codec(data: &[u8]) {
     payload(BALANCED, data);
 }
 
+/// Payloads of chunks that are coded with a codebook, in a stream that has [`shared_codebook`].
+pub fn shared_codec(data: &[u8]) {
+    payload(SHARED, data);
+}
+
+/// Codebooks. Input: the bytes of one, whose checksum is repaired. Whatever is accepted codes and restores every array.
+pub fn codebook(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    if let Some(end) = bytes.len().checked_sub(8) {
+        let checksum = XxHash3_64::oneshot(&bytes[..end]);
+        bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    let codebook = match Codebook::from_bytes(&bytes) {
+        Ok(codebook) => codebook,
+        Err(e) => {
+            return assert!(matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported), "{e}");
+        }
+    };
+    assert_eq!(codebook.as_bytes(), bytes);
+    let values: Vec<f32> = (0..600).map(|i| ((i * i) as f32 * 1e-3).sin() * (i % 97) as f32).collect();
+    let config = Config::new(ErrorBound::Abs(0.01)).preset(Preset::Balanced).threads(1).codebook(&codebook);
+    let stream = pumice::compress(&values, &[20, 30], &config).expect("a valid configuration");
+    let restored = pumice::decompress::<f32>(&stream).expect("a stream of the library");
+    check::verify(&values, &restored.data, 0.01, &[]).expect("the bound is kept");
+}
+
+/// The codebook of the streams of [`shared_codec`]: it has classes with books and without, and several alphabets.
+pub fn shared_codebook() -> &'static Codebook {
+    static CODEBOOK: OnceLock<Codebook> = OnceLock::new();
+    CODEBOOK.get_or_init(|| {
+        let mut trainer = CodebookTrainer::new();
+        let values: Vec<f32> =
+            (0..40_000).map(|i| (i as f32 * 0.01).sin() + (i % 7) as f32 * (i / 4000) as f32 * 0.004).collect();
+        trainer
+            .add(&values, &[200, 200], &Config::new(ErrorBound::Abs(0.002)).threads(1))
+            .expect("a valid configuration");
+        trainer.finish().expect("values that vary")
+    })
+}
+
 /// Payloads of the codec of `cuszplus`, likewise.
 pub fn cuszplus_codec(data: &[u8]) {
     payload(CUSZPLUS, data);
@@ -91,6 +133,8 @@ pub const FAST: u8 = 1;
 pub const SMALL: u8 = 2;
 /// The same of `balanced`.
 pub const BALANCED: u8 = 3;
+/// The same of chunks that are coded with a codebook.
+pub const SHARED: u8 = 11;
 /// The same of `cuszp2-plain` and `cuszp2-outlier`.
 pub const CUSZP2: u8 = 4;
 /// The same of `cuszplus`.
@@ -111,7 +155,8 @@ fn forged(codec: u8, data: &[u8]) -> Vec<u8> {
     let is_lossless = layout & 8 != 0;
     let n_fills = (layout >> 1 & 3).min(2);
     // Which preset the header names does not matter to the decoder.
-    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1, 1, u8::from(!is_lossless)];
+    let has_codebook = u8::from(codec == SHARED) << 5;
+    let mut fields = vec![1 + u8::from(is_f64), 1 | n_fills << 1 | has_codebook, 1, u8::from(!is_lossless)];
     let rank = (layout >> 4).min(6);
     fields.push(rank);
     for _ in 0..rank {
@@ -129,6 +174,11 @@ fn forged(codec: u8, data: &[u8]) -> Vec<u8> {
     for _ in 0..n_fills {
         let bits: [u8; 8] = input.array();
         fields.extend_from_slice(&bits[..if is_f64 { 8 } else { 4 }]);
+    }
+    if has_codebook != 0 {
+        let codebook = shared_codebook().as_bytes();
+        stream::push_varint(codebook.len() as u64, &mut fields);
+        fields.extend_from_slice(codebook);
     }
     let mut bytes = stream::sealed_header(&fields);
     let rows = stream::HeaderFacts::of(&bytes).map_or(1, |facts| facts.rows);
@@ -547,11 +597,13 @@ mod tests {
             (Preset::Fast, FAST),
             (Preset::Small, SMALL),
             (Preset::Balanced, BALANCED),
+            (Preset::Balanced, SHARED),
             (Preset::Cuszp2Outlier, CUSZP2),
             (Preset::Ceresz2, CERESZ2),
         ];
         for (preset, expected) in presets {
             let config = Config::new(ErrorBound::Abs(0.01)).preset(preset);
+            let config = if expected == SHARED { config.codebook(shared_codebook()) } else { config };
             let stream = pumice::compress(&data, &[20, 30], &config).unwrap();
             let (codec, payload) = stream::first_payload(&stream).unwrap();
             assert_eq!(codec, expected);

@@ -81,7 +81,7 @@ Development tasks of Pumice
   cargo xtask fuzz TARGET [--runs N | --seconds S] --libfuzzer    with coverage guidance: nightly Rust and cargo-fuzz
   cargo xtask fuzz TARGET --input FILE                            one input again, such as a finding
       --asan adds the address sanitizer, many times slower. Targets: header, container, codec, small_codec,
-      balanced_codec, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, layers, huffman,
+      balanced_codec, shared_codec, codebook, cuszp2_codec, cuszplus_codec, ceaz_codec, ceresz2_codec, layers, huffman,
       run_length, round_trip, or `all` one after the other
 
   cargo xtask package [--no-verify]
