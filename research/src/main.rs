@@ -7,6 +7,7 @@ mod codebook;
 mod fields;
 mod papers;
 mod predictors;
+mod shared_codebooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +50,17 @@ enum Command {
         #[arg(long, value_delimiter = ',', value_name = "BOUND", default_values_t = predictors::RELS)]
         rel: Vec<f64>,
     },
+    /// Compares chunks of 64 KiB with and without a shared codebook, in size and in time of encoding
+    SharedCodebooks {
+        /// Folder of fields: raw values in files such as name_30x192x288.f32; the first axis is taken for time
+        data: PathBuf,
+        /// Beginnings of the names of the fields
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Bounds relative to the value range
+        #[arg(long, value_delimiter = ',', value_name = "BOUND", default_values_t = [1e-2, 1e-3, 1e-4])]
+        rel: Vec<f64>,
+    },
     /// Prints tables of docs/papers.md for the fields of a folder
     Papers {
         /// Which tables; all of them unless some are named
@@ -67,6 +79,7 @@ fn main() -> ExitCode {
         Command::CeazCodewords { data, out } => ceaz_codewords::run(&data, &out),
         Command::Codebook { data, out, rel } => codebook::run(&data, &out, &rel),
         Command::Predictors { data, rel } => predictors::run(&data, &rel),
+        Command::SharedCodebooks { data, names, rel } => shared_codebooks::run(&data, &names, &rel),
         Command::Papers { tables, data } => data
             .or_else(pumice_testkit::data::folder)
             .ok_or_else(|| "name a folder of fields by --data, or run `cargo xtask corpus`".to_owned())
