@@ -122,7 +122,11 @@ fn every_way_to_write_and_read_has_codebooks() {
     assert!(region == check::cut(&expected, &SHAPE, &[100..140, 3..190]));
     let mut piped = Vec::new();
     let pipe = StreamReader::new(&stream[..], DecodeOptions::new()).unwrap();
-    let info = pipe.for_each_rows::<f32>(|rows| Ok(piped.extend_from_slice(rows))).unwrap();
+    let info = pipe.for_each_rows::<f32>(|rows| {
+        piped.extend_from_slice(rows);
+        Ok(())
+    });
+    let info = info.unwrap();
     assert!(piped == expected && info.codebook == Some(book.clone()));
 
     // Rows as they come, and appended rows, which go on with the codebook of the file.
