@@ -146,8 +146,12 @@ impl Bench {
         let files = self.compile("mpicc", "files.c", &["-lm"])?;
         let field = self.compile("mpifort", "field.f90", &[])?;
         for program in [files, field] {
-            self.plain(|ranks| drop(ranks.arg(&program).args(["plain", "0"])))?;
-            let said = self.packed(rules, |ranks| drop(ranks.arg(&program).args(["packed", "1e-3"])))?;
+            self.plain(|ranks| {
+                ranks.arg(&program).args(["plain", "0"]);
+            })?;
+            let said = self.packed(rules, |ranks| {
+                ranks.arg(&program).args(["packed", "1e-3"]);
+            })?;
             expect(&said, "became")?;
         }
         for name in ["holes", "integers", "shared", "read"] {
@@ -163,10 +167,16 @@ impl Bench {
     fn gathers(&self) -> Result {
         let gather = self.compile("mpicc", "gather.c", &["-lm"])?;
         let rules = "[gather]\nabs = 1e-3\nleast_bytes = 65536\n";
-        self.plain(|ranks| drop(ranks.arg(&gather).args(["0", "100000"])))?;
-        self.packed(rules, |ranks| drop(ranks.arg(&gather).args(["1e-3", "100000"])))?;
+        self.plain(|ranks| {
+            ranks.arg(&gather).args(["0", "100000"]);
+        })?;
+        self.packed(rules, |ranks| {
+            ranks.arg(&gather).args(["1e-3", "100000"]);
+        })?;
         let always = format!("{rules}always = true\n");
-        let said = self.packed(&always, |ranks| drop(ranks.arg(&gather).args(["1e-3", "100000"])))?;
+        let said = self.packed(&always, |ranks| {
+            ranks.arg(&gather).args(["1e-3", "100000"]);
+        })?;
         expect(&said, "gathers: 6 compressed")
     }
 
@@ -175,8 +185,12 @@ impl Bench {
         let rules = "[[file]]\nname = [\"*.f32\", \"*.h5\"]\ndtype = \"f32\"\nabs = 1e-3\n\
                      [gather]\nabs = 1e-3\nleast_bytes = 1024\nalways = true\n";
         let script = root().join(PROGRAMS).join("arrays.py");
-        self.plain(|ranks| drop(ranks.arg(DEBIAN_PYTHON).arg(&script).args(["plain", "0"])))?;
-        let said = self.packed(rules, |ranks| drop(ranks.arg(DEBIAN_PYTHON).arg(&script).args(["packed", "1e-3"])))?;
+        self.plain(|ranks| {
+            ranks.arg(DEBIAN_PYTHON).arg(&script).args(["plain", "0"]);
+        })?;
+        let said = self.packed(rules, |ranks| {
+            ranks.arg(DEBIAN_PYTHON).arg(&script).args(["packed", "1e-3"]);
+        })?;
         expect(&said, "gathers: 1 compressed")?;
         for name in ["slabs.f32", "turns.f32"] {
             self.within(name, 0, 1e-3, f32_of, 4)?;
@@ -239,7 +253,9 @@ impl Bench {
                      [gather]\nleast_bytes = 1\nlossless = true\nalways = true\n";
         let said = self.packed(rules, |ranks| {
             ranks.arg(DEBIAN_PYTHON).arg(format!("mpi4py-{MPI4PY}/test/runtests.py")).arg("--no-builddir");
-            ["test_io", "test_file", "test_cco_buf", "test_cco_vec"].map(|test| drop(ranks.args(["--include", test])));
+            for test in ["test_io", "test_file", "test_cco_buf", "test_cco_vec"] {
+                ranks.args(["--include", test]);
+            }
         })?;
         expect(&said, "gathers: ")
     }
@@ -248,7 +264,9 @@ impl Bench {
     fn overhead(&self) -> Result {
         let overhead = self.compile("mpicc", "overhead.c", &["-ldl"])?;
         let rules = "[[file]]\nname = \"*.dat\"\ndtype = \"f64\"\nabs = 1e-3\n[gather]\nrel = 1e-4\n";
-        let said = self.packed(rules, |ranks| drop(ranks.arg(&overhead).arg("packed")))?;
+        let said = self.packed(rules, |ranks| {
+            ranks.arg(&overhead).arg("packed");
+        })?;
         said.lines().filter(|line| line.contains("ratio")).for_each(|line| println!("  {line}"));
         Ok(())
     }
