@@ -11,7 +11,7 @@ program mpi_field
   real(c_double), parameter :: bound = 1d-3
   real(c_float), allocatable :: mine(:, :, :), planes(:, :, :), all(:, :, :)
   real(c_double) :: vector(1000), total(1000)
-  type(c_ptr) :: comm, config, reader
+  type(c_ptr) :: comm, config, reader, writing, writer
   type(pumice_mpi_transfer) :: transfer
   type(pumice_mpi_sum) :: summary
   integer(c_int64_t) :: n_bytes
@@ -47,6 +47,21 @@ program mpi_field
     call compare(all, 5, nz)
     deallocate(all)
   end if
+  call pumice_mpi_reader_free(reader)
+
+  ! The same while the program goes on, and as time steps.
+  call check(pumice_mpi_iwrite(comm, 'later.pum', config, [nx, ny, nz], [1, rank * ny / n_ranks + 1, 1], mine, writing))
+  mine = 0
+  call check(pumice_mpi_writing_wait(writing, n_bytes))
+  call check(pumice_mpi_writer_create(comm, 'steps.pum', config, pumice_dtype_f32, [nx, ny], writer))
+  call check(pumice_mpi_writer_write(writer, nz, [1, 1, first], planes))
+  call check(pumice_mpi_writer_finish(writer, n_bytes))
+  call check(pumice_mpi_reader_open(comm, 'later.pum', c_null_ptr, reader))
+  call check(pumice_mpi_reader_read_all(reader, [1, 1, first], planes))
+  call compare(planes, 1, first)
+  call pumice_mpi_reader_free(reader)
+  call check(pumice_mpi_reader_open(comm, 'steps.pum', c_null_ptr, reader))
+  if (any(pumice_mpi_reader_shape(reader) /= [nx, ny, nz])) call fail('other time steps')
   call pumice_mpi_reader_free(reader)
 
   ! The planes of all ranks, compressed on their way.
@@ -97,8 +112,9 @@ program mpi_field
   call pumice_mpi_comm_free(comm)
   call MPI_Barrier(MPI_COMM_WORLD, ierr)
   if (rank == 0) then
-    open(newunit=i, file='field.pum')
-    close(i, status='delete')
+    call remove('field.pum')
+    call remove('later.pum')
+    call remove('steps.pum')
   end if
   call MPI_Finalize(ierr)
 
@@ -130,6 +146,13 @@ contains
     real(c_float) :: original(size(box, 1), size(box, 2), size(box, 3))
     call fill(original, y, z)
     if (any(abs(real(box, c_double) - original) > bound)) call fail('the bound is broken')
+  end subroutine
+
+  subroutine remove(path)
+    character(*), intent(in) :: path
+    integer :: unit
+    open(newunit=unit, file=path)
+    close(unit, status='delete')
   end subroutine
 
   subroutine check(status)

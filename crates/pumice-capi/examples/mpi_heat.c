@@ -52,9 +52,23 @@ int main(int argc, char **argv)
     pumice_config *config = pumice_config_new(PUMICE_BOUND_ABS, bound);
     const void *boxes[] = {mine};
     uint64_t n_bytes;
-    check(pumice_mpi_write(comm, "heat.pum", config, PUMICE_DTYPE_F32, 2, shape, 1, start, count, boxes, &n_bytes));
+    check(pumice_mpi_write(comm, "heat.pum", config, PUMICE_MPI_WIRE_COMPRESSED, PUMICE_DTYPE_F32, 2, shape, 1, start, count,
+                           boxes, &n_bytes));
     if (rank == 0)
         printf("%d ranks: %zu bytes of values became %llu\n", n_ranks, sizeof all, (unsigned long long)n_bytes);
+
+    /* Time steps, of which the second is added by a later run; and a file that is written while the program goes on. */
+    const size_t step_start[] = {0, first, 0}, step_count[] = {1, end - first, NX};
+    pumice_mpi_writer *writer;
+    check(pumice_mpi_writer_create(comm, "steps.pum", config, PUMICE_DTYPE_F32, 2, shape, &writer));
+    check(pumice_mpi_writer_write(writer, 1, 3, 1, step_start, step_count, boxes));
+    check(pumice_mpi_writer_finish(writer, NULL));
+    check(pumice_mpi_writer_append(comm, "steps.pum", PUMICE_DTYPE_F32, 0, &writer));
+    check(pumice_mpi_writer_write(writer, 1, 3, 1, step_start, step_count, boxes));
+    check(pumice_mpi_writer_finish(writer, NULL));
+    pumice_mpi_writing *writing;
+    check(pumice_mpi_iwrite(comm, "later.pum", config, PUMICE_DTYPE_F32, 2, shape, 1, start, count, boxes, &writing));
+    check(pumice_mpi_writing_wait(writing, NULL));
 
     /* Another program may have other ranks: here, each wants some columns. */
     pumice_mpi_reader *reader;
@@ -116,8 +130,8 @@ int main(int argc, char **argv)
 
     /* What only one rank does wrong, all are told; none hangs. */
     start[0] += rank == n_ranks - 1;
-    pumice_status status = pumice_mpi_write(comm, "heat.pum", config, rank == 0 ? 7 : PUMICE_DTYPE_F32, 2, shape, 1, start,
-                                            count, boxes, NULL);
+    pumice_status status = pumice_mpi_write(comm, "heat.pum", config, PUMICE_MPI_WIRE_COMPRESSED,
+                                            rank == 0 ? 7 : PUMICE_DTYPE_F32, 2, shape, 1, start, count, boxes, NULL);
     expect(status == PUMICE_STATUS_INVALID_ARGUMENT, "a wrong argument was taken");
     if (rank == 0)
         printf("refused: %s\n", pumice_last_error());
@@ -125,8 +139,15 @@ int main(int argc, char **argv)
     pumice_config_free(config);
     pumice_mpi_comm_free(comm);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0)
+    if (rank == 0) {
+        pumice_reader *steps;
+        check(pumice_reader_open_file("steps.pum", NULL, &steps));
+        expect(pumice_reader_shape(steps)[0] == 2, "not two time steps");
+        pumice_reader_free(steps);
         remove("heat.pum");
+        remove("later.pum");
+        remove("steps.pum");
+    }
     MPI_Finalize();
     return 0;
 }

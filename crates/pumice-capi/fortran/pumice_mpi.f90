@@ -29,6 +29,8 @@ module pumice_mpi
   end type
 
   public :: pumice_mpi_comm_new, pumice_mpi_comm_free, pumice_mpi_agree, pumice_mpi_write, pumice_mpi_write_boxes, &
+    pumice_mpi_iwrite, pumice_mpi_writing_is_done, pumice_mpi_writing_wait, pumice_mpi_writer_create, &
+    pumice_mpi_writer_append, pumice_mpi_writer_write, pumice_mpi_writer_finish, pumice_mpi_writer_free, &
     pumice_mpi_reader_open, pumice_mpi_reader_free, pumice_mpi_reader_dtype, pumice_mpi_reader_rank, &
     pumice_mpi_reader_shape, pumice_mpi_reader_read_all, pumice_mpi_read_boxes, pumice_mpi_reader_read, &
     pumice_mpi_gather, pumice_mpi_all_gather, pumice_mpi_broadcast, pumice_mpi_scatter, pumice_mpi_all_to_all, &
@@ -55,12 +57,74 @@ module pumice_mpi
       integer(c_int32_t), value :: status
       integer(c_int32_t) :: r
     end function
-    function c_write(comm, path, config, dtype, rank, shape, n_boxes, starts, counts, values, n_bytes) &
-        result(r) bind(C, name='pumice_mpi_write')
+    function c_iwrite(comm, path, config, dtype, rank, shape, n_boxes, starts, counts, values, writing) &
+        result(r) bind(C, name='pumice_mpi_iwrite')
       import
       type(c_ptr), value :: comm, config
       character(kind=c_char), intent(in) :: path(*)
       integer(c_int32_t), value :: dtype
+      integer(c_size_t), value :: rank, n_boxes
+      integer(c_size_t), intent(in) :: shape(*), starts(*), counts(*)
+      type(c_ptr), intent(in) :: values(*)
+      type(c_ptr), intent(out) :: writing
+      integer(c_int32_t) :: r
+    end function
+    function c_writing_is_done(writing) result(r) bind(C, name='pumice_mpi_writing_is_done')
+      import
+      type(c_ptr), value :: writing
+      integer(c_int32_t) :: r
+    end function
+    function pumice_mpi_writing_wait(writing, n_bytes) result(r) bind(C, name='pumice_mpi_writing_wait')
+      import
+      type(c_ptr), value :: writing
+      integer(c_int64_t), intent(out) :: n_bytes
+      integer(c_int32_t) :: r
+    end function
+    function c_writer_create(comm, path, config, dtype, row_rank, row_shape, writer) &
+        result(r) bind(C, name='pumice_mpi_writer_create')
+      import
+      type(c_ptr), value :: comm, config
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int32_t), value :: dtype
+      integer(c_size_t), value :: row_rank
+      integer(c_size_t), intent(in) :: row_shape(*)
+      type(c_ptr), intent(out) :: writer
+      integer(c_int32_t) :: r
+    end function
+    function c_writer_append(comm, path, dtype, threads, writer) result(r) bind(C, name='pumice_mpi_writer_append')
+      import
+      type(c_ptr), value :: comm
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int32_t), value :: dtype
+      integer(c_size_t), value :: threads
+      type(c_ptr), intent(out) :: writer
+      integer(c_int32_t) :: r
+    end function
+    function c_writer_write(writer, n_rows, rank, n_boxes, starts, counts, values) &
+        result(r) bind(C, name='pumice_mpi_writer_write')
+      import
+      type(c_ptr), value :: writer
+      integer(c_size_t), value :: n_rows, rank, n_boxes
+      integer(c_size_t), intent(in) :: starts(*), counts(*)
+      type(c_ptr), intent(in) :: values(*)
+      integer(c_int32_t) :: r
+    end function
+    function pumice_mpi_writer_finish(writer, n_bytes) result(r) bind(C, name='pumice_mpi_writer_finish')
+      import
+      type(c_ptr), value :: writer
+      integer(c_int64_t), intent(out) :: n_bytes
+      integer(c_int32_t) :: r
+    end function
+    subroutine pumice_mpi_writer_free(writer) bind(C, name='pumice_mpi_writer_free')
+      import
+      type(c_ptr), value :: writer
+    end subroutine
+    function c_write(comm, path, config, wire, dtype, rank, shape, n_boxes, starts, counts, values, n_bytes) &
+        result(r) bind(C, name='pumice_mpi_write')
+      import
+      type(c_ptr), value :: comm, config
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int32_t), value :: wire, dtype
       integer(c_size_t), value :: rank, n_boxes
       integer(c_size_t), intent(in) :: shape(*), starts(*), counts(*)
       type(c_ptr), intent(in) :: values(*)
@@ -205,6 +269,12 @@ module pumice_mpi
   interface pumice_mpi_write
     module procedure write_f32, write_f64
   end interface
+  interface pumice_mpi_iwrite
+    module procedure iwrite_f32, iwrite_f64
+  end interface
+  interface pumice_mpi_writer_write
+    module procedure writer_write_f32, writer_write_f64
+  end interface
   interface pumice_mpi_reader_read_all
     module procedure read_all_f32, read_all_f64
   end interface
@@ -272,20 +342,56 @@ contains
   end function
 
   !> Writes an array of these extents, of which this rank has boxes: box i starts at starts(:, i) and has counts(:, i)
-  !> values along each axis, to the first of which values(i) points (c_loc).
-  function pumice_mpi_write_boxes(comm, path, config, dtype, extents, starts, counts, values, n_bytes) result(status)
+  !> values along each axis, to the first of which values(i) points (c_loc). Without `wire`, they are compressed.
+  function pumice_mpi_write_boxes(comm, path, config, dtype, extents, starts, counts, values, n_bytes, wire) &
+      result(status)
     type(c_ptr), intent(in) :: comm, config
     character(*), intent(in) :: path
     integer(c_int32_t), intent(in) :: dtype
+    integer(c_int32_t), intent(in), optional :: wire
     integer, intent(in) :: extents(:), starts(:, :), counts(:, :)
     type(c_ptr), intent(in) :: values(:)
     integer(c_int64_t), intent(out) :: n_bytes
-    integer(c_int32_t) :: status
+    integer(c_int32_t) :: status, way
     n_bytes = 0
+    way = pumice_mpi_wire_compressed
+    if (present(wire)) way = wire
     status = pumice_mpi_agree(comm, refused(boxes_fault(size(extents), starts, counts, size(values))))
     if (status /= pumice_status_ok) return
-    status = c_write(comm, trim(path)//c_null_char, config, dtype, size(extents, kind=c_size_t), c_order(extents), &
+    status = c_write(comm, trim(path)//c_null_char, config, way, dtype, size(extents, kind=c_size_t), c_order(extents), &
       size(values, kind=c_size_t), c_orders(starts - 1), c_orders(counts), values, n_bytes)
+  end function
+
+  !> Starts a file of rows of this shape, which are added along one axis more, the last.
+  function pumice_mpi_writer_create(comm, path, config, dtype, row_shape, writer) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    character(*), intent(in) :: path
+    integer(c_int32_t), intent(in) :: dtype
+    integer, intent(in) :: row_shape(:)
+    type(c_ptr), intent(out) :: writer
+    integer(c_int32_t) :: status
+    writer = c_null_ptr
+    status = c_writer_create(comm, trim(path)//c_null_char, config, dtype, size(row_shape, kind=c_size_t), &
+      c_order(row_shape), writer)
+  end function
+
+  !> Adds rows to a file that exists; `threads` are those of each rank, 0 for its share of the cores.
+  function pumice_mpi_writer_append(comm, path, dtype, threads, writer) result(status)
+    type(c_ptr), intent(in) :: comm
+    character(*), intent(in) :: path
+    integer(c_int32_t), intent(in) :: dtype
+    integer, intent(in) :: threads
+    type(c_ptr), intent(out) :: writer
+    integer(c_int32_t) :: status
+    writer = c_null_ptr
+    status = c_writer_append(comm, trim(path)//c_null_char, dtype, int(threads, c_size_t), writer)
+  end function
+
+  !> Whether pumice_mpi_writing_wait has nothing to wait for but other ranks.
+  function pumice_mpi_writing_is_done(writing) result(is_done)
+    type(c_ptr), intent(in) :: writing
+    logical :: is_done
+    is_done = c_writing_is_done(writing) /= 0
   end function
 
   !> Reads boxes, together with all ranks, as pumice_mpi_write_boxes has them.
@@ -306,15 +412,49 @@ contains
 
   !> Writes an array of these extents, of which this rank has the box that starts at `start`; positions start at 1. It may
   !> have no values.
-  function write_f32(comm, path, config, extents, start, values, n_bytes) result(status)
+  function write_f32(comm, path, config, extents, start, values, n_bytes, wire) result(status)
     type(c_ptr), intent(in) :: comm, config
     character(*), intent(in) :: path
     integer, intent(in) :: extents(:), start(:)
     real(c_float), intent(in), contiguous, target :: values(..)
     integer(c_int64_t), intent(out) :: n_bytes
+    integer(c_int32_t), intent(in), optional :: wire
     integer(c_int32_t) :: status
     status = pumice_mpi_write_boxes(comm, path, config, pumice_dtype_f32, extents, reshape(start, [size(start), 1]), &
-      reshape(shape(values), [rank(values), 1]), [c_loc(values)], n_bytes)
+      reshape(shape(values), [rank(values), 1]), [c_loc(values)], n_bytes, wire)
+  end function
+
+  !> As pumice_mpi_write, while the program goes on; pumice_mpi_writing_wait ends it.
+  function iwrite_f32(comm, path, config, extents, start, values, writing) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    character(*), intent(in) :: path
+    integer, intent(in) :: extents(:), start(:)
+    real(c_float), intent(in), contiguous, target :: values(..)
+    type(c_ptr), intent(out) :: writing
+    integer(c_int32_t) :: status
+    writing = c_null_ptr
+    status = pumice_mpi_agree(comm, refused(boxes_fault(size(extents), reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), 1)))
+    if (status /= pumice_status_ok) return
+    status = c_iwrite(comm, trim(path)//c_null_char, config, pumice_dtype_f32, size(extents, kind=c_size_t), &
+      c_order(extents), 1_c_size_t, c_order(start - 1), c_order(shape(values)), [c_loc(values)], writing)
+  end function
+
+  !> Adds `n_rows` rows along the last axis, of which this rank has the box that starts at `start`. Rows and boxes have as
+  !> many axes as the array; the first of these rows has position 1.
+  function writer_write_f32(writer, n_rows, start, values) result(status)
+    type(c_ptr), intent(in) :: writer
+    integer, intent(in) :: n_rows, start(:)
+    real(c_float), intent(in), contiguous, target :: values(..)
+    integer(c_int32_t) :: status
+    integer(c_size_t) :: from(rank(values))
+    ! A position that no box has is refused by all ranks together.
+    from = huge(1_c_size_t)
+    if (size(start) == rank(values)) then
+      if (all(start > 0)) from = c_order(start - 1)
+    end if
+    status = c_writer_write(writer, int(n_rows, c_size_t), int(rank(values), c_size_t), 1_c_size_t, from, &
+      c_order(shape(values)), [c_loc(values)])
   end function
 
   !> Reads the box that starts at `start` to `values`, together with all ranks; positions start at 1.
@@ -476,15 +616,49 @@ contains
 
   !> Writes an array of these extents, of which this rank has the box that starts at `start`; positions start at 1. It may
   !> have no values.
-  function write_f64(comm, path, config, extents, start, values, n_bytes) result(status)
+  function write_f64(comm, path, config, extents, start, values, n_bytes, wire) result(status)
     type(c_ptr), intent(in) :: comm, config
     character(*), intent(in) :: path
     integer, intent(in) :: extents(:), start(:)
     real(c_double), intent(in), contiguous, target :: values(..)
     integer(c_int64_t), intent(out) :: n_bytes
+    integer(c_int32_t), intent(in), optional :: wire
     integer(c_int32_t) :: status
     status = pumice_mpi_write_boxes(comm, path, config, pumice_dtype_f64, extents, reshape(start, [size(start), 1]), &
-      reshape(shape(values), [rank(values), 1]), [c_loc(values)], n_bytes)
+      reshape(shape(values), [rank(values), 1]), [c_loc(values)], n_bytes, wire)
+  end function
+
+  !> As pumice_mpi_write, while the program goes on; pumice_mpi_writing_wait ends it.
+  function iwrite_f64(comm, path, config, extents, start, values, writing) result(status)
+    type(c_ptr), intent(in) :: comm, config
+    character(*), intent(in) :: path
+    integer, intent(in) :: extents(:), start(:)
+    real(c_double), intent(in), contiguous, target :: values(..)
+    type(c_ptr), intent(out) :: writing
+    integer(c_int32_t) :: status
+    writing = c_null_ptr
+    status = pumice_mpi_agree(comm, refused(boxes_fault(size(extents), reshape(start, [size(start), 1]), &
+      reshape(shape(values), [rank(values), 1]), 1)))
+    if (status /= pumice_status_ok) return
+    status = c_iwrite(comm, trim(path)//c_null_char, config, pumice_dtype_f64, size(extents, kind=c_size_t), &
+      c_order(extents), 1_c_size_t, c_order(start - 1), c_order(shape(values)), [c_loc(values)], writing)
+  end function
+
+  !> Adds `n_rows` rows along the last axis, of which this rank has the box that starts at `start`. Rows and boxes have as
+  !> many axes as the array; the first of these rows has position 1.
+  function writer_write_f64(writer, n_rows, start, values) result(status)
+    type(c_ptr), intent(in) :: writer
+    integer, intent(in) :: n_rows, start(:)
+    real(c_double), intent(in), contiguous, target :: values(..)
+    integer(c_int32_t) :: status
+    integer(c_size_t) :: from(rank(values))
+    ! A position that no box has is refused by all ranks together.
+    from = huge(1_c_size_t)
+    if (size(start) == rank(values)) then
+      if (all(start > 0)) from = c_order(start - 1)
+    end if
+    status = c_writer_write(writer, int(n_rows, c_size_t), int(rank(values), c_size_t), 1_c_size_t, from, &
+      c_order(shape(values)), [c_loc(values)])
   end function
 
   !> Reads the box that starts at `start` to `values`, together with all ranks; positions start at 1.

@@ -91,6 +91,16 @@ typedef struct pumice_mpi_comm pumice_mpi_comm;
 typedef struct pumice_mpi_reader pumice_mpi_reader;
 
 /**
+ * A file to which all ranks together add rows, such as time steps.
+ */
+typedef struct pumice_mpi_writer pumice_mpi_writer;
+
+/**
+ * A file that is being written while the program goes on.
+ */
+typedef struct pumice_mpi_writing pumice_mpi_writing;
+
+/**
  * What a transfer has cost and promises.
  */
 typedef struct pumice_mpi_transfer {
@@ -164,10 +174,14 @@ pumice_status pumice_mpi_agree(const struct pumice_mpi_comm *comm,
  * process writes, and appears under its name when it is complete. A rank gives the boxes that it has: `n_boxes`, which
  * may be 0, with `rank` numbers each in `starts` and `counts`, and a pointer each in `values`. All boxes of all ranks
  * make up the array. `n_bytes`, if not NULL, gets the size of the file.
+ *
+ * `wire` is a pumice_mpi_wire: PUMICE_MPI_WIRE_COMPRESSED gives those bytes. With PUMICE_MPI_WIRE_AUTO, values go to the file
+ * as they are where a short measurement says that this is quicker; the file then is a Pumice file without loss.
  */
 pumice_status pumice_mpi_write(const struct pumice_mpi_comm *comm,
                                const char *path,
                                const pumice_config *config,
+                               int32_t wire,
                                int32_t dtype,
                                size_t rank,
                                const size_t *shape,
@@ -176,6 +190,83 @@ pumice_status pumice_mpi_write(const struct pumice_mpi_comm *comm,
                                const size_t *counts,
                                const void *const *values,
                                uint64_t *n_bytes);
+
+/**
+ * As pumice_mpi_write() with PUMICE_MPI_WIRE_COMPRESSED, while the program goes on: when this returns, the values may change.
+ * pumice_mpi_writing_wait() ends it. Each rank needs memory for a copy of its values. If MPI_Init_thread gave
+ * MPI_THREAD_MULTIPLE, the file is written meanwhile; otherwise values are compressed meanwhile, and written when the ranks
+ * wait.
+ */
+pumice_status pumice_mpi_iwrite(const struct pumice_mpi_comm *comm,
+                                const char *path,
+                                const pumice_config *config,
+                                int32_t dtype,
+                                size_t rank,
+                                const size_t *shape,
+                                size_t n_boxes,
+                                const size_t *starts,
+                                const size_t *counts,
+                                const void *const *values,
+                                struct pumice_mpi_writing **writing);
+
+/**
+ * 1 if pumice_mpi_writing_wait() has nothing to wait for but other ranks, otherwise 0; for this rank alone.
+ */
+int32_t pumice_mpi_writing_is_done(const struct pumice_mpi_writing *writing);
+
+/**
+ * Waits until the file is in its place, together with all ranks, in the same order for all files. Frees `writing`, whatever
+ * the status. `n_bytes`, if not NULL, gets the size of the file.
+ */
+pumice_status pumice_mpi_writing_wait(struct pumice_mpi_writing *writing,
+                                      uint64_t *n_bytes);
+
+/**
+ * Starts a file of rows of this shape, together with all ranks: the array has one more axis, the slowest. The bound must not
+ * depend on the values, as for pumice_writer_create_file(); the file has the bytes of one process, and appears under its
+ * name when it is finished.
+ */
+pumice_status pumice_mpi_writer_create(const struct pumice_mpi_comm *comm,
+                                       const char *path,
+                                       const pumice_config *config,
+                                       int32_t dtype,
+                                       size_t row_rank,
+                                       const size_t *row_shape,
+                                       struct pumice_mpi_writer **writer);
+
+/**
+ * Adds rows to a file that exists, together with all ranks, with its bound and chunks. It does not change until the writer
+ * is finished. `threads` are those of each rank; 0 means its share of the cores of its node.
+ */
+pumice_status pumice_mpi_writer_append(const struct pumice_mpi_comm *comm,
+                                       const char *path,
+                                       int32_t dtype,
+                                       size_t threads,
+                                       struct pumice_mpi_writer **writer);
+
+/**
+ * Adds `n_rows` rows, together with all ranks. Boxes are given as for pumice_mpi_write(); they have `rank` axes, one more
+ * than a row, and the first of these rows has position 0.
+ */
+pumice_status pumice_mpi_writer_write(struct pumice_mpi_writer *writer,
+                                      size_t n_rows,
+                                      size_t rank,
+                                      size_t n_boxes,
+                                      const size_t *starts,
+                                      const size_t *counts,
+                                      const void *const *values);
+
+/**
+ * Puts the file in its place, together with all ranks, and frees the writer, whatever the status. `n_bytes`, if not NULL,
+ * gets the size of the file.
+ */
+pumice_status pumice_mpi_writer_finish(struct pumice_mpi_writer *writer,
+                                       uint64_t *n_bytes);
+
+/**
+ * Frees a writer without finishing, together with all ranks; what was written stays in the partial file. NULL is allowed.
+ */
+void pumice_mpi_writer_free(struct pumice_mpi_writer *writer);
 
 /**
  * Opens a file, together with all ranks. `options` may be NULL.

@@ -53,6 +53,36 @@ def files() -> None:
             file.read((slice(None),) * 3)
 
 
+def steps() -> None:
+    whole = field("float32")
+    rows = parts(shape[1], world.size)[world.rank]
+    options = {"abs": 1e-3, "chunk_shape": (20, 15, 64)}
+    path = folder / "steps.pum"
+    with pumice.mpi.Writer(world, path, shape[1:], "float32", **options) as writer:
+        for step in range(20):
+            writer.write_rows(1, [((0, rows.start, 0), whole[step : step + 1, rows])])
+    with pumice.mpi.Writer.append(world, path, "float32", threads=1) as writer:
+        # All of it on one rank.
+        writer.write_rows(shape[0] - 20, [((0, 0, 0), whole[20:])] if world.rank == 0 else [])
+        with pytest.raises(pumice.InvalidArgumentError, match="axes"):
+            writer.write_rows(1, [((0, 0), whole[0])])
+    with pumice.mpi.open(world, path) as file:
+        restored = file.read_all((slice(None),) * 3)
+    assert restored.shape == shape and np.nanmax(np.abs(restored - whole)) <= 1.01e-3
+    assert np.array_equal(np.isnan(restored), np.isnan(whole))
+    later = folder / "later.pum"
+    mine = whole[:, rows].copy()
+    writing = pumice.mpi.iwrite(world, later, shape, [((0, rows.start, 0), mine)], **options)
+    mine[:] = 0
+    n_bytes = writing.wait()
+    assert writing.is_done() and later.read_bytes() == pumice.compress(whole, **options) and n_bytes > 0
+    with pytest.raises(ValueError, match="waited"):
+        writing.wait()
+    plain = folder / "plain.pum"
+    pumice.mpi.write(world, plain, shape, [((0, rows.start, 0), whole[:, rows])], wire="plain", **options)
+    assert np.array_equal(pumice.decompress(plain.read_bytes()), whole, equal_nan=True)
+
+
 def messages() -> None:
     whole = field("float32").ravel()
     mine = parts(whole.size, world.size)[world.rank]
@@ -132,6 +162,7 @@ def failures() -> None:
 
 
 files()
+steps()
 messages()
 failures()
 world.Barrier()

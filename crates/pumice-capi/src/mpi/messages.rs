@@ -94,7 +94,7 @@ macro_rules! collective {
 }
 
 /// The wire of this number.
-fn wire(number: i32) -> Result<pumice_mpi::Wire> {
+pub(super) fn wire(number: i32) -> Result<pumice_mpi::Wire> {
     match number {
         n if n == MpiWire::Auto as i32 => Ok(pumice_mpi::Wire::Auto),
         n if n == MpiWire::Compressed as i32 => Ok(pumice_mpi::Wire::Compressed),

@@ -144,6 +144,16 @@ impl<T: Value> Writer<T> {
         }
     }
 
+    /// Trailing extents of the array.
+    pub fn row_shape(&self) -> &[usize] {
+        self.rows.row_shape()
+    }
+
+    /// The ranks that write the file, with messages of their own.
+    pub fn communicator(&self) -> &SimpleCommunicator {
+        &self.comm
+    }
+
     /// Adds so many rows, together with all other ranks, whose boxes make them up. The boxes start at row 0, the first of
     /// these rows; a rank may have several, or none. What does not fill a chunk is copied, and written with rows that come
     /// later: to hold one step at a time, give chunks of one row ([`Config::chunk_shape`]).

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from mpi4py import MPI
@@ -17,10 +17,14 @@ from .. import errors
 from .._options import Options, bounds_of, config_of, fills_of, pair, threads_of
 from .._pumice import __version__
 
+# Whether values are compressed on their way.
+Wire = Literal["auto", "compressed", "plain"]
+
 ENVIRONMENT = "PUMICE_MPI_LIBRARY"
 # The numbers of pumice.h.
 KINDS = {"lossless": 0, "abs": 1, "rel": 2, "pwrel": 3, "psnr": 4, "l2": 5, "ratio": 6}
 DTYPES: dict[np.dtype[Any], int] = {np.dtype("float32"): 1, np.dtype("float64"): 2}
+WIRES = {"auto": 0, "compressed": 1, "plain": 2}
 STABLE = {None: 0, False: 0, True: 1, "auto": 2}
 _OK, _INVALID_ARGUMENT, _IO, _INTERNAL = 0, 2, 6, 101
 
@@ -37,6 +41,7 @@ _SIZES, _POINTERS = POINTER(c_size_t), POINTER(c_void_p)
 # Config, wire and type; bound, its number, whether it is that of the sum, algorithm and type.
 _ASKED, _SUMMED = (c_void_p, c_int32, c_int32), (c_int32, c_double, c_int32, c_int32, c_int32)
 _TRANSFER = POINTER(Transfer)
+_BOXES = (c_size_t, _SIZES, _SIZES, _POINTERS)
 # Results and arguments.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pumice_version": (c_char_p, ()),
@@ -61,8 +66,19 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pumice_mpi_agree": (c_int32, (c_void_p, c_int32)),
     "pumice_mpi_write": (
         c_int32,
-        (c_void_p, c_char_p, c_void_p, c_int32, c_size_t, _SIZES, c_size_t, _SIZES, _SIZES, _POINTERS, POINTER(c_uint64)),
+        (c_void_p, c_char_p, c_void_p, c_int32, c_int32, c_size_t, _SIZES, *_BOXES, POINTER(c_uint64)),
     ),
+    "pumice_mpi_iwrite": (
+        c_int32,
+        (c_void_p, c_char_p, c_void_p, c_int32, c_size_t, _SIZES, *_BOXES, _POINTERS),
+    ),
+    "pumice_mpi_writing_is_done": (c_int32, (c_void_p,)),
+    "pumice_mpi_writing_wait": (c_int32, (c_void_p, POINTER(c_uint64))),
+    "pumice_mpi_writer_create": (c_int32, (c_void_p, c_char_p, c_void_p, c_int32, c_size_t, _SIZES, _POINTERS)),
+    "pumice_mpi_writer_append": (c_int32, (c_void_p, c_char_p, c_int32, c_size_t, _POINTERS)),
+    "pumice_mpi_writer_write": (c_int32, (c_void_p, c_size_t, c_size_t, *_BOXES)),
+    "pumice_mpi_writer_finish": (c_int32, (c_void_p, POINTER(c_uint64))),
+    "pumice_mpi_writer_free": (None, (c_void_p,)),
     "pumice_mpi_reader_open": (c_int32, (c_void_p, c_char_p, c_void_p, _POINTERS)),
     "pumice_mpi_reader_free": (None, (c_void_p,)),
     "pumice_mpi_reader_dtype": (c_int32, (c_void_p,)),
@@ -233,6 +249,18 @@ class Config(Handle):
 
     def __exit__(self, *_: object) -> None:
         self.free()
+
+
+def agreement(handle: Handle) -> Callable[[int], int]:
+    """How the ranks of a communicator tell each other of a failure."""
+    return lambda status: int(library().pumice_mpi_agree(handle.pointer, status))
+
+
+def one_of(name: str, value: str, known: dict[str, int]) -> int:
+    """The number of an option that is given by name."""
+    if value not in known:
+        raise errors.InvalidArgumentError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    return known[value]
 
 
 def sizes(numbers: Any) -> ctypes.Array[c_size_t]:
