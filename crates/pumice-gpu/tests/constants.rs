@@ -24,7 +24,8 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("scan.cu", "pumice/src/ plan.rs", "MAX_RANK"),
     ("scan.cu", "pumice/src/ stats.rs", "MAX_NAMED"),
     // The format and the encoder of `balanced`.
-    ("balanced.cuh", "pumice/src/ groups.rs", "GROUP N_CLASSES WIDE ZERO MAX_MAGNITUDE"),
+    ("balanced.cuh", "pumice/src/ groups.rs", "GROUP WIDE ZERO MAX_MAGNITUDE"),
+    ("balanced.cuh", "pumice/src/ codebook.rs", "N_CLASSES"),
     (
         "balanced.cuh",
         "pumice/src/ balanced.rs",

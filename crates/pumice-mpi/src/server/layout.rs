@@ -79,15 +79,15 @@ mod tests {
             Coding::Compressed(Treatment { chunks, ..Treatment::new(vec![ErrorBound::Lossless]) })
         };
         for (shape, coding, axis) in [
-            (&[10, 20, 30][..], chunked(&[3, 20, 30]), 0),
-            (&[10, 20, 30], chunked(&[10, 3, 10]), 1),
-            (&[2, 20, 30], chunked(&[1, 20, 30]), 0),
+            (&[10, 200, 300][..], chunked(&[3, 200, 300]), 0),
+            (&[10, 200, 300], chunked(&[10, 30, 100]), 1),
+            (&[2, 200, 300], chunked(&[1, 200, 300]), 0),
             (&[10, 20, 30], Coding::Raw, 0),
             (&[1, 20, 30], Coding::Gzip(5), 1),
             (&[], Coding::Raw, 0),
             (&[], chunked(&[]), 0),
             (&[4, 0, 3], Coding::Raw, 0),
-            (&[0, 3], chunked(&[1, 1]), 0),
+            (&[0, 3], chunked(&[1, 3]), 0),
         ] {
             for n_servers in 1..6 {
                 let slabs = Slabs::new::<f32>(&coding, shape, n_servers).unwrap();
