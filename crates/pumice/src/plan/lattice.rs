@@ -118,6 +118,13 @@ pub(crate) fn sampled_boxes<T: Real>(source: &dyn Source<T>) -> Vec<Block> {
     boxes.map(|(start, extents, _)| Block { start, extents }).collect()
 }
 
+/// Whether a value is a multiple of the step, and not 0, which is one of any step.
+fn is_multiple<T: Real>(x: T, quantizer: &Quantizer<T>) -> bool {
+    let mut integer = [T::default()];
+    integers(&[x], quantizer, &mut integer);
+    integer[0].fabs() >= T::from_f64(1.0)
+}
+
 impl<T: Real> Plan<T> {
     /// The loosest of the relative bounds, or 0.
     fn relative(&self) -> f64 {
@@ -151,6 +158,12 @@ impl<T: Real> Plan<T> {
             .filter_map(|step| Quantizer::on_lattice(step, self.abs_bound))
             .filter(|candidate| [lo, hi].into_iter().all(|x| candidate.snap(x) == x))
             .collect();
+        // Candidates on which none of these values lies, but that refuse them all.
+        let mut unproved = candidates.clone();
+        let prove = |unproved: &mut Vec<Quantizer<T>>, values: &[T]| {
+            unproved.retain(|candidate| !values.iter().any(|x| is_multiple(*x, candidate)));
+        };
+        prove(&mut unproved, &[lo, hi]);
         let blocks = Blocks::new(source);
         for i in sampled(blocks.n_blocks()) {
             if candidates.is_empty() {
@@ -162,7 +175,10 @@ impl<T: Real> Plan<T> {
             };
             let (samples, _) = blocks.map(i, &first)?;
             candidates.retain(|candidate| samples.iter().all(|x| candidate.snap(*x) == *x));
+            prove(&mut unproved, &samples);
         }
+        // A few values may be refused by a lattice that they have never been on.
+        candidates.retain(|candidate| unproved.iter().all(|other| other.step != candidate.step));
         for candidate in candidates.iter().take(MAX_COMPARED) {
             let lie = |values: &[T]| {
                 let mut snapped = [T::default(); RUN];

@@ -276,6 +276,18 @@ fn restored(stream: &[u8]) -> Vec<f32> {
     pumice::decompress(stream).unwrap().data
 }
 
+/// A lattice is not taken for that of an array whose few values it refuses all, and which were never on it.
+#[test]
+fn the_first_write_of_a_few_values_has_the_lattice_of_its_bound() {
+    let shape = [2];
+    let config = Config::new(ErrorBound::Rel(0.1)).stable(Stable::On).threads(1);
+    for seed in 0..2000 {
+        let values = Field::Walk.generate::<f64>(&shape, seed);
+        let first = pumice::decompress::<f64>(&pumice::compress(&values, &shape, &config).unwrap()).unwrap().data;
+        assert!(first != values, "{values:?} were kept as they are");
+    }
+}
+
 /// The bound changes with the range, but values that are not written again stay where they are.
 #[test]
 fn the_stable_mode_keeps_values_under_a_relative_bound() {
