@@ -118,11 +118,12 @@ pub(crate) fn sampled_boxes<T: Real>(source: &dyn Source<T>) -> Vec<Block> {
     boxes.map(|(start, extents, _)| Block { start, extents }).collect()
 }
 
-/// Whether a value is a multiple of the step, and not 0, which is one of any step.
-fn is_multiple<T: Real>(x: T, quantizer: &Quantizer<T>) -> bool {
+/// Whether a value can have been written with this lattice: a multiple of the step, though not 0, which is one of any step;
+/// or too large for it, as such values stay as they are. Others may just be out of its tolerance.
+fn is_of_lattice<T: Real>(x: T, quantizer: &Quantizer<T>) -> bool {
     let mut integer = [T::default()];
     integers(&[x], quantizer, &mut integer);
-    integer[0].fabs() >= T::from_f64(1.0)
+    integer[0].fabs() >= T::from_f64(1.0) || x.fmul(quantizer.inv_step).fabs() >= T::MAX_QUANTUM
 }
 
 impl<T: Real> Plan<T> {
@@ -161,7 +162,7 @@ impl<T: Real> Plan<T> {
         // Candidates on which none of these values lies, but that refuse them all.
         let mut unproved = candidates.clone();
         let prove = |unproved: &mut Vec<Quantizer<T>>, values: &[T]| {
-            unproved.retain(|candidate| !values.iter().any(|x| is_multiple(*x, candidate)));
+            unproved.retain(|candidate| !values.iter().any(|x| is_of_lattice(*x, candidate)));
         };
         prove(&mut unproved, &[lo, hi]);
         let blocks = Blocks::new(source);
