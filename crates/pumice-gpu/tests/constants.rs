@@ -25,12 +25,9 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("scan.cu", "pumice/src/ stats.rs", "MAX_NAMED"),
     // The format and the encoder of `balanced`.
     ("balanced.cuh", "pumice/src/ groups.rs", "GROUP WIDE ZERO MAX_MAGNITUDE"),
-    ("balanced.cuh", "pumice/src/ codebook.rs", "N_CLASSES"),
-    (
-        "balanced.cuh",
-        "pumice/src/ balanced.rs",
-        "BLOCK SIZE_BITS N_DIGITS CLASS_ALPHABET OWN_BOOK_GROUPS N_BOOKS=MAX_CODEBOOKS",
-    ),
+    ("balanced.cuh", "pumice/src/ codebook.rs", "N_CLASSES SIZE_BITS OWN_BOOK_GROUPS CLASS_ALPHABET=CLASS_SYMBOLS"),
+    ("balanced.cuh", "pumice/src/ classes.rs", "N_DIGITS"),
+    ("balanced.cuh", "pumice/src/ balanced.rs", "BLOCK N_BOOKS=MAX_CODEBOOKS"),
     ("balanced.cuh", "pumice/src/ huffman.rs", "BLOCK GROUP=GROUP_SYMBOLS STREAMS"),
     ("balanced.cuh", "pumice/src/ packed.rs", "MAX_BITS"),
     ("balanced.cuh", "pumice/src/ lengths.rs", "NO_CODE"),

@@ -19,7 +19,9 @@ pub(crate) const CLASS_SYMBOLS: usize = 2 + 2 * N_CLASSES;
 /// Symbols of each alphabet of a book. That of alphabet 0 is the one of literals, too.
 pub(crate) const ALPHABET_SYMBOLS: [usize; 5] = [256, 50, 82, 130, 65];
 /// Bits of a book's head that say how many its lengths take; its alphabet is above them.
-const SIZE_BITS: u32 = 13;
+pub(crate) const SIZE_BITS: u32 = 13;
+/// A class gets a book of its own from this many groups on.
+pub(crate) const OWN_BOOK_GROUPS: usize = 64;
 
 const MAGIC: [u8; 4] = *b"PUMB";
 const VERSION: u8 = 1;

@@ -3,12 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::codebook::{ALPHABET_SYMBOLS, CLASS_SYMBOLS, Codebook, N_CLASSES, escape};
+use super::codebook::{ALPHABET_SYMBOLS, CLASS_SYMBOLS, Codebook, N_CLASSES, OWN_BOOK_GROUPS, escape};
 use super::huffman::{Lengths, packed};
 use crate::error::{Error, Result};
 
-/// A class gets a book of its own from this many groups on.
-const OWN_BOOK_GROUPS: u64 = 64;
 /// Estimated bits of a literal: more than those of a class's own code, as the literals of all classes have one code.
 const LITERAL_BITS: u64 = 7;
 const N_ALPHABETS: usize = ALPHABET_SYMBOLS.len();
@@ -106,7 +104,9 @@ impl Training {
 /// The classes with enough groups for a book of their own; at least the one with the most.
 fn own_classes(of_class: &[ClassCounts]) -> [bool; N_CLASSES] {
     let most = (1..N_CLASSES).rev().max_by_key(|class| of_class[*class].n_groups);
-    std::array::from_fn(|class| class > 0 && (of_class[class].n_groups >= OWN_BOOK_GROUPS || most == Some(class)))
+    std::array::from_fn(|class| {
+        class > 0 && (of_class[class].n_groups >= OWN_BOOK_GROUPS as u64 || most == Some(class))
+    })
 }
 
 /// The alphabet that codes these groups in the fewest bits, and its code.

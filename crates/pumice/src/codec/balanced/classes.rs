@@ -1,6 +1,6 @@
 //! The classes of groups as symbols, and the groups of each codebook (docs/format.md, 9.3 and 9.4).
 
-use crate::entropy::codebook::{CLASS_SYMBOLS, N_CLASSES};
+use crate::entropy::codebook::{CLASS_SYMBOLS, N_CLASSES, OWN_BOOK_GROUPS};
 use crate::error::{Error, Result};
 use crate::exec::filled;
 
@@ -8,8 +8,6 @@ use crate::exec::filled;
 /// was not 0.
 const N_DIGITS: u8 = 2;
 const _: () = assert!(CLASS_SYMBOLS == N_DIGITS as usize + 2 * N_CLASSES);
-/// A class gets a codebook of its own from this many groups on.
-pub(super) const OWN_BOOK_GROUPS: usize = 64;
 
 /// The symbols that stand for the classes of all groups.
 pub(super) fn class_symbols(classes: &[u8]) -> Vec<u8> {

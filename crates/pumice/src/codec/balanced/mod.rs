@@ -24,7 +24,7 @@ use super::shared::view::View;
 use super::shared::{masks, padding};
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
 use crate::entropy::Books;
-use crate::entropy::codebook::{CLASS_SYMBOLS, N_CLASSES};
+use crate::entropy::codebook::{CLASS_SYMBOLS, N_CLASSES, SIZE_BITS};
 use crate::entropy::huffman::{self, Classes, Codebook, DecodeTables, Lengths, packed};
 use crate::error::{Error, Result};
 use crate::exec::{MEMORY_WAS_CHECKED, filled, scratch};
@@ -40,8 +40,6 @@ use groups::{GROUP, WIDE};
 
 /// Values that are processed together: few enough to stay in the L1 cache.
 const BLOCK: usize = 4096;
-/// Number of bits, in a codebook's head, of the size of its packed lengths; the alphabet is above them.
-const SIZE_BITS: u32 = 13;
 /// The most codebooks of a chunk: one for classes, one for each class, and one for literals.
 const MAX_CODEBOOKS: usize = N_CLASSES + 1;
 /// The codec of the preset `balanced`.

@@ -5,12 +5,12 @@
 //! codes of its own as well, and keeps the smaller payload.
 
 use super::alphabet::{Alphabet, Count, Gather};
-use super::classes::{OWN_BOOK_GROUPS, Sorted, class_symbols, read_classes};
+use super::classes::{Sorted, class_symbols, read_classes};
 use super::groups::{self, GROUP, WIDE};
 use super::{Apart, Balanced, Decoded, Head, Split};
 use crate::codec::shared::padding;
 use crate::codec::{ChunkCodec, ChunkContext, CodecId};
-use crate::entropy::codebook::{Book, Codebook, N_CLASSES};
+use crate::entropy::codebook::{Book, Codebook, N_CLASSES, OWN_BOOK_GROUPS};
 use crate::entropy::histogram::{COST_BITS, x_log2_x};
 use crate::entropy::huffman::{self, Classes};
 use crate::entropy::training::{ClassSample, Training};
